@@ -1,0 +1,61 @@
+"""What a model asked for, and what it gets back.
+
+Rule 1: a `ToolCall` holds the model's text verbatim; nobody parses it but `jsontext`.
+Rule 2: every `ToolCall` gets exactly one `ToolResult`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.errors import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One wish of the model: `arguments` is its text, verbatim, whether or not it is JSON.
+
+    `id` is the provider's id, or one that the dialect made where the provider sent none.
+    """
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What became of one call: a `value`, or a `failure` that the model can act on.
+
+    Attributes:
+        value: What the tool returned, whole, as a Python value; None when there is a failure.
+        text: What the model reads: the value cut to its size budget, or the error contract.
+        attempts: How often the tool was started; 0 when it never was.
+        replayed: The value comes from an earlier call, not from a new run of the tool.
+        note: One sentence that the model gets beside the value (cut, repeated, repaired).
+        repairs: Names of what was mended in the model's arguments, in order; see `jsontext.REPAIRS`.
+        handle: Where the rest of a cut value can be read with `read_result`.
+    """
+
+    call_id: str
+    name: str = ""
+    value: Any = None
+    failure: Failure | None = None
+    text: str = ""
+    attempts: int = 0
+    replayed: bool = False
+    note: str = ""
+    repairs: Sequence[str] = ()
+    handle: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool returned a value."""
+        return self.failure is None
+
+    def __repr__(self) -> str:
+        what = f"failed {self.failure.code}" if self.failure else f"ok, {len(self.text)} chars"
+        extra = "".join(f", {word}" for word in (self.note and "noted", self.replayed and "replayed") if word)
+        return f"<ToolResult {self.call_id} {self.name}: {what}, {self.attempts} attempts{extra}>"

@@ -1,0 +1,173 @@
+"""What can go wrong, and who reads about it.
+
+An error has one of two readers. The *model* reads a `Failure`: plain data without traceback or secret. A *person* reads
+an exception:
+
+    HandrailError
+    ├── SetupError                 a mistake in setting up; raised when the program starts
+    │   ├── ToolDefinitionError    a tool cannot be described to a model
+    │   ├── DuplicateToolError     two tools of one name
+    │   ├── MissingInjection       an injected parameter that nobody filled
+    │   └── ConfigError            a model name, a key, a file or an option that cannot be used
+    ├── ModelError                 the model's provider refused, failed, or answered with garbage
+    ├── StoreUnavailable           a store did not answer; nothing was claimed
+    └── ToolError                  raised by a tool's author: a failure that the tool anticipated
+        └── NoEffect               the same, and the write certainly did not happen
+
+Rule 1: code matches on types and codes, never on the text of a message.
+Rule 2: nothing in a `Failure` comes from an exception that the tool's author did not word for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, or a list or string-keyed dict of these."""
+
+
+class Code(StrEnum):
+    """The codes of the error contract; a tool may add its own in `ToolError`."""
+
+    UNKNOWN_TOOL = "UNKNOWN_TOOL"
+    BAD_JSON = "BAD_JSON"
+    TRUNCATED_CALL = "TRUNCATED_CALL"
+    INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
+    RULE_VIOLATED = "RULE_VIOLATED"
+    NOT_PERMITTED = "NOT_PERMITTED"
+    NOT_APPROVED = "NOT_APPROVED"
+    APPROVAL_PENDING = "APPROVAL_PENDING"
+    APPROVAL_EXPIRED = "APPROVAL_EXPIRED"
+    TIMEOUT = "TIMEOUT"
+    IN_DOUBT = "IN_DOUBT"
+    IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
+    IN_PROGRESS = "IN_PROGRESS"
+    REPEATED_CALL = "REPEATED_CALL"
+    TOOL_ERROR = "TOOL_ERROR"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    RATE_LIMITED = "RATE_LIMITED"
+    UNAVAILABLE = "UNAVAILABLE"
+    BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
+    CANCELLED = "CANCELLED"
+    NOT_ISOLATED = "NOT_ISOLATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure told to the model: what was wrong with the call, what would be right, what to do next.
+
+    `retryable` has one meaning: the same call, unchanged, may succeed later. `details` lists the faults where there are
+    several, each a JSON object with `field`, `message` and, where known, `expected`.
+    """
+
+    code: str
+    message: str
+    suggestion: str = ""
+    retryable: bool = False
+    details: Sequence[Json] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the error contract as the model reads it; `details` appears only with several faults."""
+        told: dict[str, Json] = {
+            "success": False,
+            "error_code": str(self.code),
+            "error_message": self.message,
+            "suggestion": self.suggestion,
+            "retryable": self.retryable,
+        }
+        if len(self.details) > 1:
+            told["details"] = list(self.details)
+        return told
+
+
+class HandrailError(Exception):
+    """The root of every exception that handrail raises on purpose."""
+
+
+class SetupError(HandrailError):
+    """A mistake in setting up, raised before any model or tool is called. The model never sees it."""
+
+
+class ToolDefinitionError(SetupError):
+    """A tool cannot be described to a model, or its declaration contradicts itself."""
+
+
+class DuplicateToolError(SetupError):
+    """Two tools of one name meet in one toolset, or two names become one on a provider's wire."""
+
+
+class MissingInjection(SetupError):
+    """A tool needs an injected parameter or `deps` that the caller did not give.
+
+    Raised to the engineer before the model is asked; it is never told to the model, which could not mend it.
+    """
+
+
+class ConfigError(SetupError):
+    """A model name, key, address, file or option that cannot be used as given."""
+
+
+class ModelError(HandrailError):
+    """The model's provider could not be reached, refused the request, or answered with something unreadable.
+
+    Attributes:
+        status: HTTP status, or None when no answer came.
+        code: The provider's own error code, or a word of ours: `unreachable`, `timeout`, `unreadable`.
+        retryable: The same request may succeed later.
+        retry_after_s: What the provider asked us to wait, if it did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(HandrailError):
+    """A store did not answer. Nothing was claimed; a write must not run."""
+
+
+class ToolError(HandrailError):
+    """A failure that a tool saw coming, worded by its author for the model.
+
+        raise ToolError("ORDER_NOT_FOUND", "There is no order 881.", suggestion="Look it up with `find_orders`.")
+
+    With one positional argument the code is `TOOL_ERROR`. The message goes to the model as it stands: no secrets in it.
+
+    Args:
+        retryable: The same call, unchanged, may succeed later. A read is then retried within its deadline.
+        retry_after_s: What the far side asked us to wait.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str | None = None,
+        *,
+        suggestion: str = "",
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        details: Sequence[Mapping[str, Json]] = (),
+    ) -> None:
+        if message is None:
+            code, message = Code.TOOL_ERROR, code
+        super().__init__(message)
+        self.failure = Failure(code, message, suggestion, retryable, tuple(details))
+        self.retry_after_s = retry_after_s
+
+
+class NoEffect(ToolError):
+    """A failure of a write that certainly did not happen: it may be tried again, and is not left in doubt."""

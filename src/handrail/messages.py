@@ -1,0 +1,178 @@
+"""A conversation as handrail keeps it, whatever the provider calls its parts.
+
+Messages are frozen, so a dialect may encode each one once and keep the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.errors import ConfigError, Json
+
+Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
+"""How the model ended: it said all, wants tools, was cut, declined, or the connection broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them; 0 where it did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer of a model.
+
+    Attributes:
+        calls: In the order in which the model wrote them.
+        refusal: The provider's own refusal text, where it has one.
+        raw: The provider's message as received, so that signatures and encrypted parts go back byte for byte.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    calls: Sequence[ToolCall] = ()
+    finish: Finish = "stop"
+    usage: Usage = Usage()
+    refusal: str = ""
+    raw: Mapping[str, Json] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """What the engineer tells the model before the conversation."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What a person says. `parts` holds the provider's own content parts (images, files), passed through unchanged."""
+
+    text: str
+    parts: Sequence[Mapping[str, Json]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model said or wished."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The result of one call, on its way to the model."""
+
+    result: ToolResult
+
+
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a model is asked.
+
+    Attributes:
+        tool_choice: `auto`, `required`, `none`, or the name of the one tool that must be called.
+        parallel: Whether several calls in one answer are welcome; None leaves it to the provider.
+        strict: Ask the provider to hold to the schemas where a tool's schema allows it without loss.
+        extra: Further fields of the provider's request body, passed through unchanged.
+    """
+
+    model: str = ""
+    tool_choice: str = "auto"
+    parallel: bool | None = None
+    strict: bool = False
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stream: bool = False
+    extra: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of the model's reasoning, where the provider shows it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """The next piece of one call's argument text; `index` counts the calls of this turn from 0."""
+
+    index: int
+    name: str
+    text: str
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
+
+
+def conversation_of(opening: str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]]) -> list[Message]:
+    """Return messages from a question, from messages, or from dictionaries in the chat form that every tool exports.
+
+    A dictionary has `role` (`system`, `developer`, `user`, `assistant`, `tool`) and `content`, an assistant's one perhaps
+    `tool_calls`, a tool's one `tool_call_id`.
+
+    Raises:
+        ConfigError: A dictionary without a known role.
+    """
+    if isinstance(opening, str):
+        return [UserMessage(opening)]
+    if isinstance(opening, Mapping) or not isinstance(opening, Iterable):
+        opening = [opening]
+    return [_message(each) if isinstance(each, Mapping) else each for each in opening]
+
+
+def _message(spoken: Mapping[str, Json]) -> Message:
+    role, content = spoken.get("role"), spoken.get("content")
+    text = content if isinstance(content, str) else _text_of(content)
+    match role:
+        case "system" | "developer":
+            return SystemMessage(text)
+        case "user":
+            return UserMessage(text, () if isinstance(content, str) or content is None else tuple(content))
+        case "assistant":
+            calls = [_call(call) for call in spoken.get("tool_calls") or ()]
+            return AssistantMessage(Turn(text, calls=calls, finish="calls" if calls else "stop", raw=spoken))
+        case "tool":
+            called = str(spoken.get("tool_call_id", ""))
+            return ToolMessage(ToolResult(called, str(spoken.get("name", "")), value=text, text=text))
+        case _:
+            raise ConfigError(f"a message has the role {role!r}; known roles are system, developer, user, assistant, tool")
+
+
+def _text_of(content: Json) -> str:
+    return "".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+
+
+def _call(call: Mapping[str, Json]) -> ToolCall:
+    function = call.get("function") or call
+    arguments = function.get("arguments", "{}")
+    if not isinstance(arguments, str):
+        raise ConfigError(f"the arguments of call {call.get('id')!r} are not a string; the chat form holds JSON text")
+    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), arguments)
