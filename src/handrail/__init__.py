@@ -1,3 +1,94 @@
-"""handrail: the execution layer between language models and the world."""
+"""handrail: the execution layer between language models and the world.
+
+A model can only write down that it wants a tool. handrail reads that wish, checks it, asks whoever must agree, runs it at
+most once, in time and in order, and gives back a result that the model can go on with. Start at `handrail.lifecycle`.
+
+Names are imported when they are first used, so that `handrail --version` and a module that only defines tools stay quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from handrail import jsontext as jsontext
+    from handrail import planning as planning
+    from handrail import testing as testing
+    from handrail.budgets import Budget as Budget
+    from handrail.calls import ToolCall as ToolCall
+    from handrail.calls import ToolResult as ToolResult
+    from handrail.context import Context as Context
+    from handrail.context import Injected as Injected
+    from handrail.dialects import dialect as dialect
+    from handrail.effects import Approval as Approval
+    from handrail.effects import AskHuman as AskHuman
+    from handrail.effects import Found as Found
+    from handrail.effects import NotFound as NotFound
+    from handrail.effects import Unknown as Unknown
+    from handrail.errors import Code as Code
+    from handrail.errors import ConfigError as ConfigError
+    from handrail.errors import DuplicateToolError as DuplicateToolError
+    from handrail.errors import Failure as Failure
+    from handrail.errors import HandrailError as HandrailError
+    from handrail.errors import MissingInjection as MissingInjection
+    from handrail.errors import ModelError as ModelError
+    from handrail.errors import NoEffect as NoEffect
+    from handrail.errors import SetupError as SetupError
+    from handrail.errors import StoreUnavailable as StoreUnavailable
+    from handrail.errors import ToolDefinitionError as ToolDefinitionError
+    from handrail.errors import ToolError as ToolError
+    from handrail.messages import AssistantMessage as AssistantMessage
+    from handrail.messages import Options as Options
+    from handrail.messages import SystemMessage as SystemMessage
+    from handrail.messages import ToolMessage as ToolMessage
+    from handrail.messages import Turn as Turn
+    from handrail.messages import Usage as Usage
+    from handrail.messages import UserMessage as UserMessage
+    from handrail.policy import Policy as Policy
+    from handrail.policy import Rule as Rule
+    from handrail.retries import Backoff as Backoff
+    from handrail.runs import Run as Run
+    from handrail.runtime import Runtime as Runtime
+    from handrail.sync import SyncRuntime as SyncRuntime
+    from handrail.tools import BaseTool as BaseTool
+    from handrail.tools import FunctionTool as FunctionTool
+    from handrail.tools import tool as tool
+    from handrail.toolset import Toolset as Toolset
+
+_MODULES = ("dialects", "errors", "events", "jsontext", "planning", "testing")
+_HOME_OF = {
+    name: home
+    for home, names in {
+        "budgets": "Budget",
+        "calls": "ToolCall ToolResult",
+        "context": "Context Injected",
+        "dialects": "dialect",
+        "effects": "Approval AskHuman Found NotFound Unknown",
+        "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
+        "SetupError StoreUnavailable ToolDefinitionError ToolError",
+        "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
+        "policy": "Policy Rule",
+        "retries": "Backoff",
+        "runs": "Run",
+        "runtime": "Runtime",
+        "sync": "SyncRuntime",
+        "tools": "BaseTool FunctionTool tool",
+        "toolset": "Toolset",
+    }.items()
+    for name in names.split()
+}
+
+__all__ = [*_HOME_OF, *_MODULES]  # noqa: PLE0604  # every entry is a string
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"handrail.{name}")
+    if home := _HOME_OF.get(name):
+        return getattr(import_module(f"handrail.{home}"), name)
+    raise AttributeError(f"module 'handrail' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -132,7 +132,9 @@ class ArgumentsDelta:
 Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
 
 
-def conversation_of(opening: str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]]) -> list[Message]:
+def conversation_of(
+    opening: str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]], *, system: str = ""
+) -> list[Message]:
     """Return messages from a question, from messages, or from dictionaries in the chat form that every tool exports.
 
     A dictionary has `role` (`system`, `developer`, `user`, `assistant`, `tool`) and `content`, an assistant's one perhaps
@@ -141,6 +143,8 @@ def conversation_of(opening: str | Message | Mapping[str, Json] | Iterable[Messa
     Raises:
         ConfigError: A dictionary without a known role.
     """
+    if system:
+        return [SystemMessage(system), *conversation_of(opening)]
     if isinstance(opening, str):
         return [UserMessage(opening)]
     if isinstance(opening, Mapping) or not isinstance(opening, Iterable):

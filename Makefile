@@ -1,0 +1,48 @@
+# `make demo` and `make test` do all their own set-up: a virtual environment, by uv when it is on PATH, else by venv and pip.
+
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell $(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
+UV ?= $(shell command -v uv 2>/dev/null)
+BIN = .venv/bin
+
+.PHONY: help demo test test-fast lint bench clean
+
+help: ## Say what there is.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/run.stamp ## Run the demo: a scripted model, a stand-in cluster, no key needed.
+	@$(BIN)/handrail demo $(ARGS)
+
+test: .venv/dev.stamp ## Run lint, types and all tests.
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+test-fast: .venv/dev.stamp ## Run the tests that need no corpus and no server.
+	@$(BIN)/python -m pytest -q -x -n 2 --ignore-glob='tests/test_corpus_*' $(ARGS)
+
+bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove the environment and caches.
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "handrail needs Python 3.11 or newer with the module venv; none was found on PATH."; \
+	  echo "Install one (Debian: apt install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "setting up .venv with $(PYTHON) ..."
+	@if [ -n "$(UV)" ]; then "$(UV)" venv -q --python "$(PYTHON)" .venv; else "$(PYTHON)" -m venv .venv; fi
+
+# The stamps are written last, so that an interrupted set-up is done again.
+.venv/run.stamp: pyproject.toml | .venv/bin/python
+	@$(call install,-e .)
+	@touch $@
+
+.venv/dev.stamp: pyproject.toml | .venv/bin/python
+	@$(call install,-e '.[dev]')
+	@touch $@ .venv/run.stamp
+
+define install
+if [ -n "$(UV)" ]; then "$(UV)" pip install -q --python $(BIN)/python $(1); \
+else $(BIN)/python -m pip install -q --disable-pip-version-check $(1); fi \
+|| { echo "The packages could not be installed; see above. A network or a package mirror is needed once."; exit 2; }
+endef

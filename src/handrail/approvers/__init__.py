@@ -1,0 +1,1 @@
+"""Who is asked; one file per way of asking."""

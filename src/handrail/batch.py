@@ -1,0 +1,205 @@
+"""The calls of one turn, carried on together: which may go on next, until each has its one result.
+
+A batch is a table of lanes, one per call. It performs nothing: `todo` holds what a driver is to do next, and `answer`
+takes what came of it. So one batch serves every driver, and a test can answer in any order it likes.
+
+Rule 1: `results` has one entry per call, in the order of the calls, whatever the driver answers.
+Rule 2: a lane starts when every lane that it waits for has ended, however it ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from handrail import budgets, keys, planning, shaping
+from handrail.budgets import Budget, Spent
+from handrail.calls import ToolCall, ToolResult
+from handrail.effects import Effect
+from handrail.errors import Code, Failure
+from handrail.events import CallAdmitted, CallFinished
+from handrail.lifecycle import Admitted, Conduct, Life, Read, admit, carry_out, read, refused
+from handrail.messages import Finish
+from handrail.toolset import Toolset
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One call on its way. `admitted` is None until it has passed every check."""
+
+    index: int
+    call: ToolCall
+    admitted: Admitted | None = None
+    life: Life | None = None
+    pending: Read | None = None
+    since: float = 0.0
+
+
+Todo: TypeAlias = tuple[Lane, Effect]
+
+
+class Batch:
+    """The lanes of one turn.
+
+    Args:
+        calls: As the model wrote them.
+        finish: How the model's answer ended; no call of a cut answer runs.
+        turn: Number of the turn in its run, for the keys of writes that declare none.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[ToolCall],
+        finish: Finish,
+        tools: Toolset,
+        conduct: Conduct,
+        *,
+        budget: Budget,
+        spent: Spent,
+        turn: int = 1,
+    ) -> None:
+        self.lanes = [Lane(index, call) for index, call in enumerate(calls)]
+        self.results: list[ToolResult | None] = [None] * len(calls)
+        self.todo: deque[Todo] = deque()
+        self.left = len(calls)
+        self._conduct, self._budget, self._spent, self._turn = conduct, budget, spent, turn
+        self._uses: Sequence[frozenset[int]] = ()
+        self._waits: dict[int, set[int]] = {}
+        self._ending: deque[tuple[Lane, ToolResult]] = deque()
+        self._open(finish, tools)
+
+    def _open(self, finish: Finish, tools: Toolset) -> None:
+        conduct, planned = self._conduct, False
+        for lane in self.lanes:
+            lane.since = conduct.now()
+            known = read(lane.call, tools, finish, repair=conduct.repair)
+            if isinstance(known, Failure):
+                self._end(lane, refused(lane.call, known))
+            elif "$" in lane.call.arguments and planning.mentions_results(known.arguments):
+                lane.pending, planned = known, True  # admitted when what it refers to is known
+            else:
+                lane.pending = known
+                planned = planned or bool(known.tool.resource or known.tool.after)
+        if not planned:
+            for lane in self.lanes:
+                if lane.pending is not None:
+                    self._begin(lane)
+        else:
+            self._plan()
+        self._settle_ends()
+
+    def _plan(self) -> None:
+        steps = [
+            planning.step_of(lane.call.id, lane.pending.tool, lane.pending.arguments)
+            if lane.pending
+            else planning.Step(lane.call.id, lane.call.name, {})
+            for lane in self.lanes
+        ]
+        plan = planning.plan_steps(steps)
+        self._uses = plan.uses
+        self._waits = {
+            index: {other for other in wait if self.results[other] is None} for index, wait in enumerate(plan.waits_for)
+        }
+        for lane in self.lanes:
+            if lane.pending is not None and not self._waits[lane.index]:
+                self._begin(lane)
+
+    @property
+    def done(self) -> bool:
+        """Whether every call has its result."""
+        return self.left == 0
+
+    def finished(self) -> list[ToolResult]:
+        """Return the results once it is done, one per call, in order."""
+        assert self.done
+        return [result for result in self.results if result is not None]
+
+    def answer(self, lane: Lane, answer: Any) -> None:
+        """Take the answer to a lane's last effect."""
+        assert lane.life is not None
+        try:
+            self.todo.append((lane, lane.life.send(answer)))
+        except StopIteration as ended:
+            self._end(lane, ended.value)
+            self._settle_ends()
+
+    def throw(self, lane: Lane, error: Exception) -> None:
+        """Answer a lane's last effect with an exception that its life knows: `CallCancelled`, `StoreUnavailable`."""
+        assert lane.life is not None
+        try:
+            self.todo.append((lane, lane.life.throw(error)))
+        except StopIteration as ended:
+            self._end(lane, ended.value)
+            self._settle_ends()
+
+    def cancel_unstarted(self) -> None:
+        """End every call that has not begun its life. Those under way are the driver's to end."""
+        for lane in self.lanes:
+            if lane.pending is not None and lane.life is None:
+                lane.pending = None
+                failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
+                self._end(lane, refused(lane.call, failure))
+        self._settle_ends()
+
+    def _begin(self, lane: Lane) -> None:
+        """Admit a call whose turn it is, and start its life."""
+        pending, lane.pending = lane.pending, None
+        assert pending is not None
+        admitted = self._admitted(lane, pending)
+        if isinstance(admitted, Failure):
+            self._end(lane, refused(lane.call, admitted, pending.repairs))
+            return
+        lane.admitted = admitted
+        if self._conduct.tell is not None:
+            self._conduct.tell(CallAdmitted(lane.call, admitted.arguments, admitted.repairs))
+        lane.life = carry_out(admitted, self._conduct)
+        self.todo.append((lane, next(lane.life)))
+
+    def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
+        if self._uses and self._uses[lane.index] or "$" in lane.call.arguments:
+            filled = self._filled(lane, pending)
+            if isinstance(filled, Failure):
+                return filled
+            pending = filled
+        place = keys.default_key(self._conduct.run_id, self._turn, lane.index) if pending.tool.writes else ""
+        admitted = admit(pending, self._conduct.policy, place)
+        if isinstance(admitted, Failure):
+            return admitted
+        return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
+
+    def _filled(self, lane: Lane, pending: Read) -> Read | Failure:
+        """Return the call with references to earlier results replaced by what they name."""
+        values = {
+            index: shaping.plain(result.value)
+            for index in (self._uses[lane.index] if self._uses else ())
+            if (result := self.results[index]) is not None and result.ok
+        }
+        try:
+            ids = [each.call.id for each in self.lanes]
+            return Read(pending.call, pending.tool, planning.filled(pending.arguments, ids, values, lane.index), pending.repairs)
+        except planning.NoSuchResult as error:
+            return Failure(
+                Code.INVALID_ARGUMENTS,
+                f"An argument refers to a result that is not there: {error}.",
+                "Call the tool that gives this value first, then use the value itself.",
+            )
+
+    def _end(self, lane: Lane, result: ToolResult) -> None:
+        self._ending.append((lane, result))
+
+    def _settle_ends(self) -> None:
+        """Record results and start the lanes that waited for them. A loop: one end may cause the next at once."""
+        while self._ending:
+            lane, result = self._ending.popleft()
+            self.results[lane.index] = result
+            self.left -= 1
+            if self._conduct.tell is not None:
+                self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since))
+            for index, wait in self._waits.items():
+                if lane.index in wait:
+                    wait.remove(lane.index)
+                    if not wait and self.lanes[index].pending is not None:
+                        self._begin(self.lanes[index])
+

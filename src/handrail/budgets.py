@@ -1,0 +1,86 @@
+"""What a run may spend, and when it has spent it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handrail.errors import Code, Failure
+from handrail.messages import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may spend; None is no limit.
+
+    Attributes:
+        time_s: From start to end, without the time that people took to answer.
+        calls: Calls that reach a tool.
+        turns: Answers of the model.
+        tokens: Input and output tokens together, as the provider counts them.
+        cost: In the currency of `price`, which turns a `Usage` into an amount.
+        per_tool: Calls by tool name.
+    """
+
+    time_s: float | None = 300.0
+    calls: int | None = 50
+    turns: int | None = 50
+    tokens: int | None = None
+    per_tool: Mapping[str, int] = field(default_factory=dict)
+    cost: float | None = None
+    price_per_million: tuple[float, float] = (0.0, 0.0)
+    """Price of a million input and a million output tokens, for `cost`."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a run has spent so far. `waited_s` is what people took to answer; it does not count."""
+
+    turns: int = 0
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    waited_s: float = 0.0
+    per_tool: Counter[str] = field(default_factory=Counter)
+
+    def cost(self, budget: Budget) -> float:
+        """What the tokens so far cost at the budget's prices."""
+        for_input, for_output = budget.price_per_million
+        return (self.usage.input_tokens * for_input + self.usage.output_tokens * for_output) / 1e6
+
+
+def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
+    """Return which part of the budget forbids another turn, as a sentence for people; empty when none does."""
+    tokens = spent.usage.input_tokens + spent.usage.output_tokens
+    limits = (
+        (budget.time_s, elapsed_s - spent.waited_s, "{0:.0f} s of {1:g} s have passed"),
+        (budget.calls, spent.calls, "{0} of {1} calls are used"),
+        (budget.turns, spent.turns, "{0} of {1} turns are used"),
+        (budget.tokens, tokens, "{0} of {1} tokens are used"),
+        (budget.cost, spent.cost(budget), "{0:.4f} of {1:g} are spent"),
+    )
+    for most, used, sentence in limits:
+        if most is not None and used >= most:
+            return "the budget is used up: " + sentence.format(used, most)
+    return ""
+
+
+def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
+    """Count one call to a tool, or say why there may be no more of it."""
+    if budget.calls is not None and spent.calls >= budget.calls:
+        return Failure(
+            Code.BUDGET_EXHAUSTED,
+            f"This run may make {budget.calls} calls, and has made them.",
+            "Answer with what is known, and say what is missing.",
+        )
+    most = budget.per_tool.get(tool)
+    if most is not None and spent.per_tool[tool] >= most:
+        return Failure(
+            Code.BUDGET_EXHAUSTED,
+            f"`{tool}` may be called {most} times in this run, and has been.",
+            "Go on without it: use what it has returned, or another tool.",
+        )
+    spent.calls += 1
+    if budget.per_tool:
+        spent.per_tool[tool] += 1
+    return None

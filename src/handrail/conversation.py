@@ -1,0 +1,220 @@
+"""The loop between a model and its tools: ask, carry out the calls, feed back, until there is an answer.
+
+Like the life of a call it is a generator that yields what must happen and performs nothing:
+
+    AskModel  -> Turn
+    RunCalls  -> Batch, done: one result per call, in order
+
+Rule 1: nothing that a model does ends a run with an exception; every end has a status and a reason.
+Rule 2: the history is valid JSON always: malformed arguments never go back, because strict servers refuse every later
+        turn that holds them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from handrail import budgets, jsontext, keys
+from handrail.batch import Batch
+from handrail.budgets import Budget, Spent
+from handrail.calls import ToolCall, ToolResult
+from handrail.errors import Code, Failure
+from handrail.lifecycle import Conduct
+from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
+from handrail.repeats import NOTE, STOPPED_AT, TOLD_AT, Repeats
+from handrail.shaping import text_of, with_note
+from handrail.tools import BaseTool
+from handrail.toolset import Toolset
+
+Status: TypeAlias = Literal["running", "done", "stopped", "budget", "waiting", "refused", "cut", "failed", "cancelled"]
+"""How a run stands.
+
+`done` answered; `stopped` turned in a circle; `budget` spent what it may; `waiting` for a person; `refused` the model
+declined; `cut` its answer was cut by length; `failed` the model could not be asked; `cancelled` by a person.
+"""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come: everything that its next turn depends on."""
+
+    messages: list[Message] = field(default_factory=list)
+    spent: Spent = field(default_factory=Spent)
+    repeats: Repeats = field(default_factory=Repeats)
+    turn: int = 0
+    reads_on: bool = False
+    """Some result was cut, so the model is shown `read_result`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Ask the model for its next turn, showing it these tools."""
+
+    messages: Sequence[Message]
+    tools: Toolset
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """Carry out the calls of a turn, with the tools that the model was shown."""
+
+    turn: Turn
+    tools: Toolset
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, and why, as a sentence for people."""
+
+    status: Status
+    reason: str = ""
+    text: str = ""
+
+
+Talk: TypeAlias = Generator[AskModel | RunCalls, Any, Ending]
+
+
+def conversation(
+    progress: Progress, tools: Callable[[], Toolset], budget: Budget, conduct: Conduct, started: float
+) -> Talk:
+    """Yield what must happen until the run is over; return how it ended.
+
+    Args:
+        tools: Gives the tools of the next turn; asked once a turn, so that a set may change from step to step.
+        started: When the run began, on `conduct.now`.
+    """
+    spent = progress.spent
+    while True:
+        if over := budgets.used_up(budget, spent, conduct.now() - started):
+            return Ending("budget", over, _last_text(progress.messages))
+        progress.turn += 1
+        shown = tools()
+        turn: Turn = yield AskModel(progress.messages, shown, progress.turn)
+        spent.turns += 1
+        spent.usage += turn.usage
+        if not turn.calls:
+            progress.messages.append(AssistantMessage(turn))
+            return _answered(turn)
+        turn = separated(turn, shown)
+        batch: Batch = yield RunCalls(turn, shown, progress.turn)
+        results, circle = heed_repeats(progress.repeats, batch)
+        progress.reads_on = progress.reads_on or any(result.handle for result in results)
+        progress.messages.append(AssistantMessage(mended(turn, results)))
+        progress.messages.extend(map(ToolMessage, results))
+        if ending := _ends_with(turn, results, circle):
+            return ending
+
+
+def _answered(turn: Turn) -> Ending:
+    match turn.finish:
+        case "length":
+            return Ending("cut", "the model's answer was cut by its length limit", turn.text)
+        case "refused":
+            return Ending("refused", turn.refusal or "the model declined to answer", turn.text)
+        case "error":
+            return Ending("failed", "the model's answer broke off", turn.text)
+    if turn.refusal:
+        return Ending("refused", turn.refusal, turn.text)
+    return Ending("done", text=turn.text)
+
+
+def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str) -> Ending | None:
+    if any(result.failure is not None and result.failure.code == Code.APPROVAL_PENDING for result in results):
+        waiting = [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
+        return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)
+    return Ending("stopped", circle, turn.text) if circle else None
+
+
+def _last_text(messages: Sequence[Message]) -> str:
+    texts = (message.turn.text for message in reversed(messages) if isinstance(message, AssistantMessage))
+    return next(filter(None, texts), "")
+
+
+def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]:
+    """Return the results, those that close a circle with a word to the model, and why the run is to stop (or "").
+
+    The same call twice in one turn is no circle: the model had not seen the first result yet.
+    """
+    heeded: list[ToolResult] = []
+    circle, this_turn = "", set()
+    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
+        call, admitted = lane.call, lane.admitted
+        step = (call.name, call.arguments)
+        if step not in this_turn and not (admitted and admitted.tool.poll):
+            this_turn.add(step)
+            rounds = repeats.rounds_with(call.name, admitted.arguments if admitted else call.arguments, _news(result))
+            if rounds >= STOPPED_AT:
+                circle = f"{call.name} was called {rounds} times with the same arguments and the same result"
+                result = _stopped(result, rounds)
+            elif rounds == TOLD_AT:
+                result = replace(result, note=NOTE, text=with_note(result.text, NOTE, result.value))
+        heeded.append(result)
+    return heeded, circle
+
+
+def _news(result: ToolResult) -> str:
+    """What a result tells, without notes that say how often it was told."""
+    if result.failure is None:
+        return text_of(result.value) if result.note else result.text
+    # The reference of an internal error is new each time; its code is not.
+    return result.failure.code if result.failure.code == Code.INTERNAL_ERROR else result.text
+
+
+def _stopped(result: ToolResult, rounds: int) -> ToolResult:
+    failure = Failure(
+        Code.REPEATED_CALL,
+        f"`{result.name}` was called {rounds} times in a circle, each time with the same arguments and result.",
+        "Its result stands above. Use it, call differently, or answer.",
+    )
+    return replace(result, value=None, failure=failure, text=text_of(failure.as_json()))
+
+
+# ---------------------------------------------------------------------- the history stays valid
+
+
+def separated(turn: Turn, tools: Toolset) -> Turn:
+    """Return the turn with glued calls (`{..}{..}` as one call's arguments) taken apart, for tools that only read.
+
+    A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
+    """
+    apart: list[ToolCall] = []
+    for call in turn.calls:
+        glued = "}" in call.arguments[:-1] and jsontext.split(call.arguments, turn.finish)
+        if glued and isinstance(tool := tools.resolve(call.name), BaseTool) and not tool.writes:
+            apart += [ToolCall(call.id if n == 1 else f"{call.id}_{n}", call.name, text) for n, text in enumerate(glued, 1)]
+        else:
+            apart.append(call)
+    return turn if len(apart) == len(turn.calls) else replace(turn, calls=apart, raw=None)
+
+
+def mended(turn: Turn, results: Sequence[ToolResult]) -> Turn:
+    """Return the turn as it may go back to a provider: with the arguments that were understood, or none."""
+    calls = [
+        call if _is_plain(call, result) else ToolCall(call.id, call.name, _understood(call.arguments))
+        for call, result in zip(turn.calls, results, strict=True)
+    ]
+    return turn if all(map(operator.is_, calls, turn.calls)) else replace(turn, calls=calls, raw=None)
+
+
+_UNREAD = {Code.BAD_JSON, Code.TRUNCATED_CALL, Code.UNKNOWN_TOOL}
+
+
+def _is_plain(call: ToolCall, result: ToolResult) -> bool:
+    """Whether the arguments are an object in strict JSON, seen from what became of the call."""
+    if result.repairs or (result.failure and result.failure.code in _UNREAD):
+        try:
+            return isinstance(jsontext.loads(call.arguments), dict)
+        except ValueError:
+            return False
+    return True
+
+
+def _understood(arguments: str) -> str:
+    parsed = jsontext.parse(arguments)
+    return keys.canonical(parsed.value) if isinstance(parsed, jsontext.Parsed) else "{}"
+

@@ -1,0 +1,171 @@
+"""Which call a streamed piece belongs to, for providers that stream calls in numbered pieces.
+
+OpenAI's form is clear: each call has its own index, its first piece brings an id and a name, the others bring
+arguments only. Servers that copy the form keep to less of it: every call at index 0, no ids, id and name in every
+piece, indexes used twice, none at all. So a piece is placed by its id, else by its index, else at the last call; and it
+begins a new call where what it says cannot be said of the call found.
+
+Rule 1: a piece without a name never begins a call where another call could take it: arguments glued together
+        (`{"a":1}{"a":2}`) stay one text, and `jsontext` refuses it.
+Rule 2: linear in the length of the stream: pieces are kept in lists, each character is looked at once at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from handrail.calls import ToolCall
+
+_MARK = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
+
+
+class StreamedCall:
+    """A call on its way."""
+
+    __slots__ = ("_brackets", "_seen", "announced", "extras", "id", "name", "pieces", "position")
+
+    def __init__(self, position: int, id: str, name: str) -> None:
+        self.position = position
+        self.id = id
+        self.name = name
+        self.pieces: list[str] = []
+        self.extras: dict[str, Any] = {}
+        self.announced = False  # the name came again after whole arguments; the next text begins another call
+        self._brackets = _Brackets()
+        self._seen = 0
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are closed JSON objects, with nothing open."""
+        for piece in self.pieces[self._seen :]:
+            self._brackets.take(piece)
+        self._seen = len(self.pieces)
+        return self._brackets.closed
+
+
+class CallAssembler:
+    """Puts the pieces of one turn's calls together.
+
+    Args:
+        is_tool: Whether a wire name is a tool's. It settles whether a name that follows another one, before any
+            arguments, is the rest of it (`get_` `weather`) or another call's.
+    """
+
+    def __init__(self, is_tool: Callable[[str], bool]) -> None:
+        self.calls: list[StreamedCall] = []
+        self._is_tool = is_tool
+        self._by_id: dict[str, StreamedCall] = {}
+        self._by_index: dict[int, StreamedCall] = {}
+
+    def take(self, index: int | None, id: str, name: str, text: str) -> StreamedCall:
+        """Add one piece and return the call that it belongs to. What the piece does not say is None or empty."""
+        call = self._meant(index, id, name)
+        if call is None or self._begins_another(call, index, id, name, text):
+            call = self._begin(index, id, name or (call.name if call and call.announced else ""))
+        else:
+            self._tell(call, id, name)
+        if text:
+            call.pieces.append(text)
+        return call
+
+    def finished(self) -> list[ToolCall]:
+        """Return the calls in the order in which they began; those without an id get `call_<n>`."""
+        calls = [ToolCall(call.id, call.name, "".join(call.pieces)) for call in self.calls]
+        return with_ids(calls)
+
+    def _meant(self, index: int | None, id: str, name: str) -> StreamedCall | None:
+        if id and (call := self._by_id.get(id)):
+            return call
+        if index is not None and (call := self._by_index.get(index)):
+            return call
+        if index is None or not (id or name):
+            return self.calls[-1] if self.calls else None
+        return None
+
+    def _begins_another(self, call: StreamedCall, index: int | None, id: str, name: str, text: str) -> bool:
+        other_id = bool(id and call.id and id != call.id)
+        if not name:
+            # A new id alone says little: some servers invent one for every piece of one call.
+            elsewhere = other_id or (index is not None and index not in self._by_index)
+            return (elsewhere and bool(text.strip()) and call.is_whole()) or (call.announced and bool(text.strip()))
+        if other_id:
+            return True
+        if name != call.name:
+            return bool(call.pieces) or (bool(call.name) and self._is_tool(call.name))
+        if not call.is_whole():
+            return False
+        if id and id == call.id:  # repeated in every piece, unless one id serves for all calls
+            return bool(text.strip()) and index is not None and self._by_index.get(index) is not call
+        return bool(id) or bool(text.strip())
+
+    def _begin(self, index: int | None, id: str, name: str) -> StreamedCall:
+        call = StreamedCall(len(self.calls), id, name)
+        self.calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        if id:
+            self._by_id[id] = call
+        return call
+
+    def _tell(self, call: StreamedCall, id: str, name: str) -> None:
+        """Take over what the piece says of its call beside arguments."""
+        if id and not call.id:
+            call.id = id
+        if id:
+            self._by_id[id] = call
+        if not name:
+            return
+        if name != call.name:
+            call.name += name
+        elif not id and call.is_whole():
+            call.announced = True
+
+
+def with_ids(calls: list[ToolCall]) -> list[ToolCall]:
+    """Return the calls with `call_<n>` where the provider sent no id; `n` counts the calls of the turn from 0."""
+    taken = {call.id for call in calls}
+    told = []
+    for position, call in enumerate(calls):
+        if not call.id:
+            made = next(id for id in _made_ids(position) if id not in taken)
+            taken.add(made)
+            call = replace(call, id=made)
+        told.append(call)
+    return told
+
+
+def _made_ids(position: int) -> Iterator[str]:
+    yield f"call_{position}"
+    yield from (f"call_{position}_{turn}" for turn in count(2))
+
+
+class _Brackets:
+    """Watches whether JSON text is closed, piece by piece, without reading what is in it."""
+
+    __slots__ = ("_depth", "_escape_is_cut", "_in_string", "closed")
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._depth = 0
+        self._in_string = False
+        self._escape_is_cut = False  # the last piece ended between a backslash and its character
+
+    def take(self, piece: str) -> None:
+        start = 1 if self._escape_is_cut else 0
+        self._escape_is_cut = False
+        for mark in _MARK.findall(piece, start):
+            if mark[0] == "\\":
+                self._escape_is_cut = len(mark) == 1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif self._in_string:
+                continue
+            elif mark in "{[":
+                self._depth += 1
+                self.closed = False
+            else:
+                self._depth -= 1
+                self.closed = mark == "}" and self._depth == 0

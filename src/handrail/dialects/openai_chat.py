@@ -1,0 +1,735 @@
+"""OpenAI Chat Completions, and the many servers that copy it: both ways, whole and streamed.
+
+The copies differ in small things, so reading is lenient where nothing is lost by it (arguments as an object, missing
+ids, reasoning under three names) and strict where something would be invented. Writing keeps to OpenAI's own form.
+
+Rule 1: arguments reach `ToolCall` as the provider sent them, whether or not they are JSON.
+Rule 2: arguments go back as a JSON object always: strict servers refuse a whole history for one malformed string.
+Rule 3: only a stated end is an end. A missing or unknown `finish_reason` is `error`, also after complete calls.
+Rule 4: of the provider's message only `_GOES_BACK` goes back; other servers refuse the fields that they invented.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.dialects import Conversation, ToolLike, provider_errors
+from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
+from handrail.dialects.names import NameMap, NameRule, wire_names
+from handrail.dialects.sse import EventSplitter, ServerEvent
+from handrail.errors import ConfigError, Json, ModelError
+from handrail.messages import (
+    ArgumentsDelta,
+    AssistantMessage,
+    Delta,
+    Finish,
+    Message,
+    Options,
+    ReasoningDelta,
+    SystemMessage,
+    TextDelta,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+    conversation_of,
+)
+from handrail.ports import Described
+
+NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
+"""What OpenAI accepts as a function's name."""
+
+_FINISHES: Mapping[str, Finish] = {
+    "stop": "stop",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "content_filter": "refused",
+    # Words of compatible servers: Together, Mistral, Zhipu, Gemini's and Anthropic's own behind gateways.
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "calls",
+    "model_length": "length",
+    "max_tokens": "length",
+    "sensitive": "refused",
+    "safety": "refused",
+    "refusal": "refused",
+}
+_FINISH_WORDS: Mapping[Finish, str | None] = {
+    "stop": "stop",
+    "calls": "tool_calls",
+    "length": "length",
+    "refused": "content_filter",
+    "error": None,
+}
+
+_REASONING_KEYS = ("reasoning_content", "reasoning")
+"""DeepSeek, Moonshot, Z.ai, xAI and older vLLM say the first; OpenRouter, Groq, Cerebras and newer vLLM the second."""
+
+_GOES_BACK = (*_REASONING_KEYS, "reasoning_details")
+"""Of the provider's message: reasoning, with its signatures and encrypted parts. DeepSeek and Moonshot refuse a tool
+loop without it; who does not need it ignores it."""
+
+_CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
+"""Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
+
+_CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
+"""Mistral's word for a required call, when we are the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIChat:
+    """The dialect; its fields are where OpenAI and its copies cannot be served alike.
+
+    Attributes:
+        max_tokens_field: OpenAI's reasoning models refuse `max_tokens` ("Use 'max_completion_tokens' instead"), and its
+            other models take both. Most copies know `max_tokens` only, and some ignore the other one silently, which
+            would lift the limit.
+    """
+
+    name: str = "openai-chat"
+    max_tokens_field: str = "max_completion_tokens"
+
+    # -- what we ask ---------------------------------------------------------------------------------------------------
+
+    def encode_request(
+        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+    ) -> dict[str, Json]:
+        """Return the body of a request.
+
+        Raises:
+            ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
+        """
+        options = options or Options()
+        tools = tuple(tools or ())
+        names = _names_of(tools)
+        body: dict[str, Json] = {"messages": [self.encode_message(each, names) for each in conversation_of(messages)]}
+        if options.model:
+            body["model"] = options.model
+        if tools:
+            body["tools"] = [_definition(tool, names, options.strict) for tool in tools]
+            body["tool_choice"] = _tool_choice(options.tool_choice, tools, names)
+            if options.parallel is not None:
+                body["parallel_tool_calls"] = options.parallel
+        elif options.tool_choice not in ("auto", "none"):
+            raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
+        if options.max_tokens is not None:
+            body[self.max_tokens_field] = options.max_tokens
+        if options.temperature is not None:
+            body["temperature"] = options.temperature
+        if options.stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return body | dict(options.extra)
+
+    def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
+        """Return one message of a request. Messages are frozen, so a caller may keep the result."""
+        match message:
+            case SystemMessage(text):
+                return {"role": "system", "content": text}
+            case UserMessage(text, parts):
+                return {"role": "user", "content": list(parts) if parts else text}
+            case ToolMessage(result):
+                return _encode_result(result.call_id, result)
+            case AssistantMessage(turn):
+                return _encode_assistant(turn, names or _names_of(()))
+
+    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
+        """Return the tools as the provider wants them described.
+
+        Args:
+            strict: Use a tool's `strict_parameters` where it has them. A tool whose strict form would lose something
+                has None there and is sent plainly, so that one such tool does not cost the others their strictness.
+        """
+        tools = tuple(tools)
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
+
+    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+        """Return one tool message for each call, in the order of the calls.
+
+        Raises:
+            ValueError: The results are not one for each call.
+        """
+        if sorted(call.id for call in calls) != sorted(result.call_id for result in results):
+            raise ValueError(f"{len(calls)} calls have {len(results)} results, or results of other calls")
+        waiting = list(results)
+        told = []
+        for call in calls:
+            # By id, and among equal ids (some servers send them) in order.
+            result = next(each for each in waiting if each.call_id == call.id)
+            waiting.remove(result)
+            told.append(_encode_result(call.id, result))
+        return told
+
+    # -- what we are answered ------------------------------------------------------------------------------------------
+
+    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn in a whole response body, as a dictionary or as JSON text.
+
+        Raises:
+            ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
+        """
+        told = _object(body)
+        if provider_errors.error_in(told):
+            raise provider_errors.classify(None, {}, told)
+        choice = _choice(told)
+        if choice.get("error"):
+            raise provider_errors.classify(None, {}, {"error": choice["error"]})
+        message = _mapping(choice.get("message"), "`choices[0].message`")
+        return _turn(message, _finish(choice.get("finish_reason")), _usage(told.get("usage")), tools)
+
+    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn from one assistant message, or from a whole response body.
+
+        A bare message does not say how the model ended; it counts as finished, with calls if it has any.
+
+        Raises:
+            ModelError: As `decode`.
+        """
+        if "choices" in message or "error" in message:
+            return self.decode(message, tools)
+        calls = message.get("tool_calls") or message.get("function_call")
+        return _turn(_mapping(message, "the message"), "calls" if calls else "stop", Usage(), tools)
+
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
+        """Return a reader for one streamed answer."""
+        return ChatStream(self, tuple(tools or ()))
+
+    def classify(
+        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
+    ) -> ModelError:
+        """Return what an error answer means; see `provider_errors.classify`."""
+        return provider_errors.classify(status, headers, body, now=now)
+
+    # -- the provider's side -------------------------------------------------------------------------------------------
+
+    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+        """Return what a client asked: messages, tools and options.
+
+        Raises:
+            ConfigError: The request cannot be read, or asks for a kind of tool that is no function.
+        """
+        rest = dict(body)
+        messages = conversation_of(rest.pop("messages", ()))
+        tools = [_described(tool) for tool in rest.pop("tools", None) or ()]
+        rest.pop("stream_options", None)
+        limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
+        options = Options(
+            model=str(rest.pop("model", "")),
+            tool_choice=_choice_of(rest.pop("tool_choice", None)),
+            parallel=rest.pop("parallel_tool_calls", None),
+            strict=any(tool.strict_parameters is not None for tool in tools),
+            max_tokens=next((limit for limit in limits if limit is not None), None),
+            temperature=rest.pop("temperature", None),
+            stream=bool(rest.pop("stream", False)),
+            extra=rest,
+        )
+        return messages, tools, options
+
+    def encode_turn(
+        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
+        """Return the body that OpenAI would send for a turn; `created` is a Unix time in seconds."""
+        names = _names_of(tools)
+        message: dict[str, Json] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
+        if turn.reasoning:
+            message["reasoning_content"] = turn.reasoning
+        if turn.calls:
+            message["tool_calls"] = [_encode_call(call, names, call.arguments) for call in turn.calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
+        head = {"id": id, "object": "chat.completion", "created": created, "model": model}
+        return {**head, "choices": [choice], "usage": _encode_usage(turn.usage)}
+
+    def encode_stream(
+        self,
+        turn: Turn,
+        *,
+        model: str,
+        id: str,
+        created: int,
+        tools: Iterable[ToolLike] | None = None,
+        usage: bool = True,
+        piece_chars: int = 12,
+    ) -> Iterator[str]:
+        """Yield the events that OpenAI would stream for a turn, each whole.
+
+        Args:
+            usage: Tell the usage in a chunk of its own before the end, as asked by `stream_options.include_usage`.
+            piece_chars: Characters of text or arguments in one event.
+
+        A turn that finished with `error` just breaks off, as a lost connection does.
+        """
+        names = _names_of(tools)
+        head: dict[str, Json] = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+        spare: dict[str, Json] = {"usage": None} if usage else {}
+        opening = {"role": "assistant", "content": None if turn.calls and not turn.text else "", "refusal": None}
+        for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+            yield _event({**head, "choices": [choice], **spare})
+        if turn.finish == "error":
+            return
+        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
+        yield _event({**head, "choices": [choice], **spare})
+        if usage:
+            yield _event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
+        yield "data: [DONE]\n\n"
+
+
+DIALECT = OpenAIChat()
+"""For api.openai.com."""
+
+COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens")
+"""For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
+
+
+class ChatStream:
+    """One streamed answer of the Chat Completions form; see `DialectStream`."""
+
+    def __init__(self, dialect: OpenAIChat, tools: Sequence[ToolLike]) -> None:
+        self._dialect = dialect
+        self._tools = tools
+        self._names = _names_of(tools)
+        own = {tool.name for tool in tools}
+        self._splitter = EventSplitter()
+        self._calls = CallAssembler(lambda wire: self._names.from_wire(wire) in own)
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._kept: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
+        self._details: list[Mapping[str, Json]] = []
+        self._finish: Finish | None = None
+        self._usage = Usage()
+        self._heard = False
+        self._error: ModelError | None = None
+        self._turn: Turn | None = None
+
+    def feed(self, chunk: str | bytes) -> list[Delta]:
+        """Take the next piece of the stream and return what is new in it; see `DialectStream.feed`."""
+        if self._error:
+            raise self._error
+        return self._read(self._splitter.feed(chunk))
+
+    def close(self) -> Turn:
+        """Return the whole turn; see `DialectStream.close`."""
+        if self._turn is None:
+            for event in self._splitter.close():
+                if _is_json(event.data):  # else it was cut in its middle, and says nothing
+                    self._read([event])
+            self._turn = self._whole()
+        if self._error:
+            raise self._error
+        return self._turn
+
+    def _read(self, events: list[ServerEvent]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for event in events:
+            try:
+                self._take(event, deltas)
+            except ModelError as error:
+                # What came before it has been said, and is returned first, however the stream was cut.
+                self._error = error
+                if not deltas:
+                    raise
+                break
+        return deltas
+
+    def _take(self, event: ServerEvent, deltas: list[Delta]) -> None:
+        self._heard = True
+        if event.data == "[DONE]" or not event.data.strip():  # an empty one keeps the connection open
+            return
+        chunk = _object(event.data)
+        choices = chunk.get("choices")
+        if event.type == "error" or chunk.get("error") or (not choices and provider_errors.error_in(chunk)):
+            raise provider_errors.classify(None, {}, chunk)
+        if chunk.get("usage"):
+            self._usage = _usage(chunk["usage"])
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, _OBJECT) and choice.get("index", 0) in (0, None):
+                self._take_choice(choice, deltas)
+
+    def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
+        if choice.get("error"):
+            raise provider_errors.classify(None, {}, {"error": choice["error"]})
+        delta = choice.get("delta")
+        if delta:
+            self._take_delta(_mapping(delta, "a delta of the stream"), deltas)
+        if choice.get("finish_reason"):
+            self._finish = _finish(choice["finish_reason"])
+
+    def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
+        if calls := delta.get("tool_calls"):
+            self._take_calls(_items(calls, "`tool_calls`"), deltas)
+        if content := delta.get("content"):
+            text, thought = _content(content)
+            if thought:
+                self._think(thought, deltas)
+            if text:
+                self._text.append(text)
+                deltas.append(TextDelta(text))
+        if any(map(delta.get, _GOES_BACK)):
+            self._take_reasoning(delta, deltas)
+        if refusal := delta.get("refusal"):
+            self._refusal.append(_string(refusal, "`refusal`"))
+        if function := delta.get("function_call"):
+            self._take_calls([{"function": function}], deltas)
+
+    def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
+        for key in _REASONING_KEYS:
+            if delta.get(key):
+                self._kept.setdefault(key, []).append(_string(delta[key], f"`{key}`"))
+        details = _details(delta)
+        self._details += details
+        if thought := _reasoning(delta, details):
+            self._think(thought, deltas)
+
+    def _think(self, thought: str, deltas: list[Delta]) -> None:
+        self._reasoning.append(thought)
+        deltas.append(ReasoningDelta(thought))
+
+    def _take_calls(self, entries: Sequence[Json], deltas: list[Delta]) -> None:
+        for entry, index in zip(entries, _indexes(entries), strict=True):
+            id, name, text = _call_parts(entry)
+            if not (id or name or text):
+                continue
+            call = self._calls.take(index, id, name, text)
+            for key in _CALL_GOES_BACK:
+                if key in entry:
+                    call.extras[key] = entry[key]
+            if text:
+                deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
+
+    def _whole(self) -> Turn:
+        if not self._heard:
+            if strays := "\n".join(self._splitter.strays):
+                return self._dialect.decode(strays, self._tools)  # no stream, but an answer all the same
+            raise ModelError("the stream ended before its first event", code="unreadable", retryable=True)
+        calls = self._calls.finished()
+        text, refusal = "".join(self._text), "".join(self._refusal)
+        raw: dict[str, Json] = {"role": "assistant", "content": text or None}
+        if refusal:
+            raw["refusal"] = refusal
+        raw |= {key: "".join(pieces) for key, pieces in self._kept.items()}
+        if self._details:
+            raw["reasoning_details"] = _joined_details(self._details)
+        if calls:
+            raw["tool_calls"] = [
+                _raw_call(call, streamed) for call, streamed in zip(calls, self._calls.calls, strict=True)
+            ]
+        return Turn(
+            text,
+            "".join(self._reasoning),
+            tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            self._finish or "error",
+            self._usage,
+            refusal,
+            raw,
+        )
+
+
+# -- writing a request -------------------------------------------------------------------------------------------------
+
+
+def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
+    return wire_names([tool.name for tool in tools or ()], NAMES)
+
+
+def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
+    function: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
+    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    if lossless is None:
+        return {"type": "function", "function": {**function, "parameters": tool.parameters}}
+    return {"type": "function", "function": {**function, "parameters": lossless, "strict": True}}
+
+
+def _tool_choice(choice: str, tools: Sequence[ToolLike], names: NameMap) -> Json:
+    if choice in ("auto", "required", "none"):
+        return choice
+    if all(tool.name != choice for tool in tools):
+        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
+    return {"type": "function", "function": {"name": names.to_wire(choice)}}
+
+
+def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
+    raw = turn.raw or {}
+    # OpenAI takes null only beside calls; some copies refuse the empty string there.
+    message: dict[str, Json] = {"role": "assistant", "content": turn.text or (None if turn.calls else "")}
+    message |= {key: raw[key] for key in _GOES_BACK if raw.get(key)}
+    if turn.refusal:
+        message["refusal"] = turn.refusal
+    if turn.calls:
+        sent = raw.get("tool_calls")
+        extras = sent if isinstance(sent, list) and len(sent) == len(turn.calls) else [{}] * len(turn.calls)
+        message["tool_calls"] = [
+            _encode_call(call, names, _as_history(call.arguments))
+            | {key: extra[key] for key in _CALL_GOES_BACK if isinstance(extra, Mapping) and extra.get(key)}
+            for call, extra in zip(turn.calls, extras, strict=True)
+        ]
+    return message
+
+
+def _encode_call(call: ToolCall, names: NameMap, arguments: str) -> dict[str, Json]:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": names.to_wire(call.name), "arguments": arguments},
+    }
+
+
+def _as_history(arguments: str) -> str:
+    """Return the arguments as they may stand in a history: the text itself where it is a JSON object.
+
+    Other text goes back under one key, so that the model can see what it wrote and mend it.
+    """
+    if not arguments.strip():
+        return "{}"
+    try:
+        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _encode_result(call_id: str, result: ToolResult) -> dict[str, Json]:
+    return {"role": "tool", "tool_call_id": call_id, "content": result.text}
+
+
+# -- reading an answer -------------------------------------------------------------------------------------------------
+
+
+_OBJECT = (dict, Mapping)
+"""A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
+
+
+def _unreadable(what: str) -> ModelError:
+    return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
+
+
+def _object(body: Json | bytes) -> Mapping[str, Json]:
+    if isinstance(body, (str, bytes)):
+        size = len(body)
+        try:
+            body = json.loads(body.removeprefix("\ufeff") if isinstance(body, str) else body)
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(f"its {size} characters are no JSON") from error
+    if isinstance(body, list) and body and provider_errors.error_in(body):
+        raise provider_errors.classify(None, {}, body)
+    return _mapping(body, "the body")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text == "[DONE]"
+    return True
+
+
+def _mapping(value: Json, what: str) -> Mapping[str, Json]:
+    if not isinstance(value, _OBJECT):
+        raise _unreadable(f"{what} is {_kind(value)}, not an object")
+    return value
+
+
+def _items(value: Json, what: str) -> list[Json]:
+    if not isinstance(value, list):
+        raise _unreadable(f"{what} is {_kind(value)}, not a list")
+    return value
+
+
+def _string(value: Json, what: str) -> str:
+    if not isinstance(value, str):
+        raise _unreadable(f"{what} is {_kind(value)}, not text")
+    return value
+
+
+def _kind(value: Json) -> str:
+    return "missing" if value is None else f"of type {type(value).__name__}"
+
+
+def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
+    choices = _items(body.get("choices"), "`choices`")
+    if not choices:
+        raise _unreadable("`choices` is empty")
+    return _mapping(choices[0], "`choices[0]`")
+
+
+def _finish(word: Json) -> Finish:
+    return _FINISHES.get(word.lower(), "error") if isinstance(word, str) else "error"
+
+
+def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
+    text, thought = _content(message.get("content"))
+    wire = _calls(message)
+    names = _names_of(tools) if wire else _names_of(())
+    return Turn(
+        text,
+        _reasoning(message, _details(message)) or thought,
+        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
+        finish,
+        usage,
+        _string(message.get("refusal") or "", "`refusal`"),
+        message,
+    )
+
+
+def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
+    entries = list(_items(message.get("tool_calls") or [], "`tool_calls`"))
+    if function := message.get("function_call"):
+        entries.append({"function": function})
+    parts = [_call_parts(entry) for entry in entries]
+    # A gateway fills the fields that it does not use: `"function_call": {"name": "", "arguments": ""}` is no call.
+    return with_ids([ToolCall(*part) for part in parts if any(part)])
+
+
+def _call_parts(entry: Json) -> tuple[str, str, str]:
+    """Return id, name and arguments of a call or of a streamed piece of one, each empty where it is missing."""
+    if not isinstance(entry, _OBJECT):
+        raise _unreadable(f"a tool call is {_kind(entry)}, not an object")
+    function = entry.get("function") or entry  # some servers leave out the inner object
+    if not isinstance(function, _OBJECT):
+        raise _unreadable(f"the function of a tool call is {_kind(function)}, not an object")
+    id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+    if arguments is None:
+        arguments = ""
+    elif not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return "" if id is None else str(id), _string(name or "", "a tool's name"), arguments
+
+
+def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
+    """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
+    told = [entry.get("index") if isinstance(entry, _OBJECT) else None for entry in entries]
+    if len(told) > 1 and len(set(map(str, told))) < len(told):
+        return range(len(told))
+    return [index if isinstance(index, int) else None for index in told]
+
+
+def _content(content: Json) -> tuple[str, str]:
+    """Return text and reasoning of a message's content, which is text or, at Mistral, a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    texts, thoughts = [], []
+    for part in _items(content, "`content`"):
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Mapping) and part.get("type") == "text":
+            texts.append(_string(part.get("text") or "", "a text part"))
+        elif isinstance(part, Mapping) and part.get("type") == "thinking":
+            thoughts.append(_content(part.get("thinking"))[0])
+    return "".join(texts), "".join(thoughts)
+
+
+def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]]) -> str:
+    """Return the reasoning once: gateways send it under several names at the same time."""
+    for key in _REASONING_KEYS:
+        if message.get(key):
+            return _string(message[key], f"`{key}`")
+    told = (detail.get("text") or detail.get("summary") for detail in details)
+    return "".join(text for text in told if isinstance(text, str))
+
+
+def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    details = message.get("reasoning_details")
+    return [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+
+
+_DETAIL_TEXTS = ("text", "summary", "data", "signature")
+
+
+def _joined_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+    """Return streamed `reasoning_details` as a whole answer would hold them: texts joined, one entry for each block."""
+    blocks: list[tuple[dict[str, Json], dict[str, list[str]]]] = []
+    block_of: dict[tuple[str, str], int] = {}
+    for piece in pieces:
+        key = str(piece.get("type")), str(piece.get("index"))
+        if key not in block_of:
+            block_of[key] = len(blocks)
+            blocks.append(({}, {}))
+        fields, texts = blocks[block_of[key]]
+        for name, value in piece.items():
+            if name in _DETAIL_TEXTS and isinstance(value, str):
+                texts.setdefault(name, []).append(value)
+            elif value is not None or name not in fields:
+                fields[name] = value
+    return [fields | {name: "".join(values) for name, values in texts.items()} for fields, texts in blocks]
+
+
+def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function, **streamed.extras}
+
+
+def _usage(usage: Json) -> Usage:
+    if not isinstance(usage, Mapping):
+        return Usage()
+    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return Usage(
+        _count(usage, "prompt_tokens"),
+        _count(usage, "completion_tokens"),
+        # Moonshot and DeepSeek tell it beside the details.
+        _count(input_details, "cached_tokens") or _count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
+        _count(output_details, "reasoning_tokens"),
+    )
+
+
+def _count(counts: Json, *keys: str) -> int:
+    found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
+    return next((value for value in found if isinstance(value, int)), 0)
+
+
+# -- the provider's side -----------------------------------------------------------------------------------------------
+
+
+def _described(tool: Json) -> Described:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not function.get("name"):
+        kind = tool.get("type") if isinstance(tool, Mapping) else tool
+        raise ConfigError(f"the request has a tool of type {kind!r}; only functions are known here")
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    strict = parameters if function.get("strict") else None
+    return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)
+
+
+def _choice_of(choice: Json) -> str:
+    if isinstance(choice, Mapping):
+        return str((choice.get("function") or choice).get("name", "auto"))
+    return _CHOICE_WORDS.get(str(choice), str(choice)) if choice else "auto"
+
+
+def _encode_usage(usage: Usage) -> dict[str, Json]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _encode_deltas(turn: Turn, names: NameMap, piece_chars: int) -> Iterator[dict[str, Json]]:
+    for key, text in (("reasoning_content", turn.reasoning), ("content", turn.text), ("refusal", turn.refusal)):
+        yield from ({key: piece} for piece in _pieces(text, piece_chars))
+    for index, call in enumerate(turn.calls):
+        yield {"tool_calls": [{"index": index, **_encode_call(call, names, "")}]}
+        for piece in _pieces(call.arguments, piece_chars):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _pieces(text: str, piece_chars: int) -> Iterator[str]:
+    return (text[start : start + piece_chars] for start in range(0, len(text), piece_chars))
+
+
+def _event(chunk: Any) -> str:
+    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,0 +1,202 @@
+"""What a provider's error means: try the same request again, wait as told, or give up.
+
+Providers agree on HTTP statuses more than on words, so a status decides, except where a word is known to overrule it: a
+429 with `insufficient_quota` is an empty account, which no waiting fills.
+
+Rule 1: types, codes and statuses decide, never the text of a message.
+Rule 2: what nobody knows is not retryable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from handrail.errors import Json, ModelError
+
+_HOPELESS = frozenset({
+    # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
+    "insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated", "billing_error",
+    # The request itself is too long: the same one always will be.
+    "context_length_exceeded", "request_too_large", "string_above_max_length", "max_tokens_exceeded",
+    # Told with a status that some gateways get wrong.
+    "invalid_request_error", "invalid_api_key", "authentication_error", "permission_error", "not_found_error",
+    "model_not_found", "content_policy_violation", "content_filter",
+    "invalid_argument", "failed_precondition", "permission_denied", "unauthenticated", "not_found",
+})  # fmt: skip
+
+_PASSING = frozenset({
+    "rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "resource_exhausted", "requests", "tokens",
+    "overloaded_error", "overloaded", "engine_overloaded", "service_unavailable", "unavailable",
+    "api_error", "server_error", "internal_server_error", "internal_error", "internal",
+    "timeout", "timeout_error", "deadline_exceeded",
+})  # fmt: skip
+"""Asked where there is no status: in the middle of a stream, or under a 200."""
+
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+"""Beside all from 500 on: the request took too long, met another one, came too early, or was one too many."""
+
+_SHOULD_RETRY: Mapping[str, bool] = {"true": True, "false": False}
+"""The header `x-should-retry`, in which OpenAI and Anthropic say it outright."""
+
+_MOST_MESSAGE_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderError:
+    """An error body in our terms.
+
+    Attributes:
+        words: The codes, types and statuses in it, lower-cased, the most telling first.
+        status: The HTTP status that the body itself claims; gateways put the real one there under a 200.
+    """
+
+    code: str = ""
+    message: str = ""
+    words: tuple[str, ...] = ()
+    status: int | None = None
+    retry_after_s: float | None = None
+
+
+def error_in(body: Json | bytes) -> ProviderError | None:
+    """Return the error that a body holds, or None.
+
+    Knows `{"error": {...}}` and `{"error": "..."}`, the flat `{"object": "error", ...}` of vLLM,
+    `{"type": "error", ...}`, `{"detail": ...}` of FastAPI servers, and Google's list of one.
+    """
+    if isinstance(body, (str, bytes)):
+        body = _loaded(body)
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
+        return None
+    told = body.get("error") or body.get("errors")
+    if isinstance(told, list) and told:
+        told = told[0]
+    if isinstance(told, Mapping):
+        return _told(told)
+    if told:
+        return ProviderError(message=str(told))
+    if body.get("object") == "error" or body.get("type") == "error":
+        return _told(body)
+    if body.get("detail") and "choices" not in body:
+        return ProviderError(message=_as_text(body["detail"]))
+    return None
+
+
+def classify(
+    status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
+) -> ModelError:
+    """Return the exception that an error answer amounts to.
+
+    Args:
+        status: None or 2xx when the error came under a success, at the head of a stream or in its middle.
+        body: As received; an unreadable one leaves the status to decide.
+        now: Lets `Retry-After` be a date. Without it the answer's own `Date` header is taken.
+    """
+    error = error_in(body) or ProviderError(message=_as_text(body))
+    known = {name.lower(): value for name, value in headers.items()}
+    failed = status if status is not None and status >= 300 else error.status
+    wait_s = _wait_s(known, now)
+    return ModelError(
+        _sentence(failed, error),
+        status=failed,
+        code=error.code,
+        retryable=_retryable(failed, known, error),
+        retry_after_s=error.retry_after_s if wait_s is None else wait_s,
+    )
+
+
+def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderError) -> bool:
+    if not _HOPELESS.isdisjoint(error.words):
+        return False
+    told = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
+    if told is not None:
+        return told
+    if status is None:
+        return not _PASSING.isdisjoint(error.words)
+    return status >= 500 or status in _PASSING_STATUSES
+
+
+def _sentence(status: int | None, error: ProviderError) -> str:
+    what = " ".join(str(part) for part in (status, error.code) if part and str(part) != "None")
+    message = error.message.strip()[:_MOST_MESSAGE_CHARS] or "no reason was given"
+    return f"the model's provider answered with an error{f' ({what})' if what else ''}: {message}"
+
+
+def _told(error: Mapping[str, Json]) -> ProviderError:
+    words = [error.get(key) for key in ("code", "type", "status")]
+    named = [word for word in words if isinstance(word, str) and word and not word.isdigit()]
+    numbers = [number for word in (*words, error.get("status_code")) if (number := _status(word))]
+    code = next(iter(named), str(numbers[0]) if numbers else "")
+    return ProviderError(
+        # OpenRouter's code is a number and Google's a number beside a word; a word tells more.
+        code=code,
+        message=_as_text(error.get("message") or error.get("detail") or ""),
+        words=tuple(word.lower() for word in named),
+        status=numbers[0] if numbers else None,
+        retry_after_s=next(_delays_s(error.get("details")), None),
+    )
+
+
+def _status(word: Json) -> int | None:
+    number = int(word) if isinstance(word, str) and re.fullmatch("[0-9]{3}", word) else word
+    return number if isinstance(number, int) and 300 <= number <= 599 else None
+
+
+def _delays_s(details: Json) -> Iterator[float]:
+    """Google asks to wait in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17s"}`."""
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
+        if isinstance(delay, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+            yield float(found[1])
+
+
+def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
+    """Return how long the answer asks to wait.
+
+    `x-ratelimit-reset-*` is not asked: it tells when a window is full again, which is later than one request needs.
+    """
+    for header, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        wait_s = _number(headers.get(header, ""))
+        if wait_s is not None:
+            return max(0.0, wait_s * unit_s)
+    until = _date(headers.get("retry-after", ""))
+    since = now or _date(headers.get("date", ""))
+    if until is None or since is None:
+        return None
+    return max(0.0, (until - since).total_seconds())
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError):  # TypeError: what older Pythons raise for text that is no date
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def _loaded(text: str | bytes) -> Json:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_text(told: Json | bytes) -> str:
+    if isinstance(told, bytes):
+        return told.decode("utf-8", "replace")
+    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)

@@ -1,0 +1,226 @@
+"""What the core asks of its driver, and what the driver may answer.
+
+The core decides and never performs: its generators *yield* one of these effects and are *sent* the answer named beside
+it. A driver that performs them runs a call; one that looks the answers up in a journal resumes or replays it; one that
+raises between two of them is a crash test.
+
+    AskHuman   -> Approval, or None when nobody is there to ask
+    Reserve    -> True, once the call's resources are its own; False when the run's time is over
+    Claim      -> Claimed
+    Invoke     -> Returned | Raised | Unfinished
+    Verify     -> Found | NotFound | Unknown
+    Wait       -> None, when the time has passed
+    Settle     -> None, once it is durable
+    Keep       -> str, the handle of a text that is too long for the model
+
+A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator at any of them but
+`Invoke`, which it answers with `Unfinished`: what was started has a truth to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from handrail.calls import ToolCall
+from handrail.errors import Json
+
+EffectClass: TypeAlias = Literal["read", "write", "destructive"]
+Risk: TypeAlias = Literal["low", "medium", "high"]
+ReplayClass: TypeAlias = Literal["key", "verify", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that calls touch, such as `user:7`. Readers share it; a writer has it alone."""
+
+    key: str
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AskHuman:
+    """Ask whoever must agree before this call may run.
+
+    `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
+    """
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    risk: Risk
+    reason: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs."""
+
+    granted: bool
+    by: str = ""
+    reason: str = ""
+    arguments: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Wait until these resources are free, in the order of asking, then hold them until the call has ended."""
+
+    resources: Sequence[Resource]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
+
+    Attributes:
+        fingerprint: Digest of tool, declared version and canonical arguments; the same key with another one is a conflict.
+        lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
+        guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
+    """
+
+    scope: str
+    key: str
+    fingerprint: bytes
+    run_id: str
+    replay: ReplayClass
+    lease_s: float
+    guard: bool = True
+
+
+class ClaimState(Enum):
+    """What a store answers to a claim; see `design` in docs/decisions/0004-claims.md for the table."""
+
+    FRESH = "fresh"
+    """Run it: nobody has."""
+    AGAIN = "again"
+    """Run it again with the same key: the far side tells duplicates apart."""
+    CHECK = "check"
+    """Somebody began it; ask the tool's `verify` first."""
+    DONE = "done"
+    """It has happened; here is its result."""
+    BUSY = "busy"
+    """Somebody is doing it now."""
+    IN_DOUBT = "in_doubt"
+    """Somebody began it and nobody knows how it ended."""
+    CONFLICT = "conflict"
+    """The key was used with other arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
+
+    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key.
+    """
+
+    state: ClaimState
+    fence: int = 0
+    value: Json = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Start the tool once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
+
+    attempt: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The tool returned. `late` says that it did so after its deadline, before anyone was told."""
+
+    value: Any
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The tool raised."""
+
+    error: Exception
+
+
+class End(Enum):
+    """How an invocation ended without a result: the truth about a deadline or a cancellation."""
+
+    NOT_STARTED = "not started"
+    STOPPED = "stopped"
+    """It was interrupted, and has ended. What it did until then may have taken effect."""
+    RUNNING_ON = "running on"
+    """It cannot be interrupted (a thread) or would not be; it may still finish late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The tool was ended by its deadline, or because the run was cancelled."""
+
+    end: End
+    cancelled: bool = False
+
+
+Outcome: TypeAlias = Returned | Raised | Unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Ask the tool's own `verify` whether the write of this call has happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The write has happened, with this result."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """The write has certainly not happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell whether the write has happened."""
+
+
+Verification: TypeAlias = Found | NotFound | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let this much time pass before the next attempt."""
+
+    seconds: float
+
+
+SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again."""
+
+    scope: str
+    key: str
+    fence: int
+    state: SettledState
+    value: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep a result that is too long for the model, so that it can be read on."""
+
+    text: str
+
+
+class CallCancelled(Exception):  # noqa: N818  # not an error: the run's end, thrown in
+    """The run was cancelled while a call was waiting."""
+
+
+Effect: TypeAlias = AskHuman | Reserve | Claim | Invoke | Verify | Wait | Settle | Keep

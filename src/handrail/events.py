@@ -1,0 +1,149 @@
+"""What happened, told while it happens: one list of events from which console, command line and audit are folds.
+
+Rule 1: an event is plain data. It holds the model's text and the tool's values; redaction is the observer's duty, once.
+Rule 2: the core emits events in the order in which things happened; `at_s` counts from the start of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.effects import Approval, Risk
+from handrail.errors import Json
+from handrail.messages import Delta, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run begins. `model` is empty when calls come from elsewhere (`handle`, `call`)."""
+
+    run_id: str
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """The model is asked for the turn `turn` (from 1), with this many messages and tools."""
+
+    turn: int
+    messages: int
+    tools: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A piece of the model's answer arrived."""
+
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswered:
+    """The model's answer is complete."""
+
+    turn: int
+    answer: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class CallAdmitted:
+    """A call passed every check. `arguments` are what the tool will get; `repairs` names what was mended."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    repairs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """A person is asked about a call."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    risk: Risk
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """A person answered; `approval` is None when nobody was there."""
+
+    call: ToolCall
+    approval: Approval | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """The tool is started; `attempt` counts from 1."""
+
+    call: ToolCall
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """An attempt ended without a result. `retry_in_s` is None when it was the last one."""
+
+    call: ToolCall
+    attempt: int
+    reason: str
+    retry_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """A call has its one result; `seconds` counts from its admission."""
+
+    call: ToolCall
+    result: ToolResult
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedLate:
+    """A tool that had been given up returned or raised after all; the model has been told otherwise by now."""
+
+    call: ToolCall
+    value: Json = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpExchange:
+    """One request and its answer as they were on the wire, secrets masked."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: str
+    status: int
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """A run is over. `status` and `reason` are those of `Run`."""
+
+    run_id: str
+    status: str
+    reason: str
+
+
+Event: TypeAlias = (
+    RunStarted
+    | ModelAsked
+    | Streamed
+    | ModelAnswered
+    | CallAdmitted
+    | ApprovalAsked
+    | ApprovalGiven
+    | AttemptStarted
+    | AttemptFailed
+    | CallFinished
+    | FinishedLate
+    | HttpExchange
+    | RunEnded
+)

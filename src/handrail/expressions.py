@@ -1,0 +1,118 @@
+"""Conditions over arguments, as a person writes them: `amount > 100 and currency != "EUR"`.
+
+Names are arguments; a dot goes into an object. There are comparisons, `in`, `and`, `or`, `not`, + - * / and `len(...)`,
+and nothing else: no attribute of a Python object, no call, no loop, so a condition from a configuration file can do no
+harm and takes no time.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from handrail.errors import Json, ToolDefinitionError
+
+Condition: TypeAlias = Callable[[Mapping[str, Json]], Any]
+"""Takes validated arguments. Raises LookupError, TypeError or ArithmeticError where they do not answer the question."""
+
+MOST_CHARACTERS = 1000
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+# No power and no `*` on text: both make a short condition cost a lot of time or memory.
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: lambda left, right: _number(left) * _number(right),
+    ast.Div: operator.truediv,
+}
+
+
+def condition(text: str) -> Condition:
+    """Compile a condition over arguments.
+
+    >>> condition("amount > 100 or user.vip")({"amount": 7, "user": {"vip": True}})
+    True
+
+    Raises:
+        ToolDefinitionError: The text is no condition of this kind; the message says which part is not.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ToolDefinitionError(f"a condition of {len(text)} characters is too long; {MOST_CHARACTERS} is the most")
+    try:
+        return _compiled(ast.parse(text.strip(), mode="eval").body, text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ToolDefinitionError(f"{text!r} is not a condition such as \"amount > 100\": {error}") from error
+
+
+def names_in(text: str) -> set[str]:
+    """Return the arguments that a condition looks at."""
+    return {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)} - {"len"}
+
+
+def _compiled(node: ast.expr, text: str) -> Condition:
+    match node:
+        case ast.Constant(value=value):
+            return lambda _: value
+        case ast.Name(id=name):
+            return lambda arguments: arguments[name]
+        case ast.Attribute(value=inner, attr=name):
+            owner = _compiled(inner, text)
+            return lambda arguments: owner(arguments)[name]
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            parts = [_compiled(item, text) for item in items]
+            return lambda arguments: [part(arguments) for part in parts]
+        case ast.BoolOp(op=ast.And(), values=values):
+            parts = [_compiled(value, text) for value in values]
+            return lambda arguments: all(part(arguments) for part in parts)
+        case ast.BoolOp(values=values):
+            parts = [_compiled(value, text) for value in values]
+            return lambda arguments: any(part(arguments) for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            operand = _compiled(inner, text)
+            return lambda arguments: not operand(arguments)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            operand = _compiled(inner, text)
+            return lambda arguments: -operand(arguments)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _binary(_ARITHMETIC[type(op)], _compiled(left, text), _compiled(right, text))
+        case ast.Compare():
+            return _comparison(node, text)
+        case ast.Call(func=ast.Name(id="len"), args=[inner], keywords=[]):
+            measured = _compiled(inner, text)
+            return lambda arguments: len(measured(arguments))
+        case _:
+            raise ToolDefinitionError(f"{ast.unparse(node)!r} is not allowed in the condition {text!r}")
+
+
+def _comparison(node: ast.Compare, text: str) -> Condition:
+    operands = [_compiled(each, text) for each in (node.left, *node.comparators)]
+    compare = [_COMPARISONS[type(op)] for op in node.ops]
+
+    def holds(arguments: Mapping[str, Json]) -> bool:
+        values = [operand(arguments) for operand in operands]
+        return all(test(left, right) for test, left, right in zip(compare, values, values[1:], strict=False))
+
+    return holds
+
+
+def _binary(combine: Callable[[Any, Any], Any], left: Condition, right: Condition) -> Condition:
+    return lambda arguments: combine(left(arguments), right(arguments))
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError("only numbers are multiplied in a condition")
+    return value

@@ -1,0 +1,356 @@
+"""What every driver shares: the tools, the rules, the store and the listeners of one deployment, and how a run is opened.
+
+A driver adds only how effects are performed: `runtime` on asyncio, `sync` in the calling thread.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from secrets import token_hex
+from threading import Event as Flag
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+from handrail import plugins, shaping
+from handrail.batch import Batch, Lane
+from handrail.budgets import Budget
+from handrail.context import Context, Injected
+from handrail.conversation import Ending, Progress
+from handrail.dialects import WireDialect, dialect
+from handrail.effects import (
+    Approval,
+    Claim,
+    Claimed,
+    Found,
+    NotFound,
+    Outcome,
+    Raised,
+    Returned,
+    Settle,
+    Unknown,
+    Verification,
+)
+from handrail.errors import ConfigError, Json, MissingInjection, ModelError, NoEffect, SetupError
+from handrail.events import Event, FinishedLate, RunEnded, RunStarted
+from handrail.lifecycle import Conduct
+from handrail.messages import Turn
+from handrail.policy import Policy
+from handrail.ports import Answer, Approver, Model, Observer, Store
+from handrail.reading import READ_RESULT
+from handrail.retries import Backoff
+from handrail.runs import Run
+from handrail.tools import BaseTool
+from handrail.toolset import Tools, Toolset
+
+T = TypeVar("T")
+
+# How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
+MOST_RUNS_REMEMBERED = 10_000
+
+OUT_OF_TIME = "out_of_time"
+"""The code of a ModelError that stands for the run's own time limit."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One run as its driver holds it while it is under way."""
+
+    id: str
+    progress: Progress
+    conduct: Conduct
+    budget: Budget
+    deps: Any
+    injected: Mapping[str, Any]
+    started: float
+    observers: Sequence[Observer]
+    cancelled: Flag = field(default_factory=Flag)
+    stops: list[Callable[[], Any]] = field(default_factory=list)
+    """What to call to end whatever is under way."""
+
+    def tell(self, event: Event) -> None:
+        """Tell everyone who listens."""
+        _tell(self.observers, event)
+
+
+def _tell(observers: Sequence[Observer], event: Event) -> None:
+    for observer in observers:
+        observer(event)
+
+
+class Host:
+    """The deployment that a driver drives.
+
+    Args:
+        tools: Tools, functions, or a `Toolset`, which may change while runs are under way.
+        store: `memory:`, another store's name, or a `Store`.
+        policy: What a run may do; by default read and write tools, and high risk asks a person.
+        approver: Who is asked. Without one a call that needs approval waits; it does not proceed.
+        observers: Called with every event.
+        budget: What a run may spend unless it says otherwise.
+        result_bytes: How much of a result the model reads, in bytes of UTF-8.
+        backoff: How long to wait between attempts.
+        repair: Mend malformed JSON by named repairs; False refuses it.
+        scope: Tenant: writes of different scopes never share a key.
+        now: Monotonic seconds; a test may move them by hand.
+        jitter: Numbers from [0, 1].
+    """
+
+    def __init__(
+        self,
+        tools: Tools = (),
+        *,
+        store: str | Store = "memory:",
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        observers: Sequence[Observer] = (),
+        budget: Budget | None = None,
+        result_bytes: int = shaping.DEFAULT_RESULT_BYTES,
+        backoff: Backoff | None = None,
+        repair: bool = True,
+        scope: str = "",
+        now: Callable[[], float] = monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        if result_bytes < shaping.LEAST_RESULT_BYTES:
+            raise ConfigError(f"result_bytes is {result_bytes}; at least {shaping.LEAST_RESULT_BYTES} are needed")
+        self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
+        self.policy = policy or Policy()
+        self.store: Store = _store(store)
+        self.approver, self.observers = approver, tuple(observers)
+        self.budget, self.result_bytes = budget or Budget(), result_bytes
+        self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
+        self._now, self._jitter = now, jitter
+        self._remembered: OrderedDict[str, Progress] = OrderedDict()
+        self._live: dict[str, Session] = {}
+        self._models: dict[str, Model] = {}
+        self._shown: tuple[Toolset, bool, Toolset] | None = None
+        self._callable: tuple[Toolset, Toolset] | None = None
+
+    # ------------------------------------------------------------------ opening
+
+    def session(
+        self,
+        *,
+        run: str | None,
+        deps: Any,
+        inject: Mapping[str, Any] | None,
+        budget: Budget | None = None,
+        observers: Sequence[Observer] = (),
+        remember: bool = False,
+    ) -> Session:
+        """Open a run, or go on with one that `handle` or `call` has named before."""
+        run_id, budget = run or f"r_{token_hex(4)}", budget or self.budget
+        progress = self._recalled(run_id) if remember else Progress()
+        listening, started = (*self.observers, *observers), self._now()
+        conduct = Conduct(
+            self.policy,
+            self._now,
+            self._jitter,
+            run_id,
+            self._scope,
+            started + budget.time_s if budget.time_s is not None else float("inf"),
+            self.result_bytes,
+            self._backoff,
+            self._repair,
+            tell=partial(_tell, listening) if listening else None,
+        )
+        return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening)
+
+    def _recalled(self, run_id: str) -> Progress:
+        progress = self._remembered.setdefault(run_id, Progress())
+        self._remembered.move_to_end(run_id)
+        while len(self._remembered) > MOST_RUNS_REMEMBERED:
+            self._remembered.popitem(last=False)
+        return progress
+
+    def begin(self, session: Session, model: str) -> None:
+        """Note that a run is under way, so that it can be cancelled from elsewhere.
+
+        Raises:
+            SetupError: A run of that id is under way already.
+        """
+        if session.id in self._live:
+            raise SetupError(f"the run {session.id!r} is under way already")
+        self._live[session.id] = session
+        if session.observers:
+            session.tell(RunStarted(session.id, model))
+
+    def end(self, session: Session, ending: Ending) -> Run:
+        """Close a run and say how it ended."""
+        self._live.pop(session.id, None)
+        if session.observers:
+            session.tell(RunEnded(session.id, ending.status, ending.reason))
+        progress, seconds = session.progress, self._now() - session.started
+        return Run(
+            session.id, ending.status, ending.text, ending.reason, progress.messages, progress.spent, session.budget, seconds
+        )
+
+    def shown(self, session: Session) -> Toolset:
+        """Return the tools that the model is told of in the next turn: those that the policy lets it use.
+
+        Raises:
+            MissingInjection: One of them needs a value that the caller did not give.
+        """
+        now, reads_on = self.tools.snapshot(), session.progress.reads_on
+        if self._shown is None or self._shown[0] is not now or self._shown[1] != reads_on:
+            tools = now.filter(self.policy.sees)
+            self._shown = now, reads_on, _with_reading(tools) if reads_on else tools
+        check_injected(self._shown[2], session.injected)
+        return self._shown[2]
+
+    def callable_tools(self) -> Toolset:
+        """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
+        now = self.tools.snapshot()
+        if self._callable is None or self._callable[0] is not now:
+            self._callable = now, _with_reading(now)
+        return self._callable[1]
+
+    def batch(self, session: Session, turn: Turn, number: int) -> Batch:
+        """Open the calls of one turn."""
+        return Batch(
+            turn.calls,
+            turn.finish,
+            self.callable_tools(),
+            session.conduct,
+            budget=session.budget,
+            spent=session.progress.spent,
+            turn=number,
+        )
+
+    def model(self, model: str | Model) -> Model:
+        """Return a model by its name, such as `openai:NAME`; made once."""
+        if not isinstance(model, str):
+            return model
+        if model not in self._models:
+            provider, colon, name = model.partition(":")
+            if not colon or not name:
+                raise ConfigError(f"the model {model!r} has no provider; write `provider:name`, such as `openai:NAME`")
+            self._models[model] = plugins.load("models", provider)(name)
+        return self._models[model]
+
+    # ------------------------------------------------------------------ what drivers need around an effect
+
+    def context(
+        self, session: Session, lane: Lane, claim: tuple[Claim, Claimed] | None, attempt: int, timeout_s: float, flag: Flag
+    ) -> Context[Any]:
+        """Return what the tool may know about this attempt."""
+        admitted = lane.admitted
+        assert admitted is not None
+        return Context(
+            session.deps,
+            session.id,
+            lane.call.id,
+            admitted.tool.name,
+            attempt,
+            monotonic() + timeout_s,
+            flag,
+            admitted.key,
+            claim[1].fence if claim else 0,
+            lambda handle: _now_of(self.store.kept(session.id, handle)),
+        )
+
+
+def approval_from(outcome: Returned | Raised) -> Approval | None:
+    """Return the person's word from what an approver returned. One that failed has not agreed."""
+    if isinstance(outcome, Raised):
+        return Approval(False, reason="the approval could not be asked for")
+    answer = outcome.value
+    return answer if isinstance(answer, Approval) or answer is None else Approval(bool(answer))
+
+
+def verification_from(outcome: Returned | Raised) -> Verification:
+    """Return what a tool's `verify` found. Anything but a clear word means that nobody knows."""
+    answer = outcome.value if isinstance(outcome, Returned) else None
+    return answer if isinstance(answer, Found | NotFound) else Unknown()
+
+
+def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Settle | None:
+    """Return what to record of a write that reported after it had been given up; None when it tells nothing new."""
+    if claim is None:
+        return None
+    asked, claimed = claim
+    match outcome:
+        case Returned(value=value):
+            return Settle(asked.scope, asked.key, claimed.fence, "done", shaping.plain(value))
+        case Raised(error=NoEffect()):
+            return Settle(asked.scope, asked.key, claimed.fence, "failed")
+        case _:
+            return None
+
+
+def late_event(lane: Lane, outcome: Outcome) -> FinishedLate:
+    """Return the event that tells of a late report."""
+    match outcome:
+        case Returned(value=value):
+            return FinishedLate(lane.call, shaping.plain(value))
+        case Raised(error=error):
+            return FinishedLate(lane.call, error=f"{type(error).__name__}: {error}")
+        case _:
+            return FinishedLate(lane.call, error="it was stopped at last")
+
+
+def ending_by(error: ModelError, session: Session) -> Ending:
+    """Return how a run ends whose model could not be asked."""
+    if session.cancelled.is_set():
+        return Ending("cancelled", "the run was cancelled")
+    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error))
+
+
+def wire_dialect(name: str) -> WireDialect:
+    """Return the dialect of a provider's messages."""
+    found = dialect(name)
+    if not isinstance(found, WireDialect):
+        raise ConfigError(f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'")
+    return found
+
+
+def as_json(message: Any) -> Mapping[str, Json]:
+    """Return a provider's message as a dictionary, also from an SDK's object."""
+    if isinstance(message, Mapping):
+        return message
+    dump = getattr(message, "model_dump", None) or getattr(message, "to_dict", None)
+    if dump is None:
+        raise ConfigError(f"a message is a dictionary or an SDK's object, not {type(message).__name__}")
+    return cast(Mapping[str, Json], dump())
+
+
+def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
+    """Return arguments as the text that a model would have written."""
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(arguments or {}, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the arguments are not JSON: {error}") from error
+
+
+def _with_reading(tools: Toolset) -> Toolset:
+    return tools if READ_RESULT.name in tools else tools + [READ_RESULT]
+
+
+def _store(store: str | Store) -> Store:
+    if not isinstance(store, str):
+        return store
+    kind, _, place = store.partition(":")
+    made: Store = plugins.load("stores", kind)(*([place] if place else []))
+    return made
+
+
+def _now_of(answer: Answer[T]) -> T:
+    return answer.result() if isinstance(answer, Future) else answer
+
+
+def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
+    """Raise MissingInjection when a tool needs a value that nobody gave."""
+    for tool in tools:
+        for name, kind in tool.hidden.items():
+            if kind is Injected and name not in injected:
+                raise MissingInjection(
+                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; pass inject={{{name!r}: ...}}"
+                )

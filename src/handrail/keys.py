@@ -1,0 +1,107 @@
+"""The identity of a call: templates over arguments, keys of writes, fingerprints.
+
+A key names the act, not the attempt (`refund:881`); a fingerprint tells whether two calls ask for the same thing.
+
+Rule 1: templates see validated arguments, never the model's text.
+Rule 2: never the provider's call id: one may send none, and a model that is asked again sends new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
+from typing import TypeAlias
+
+from handrail.errors import Json, ToolDefinitionError
+
+Template: TypeAlias = Callable[[Mapping[str, Json]], str]
+"""Takes validated arguments. Raises LookupError when an argument that it names is absent."""
+
+
+def template(text: str) -> Template:
+    """Compile `refund:{order_id}`; a dot goes into an object (`{user.id}`), braces are doubled to be literal.
+
+    A value cannot forge the template's own separators: `:`, `/` and `%` in it are written as percent escapes, so that
+    `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3").
+
+    >>> template("order:{id}")({"id": "a:b"})
+    'order:a%3Ab'
+
+    Raises:
+        ToolDefinitionError: The text is not such a template.
+    """
+    literals, paths = _parsed(text)
+    if not paths:
+        return lambda _: literals[0]
+
+    def filled(arguments: Mapping[str, Json]) -> str:
+        parts = [literals[0]]
+        for path, literal in zip(paths, literals[1:], strict=True):
+            value: Json = arguments
+            for name in path:
+                value = value[name]
+            parts.append(_escaped(value))
+            parts.append(literal)
+        return "".join(parts)
+
+    return filled
+
+
+def names_in(text: str) -> set[str]:
+    """Return the arguments that a template looks at."""
+    return {path[0] for path in _parsed(text)[1]}
+
+
+def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
+    """Return the literal pieces around the fields (always one more than fields), and each field as a path."""
+    literals, paths, literal = [], [], ""
+    try:
+        for before, field, spec, conversion in Formatter().parse(text):
+            literal += before
+            if field is None:
+                continue
+            path = field.split(".")
+            if spec or conversion or not all(name.isidentifier() for name in path):
+                raise ValueError(f"`{{{field}}}` is not an argument's name")
+            literals.append(literal)
+            paths.append(path)
+            literal = ""
+    except ValueError as error:
+        raise ToolDefinitionError(f"{text!r} is not a template such as \"order:{{order_id}}\": {error}") from error
+    return [*literals, literal], paths
+
+
+def _escaped(value: Json) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    return text.replace("%", "%25").replace(":", "%3A").replace("/", "%2F")
+
+
+def canonical(value: Json) -> str:
+    """Return one text for equal JSON values: keys sorted, no space, integral floats as integers (after RFC 8785)."""
+    return json.dumps(_integral(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _integral(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _integral(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_integral(each) for each in value]
+    return value
+
+
+def fingerprint(tool: str, version: str, arguments: Mapping[str, Json]) -> bytes:
+    """Return a digest that is equal for two calls that ask for the same act.
+
+    Injected parameters are left out, and so is the tool's description: a mended typo in it must not turn the recovery
+    from a crash into a conflict.
+    """
+    return hashlib.sha256(f"{tool}\0{version}\0{canonical(arguments)}".encode("utf-8", "surrogatepass")).digest()
+
+
+def default_key(run_id: str, turn: int, index: int) -> str:
+    """Return the key of a write whose tool declares none: its place in the run."""
+    return f"{run_id}/{turn}/{index}"

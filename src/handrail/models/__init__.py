@@ -1,0 +1,1 @@
+"""Models: a dialect with a transport."""

@@ -1,0 +1,355 @@
+"""A model behind HTTP: any wire dialect on httpx2.
+
+What is sent, read and tried again is one generator without I/O; `ask` drives it on asyncio, `ask_blocking` in the calling
+thread. So both behave alike, and a streamed answer is tried again only while nothing of it has been told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import httpx2
+from pydantic_core import PydanticSerializationError, to_json
+
+from handrail.dialects import WireDialect, dialect
+from handrail.errors import ConfigError, ModelError
+from handrail.events import HttpExchange
+from handrail.messages import Delta, Turn
+from handrail.ports import Listener, Request
+from handrail.retries import Backoff
+
+ATTEMPTS = 3
+LONGEST_WAIT_S = 60.0
+_MOST_ANSWER_BYTES = 64 * 1024 * 1024
+_SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "x-goog-api-key"}
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Send the request; answered by (status, headers)."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Give the next piece of the answer; answered by bytes, empty at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the next attempt."""
+
+    seconds: float
+
+
+Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
+
+
+class HttpModel:
+    """One model of one provider.
+
+    Args:
+        name: What the provider calls the model.
+        wire: The dialect that it speaks.
+        url: Where to post requests.
+        headers: Sent with each request; those that hold keys are masked wherever they are shown.
+        attempts: How often a request is sent at most, when its failure may pass.
+        stream: Ask for a stream when somebody listens.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wire: WireDialect,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        attempts: int = ATTEMPTS,
+        stream: bool = True,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name, self.wire, self.url = name, wire, url
+        self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
+        self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
+        self._client: httpx2.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocking_client: httpx2.Client | None = None
+
+    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
+        """See `ports.Model.ask`."""
+        line, steps = _Line(self._asyncio_client(), self.url, self._headers, request.timeout_s), self._steps(request, listener)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = await line.perform(step)
+                except httpx2.HTTPError as error:
+                    step = steps.throw(self._unreachable(error))
+                else:
+                    step = steps.send(answer)
+        except StopIteration as over:
+            return cast(Turn, over.value)
+        finally:
+            await line.close()
+
+    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
+        """See `ports.BlockingModel.ask_blocking`."""
+        self._blocking_client = self._blocking_client or httpx2.Client()
+        line, steps = _BlockingLine(self._blocking_client, self.url, self._headers, request.timeout_s), self._steps(request, listener)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = line.perform(step)
+                except httpx2.HTTPError as error:
+                    step = steps.throw(self._unreachable(error))
+                else:
+                    step = steps.send(answer)
+        except StopIteration as over:
+            return cast(Turn, over.value)
+        finally:
+            line.close()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._client is not None and self._loop is asyncio.get_running_loop():
+            await self._client.aclose()
+        self._client = None
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of `ask_blocking`."""
+        if self._blocking_client is not None:
+            self._blocking_client.close()
+            self._blocking_client = None
+
+    def __repr__(self) -> str:
+        return f"<HttpModel {self.name}: {self.wire.name} at {self.url}>"
+
+    # ------------------------------------------------------------------ what is sent, read and tried again
+
+    def _steps(self, request: Request, listener: Listener | None) -> Steps:
+        streamed = self._stream and listener is not None
+        options = replace(request.options, model=self.name, stream=streamed)
+        try:
+            body = to_json(self.wire.encode_request(request.messages, request.tools, options))
+        except (PydanticSerializationError, ValueError) as error:
+            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+        heard = _Heard(listener)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return (yield from self._attempt(body, request, heard))
+            except ModelError as error:
+                # What has been told cannot be taken back, so a stream that broke off is not begun anew.
+                wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt)
+                if wait_s is None:
+                    raise
+            yield Pause(wait_s)
+
+    def _attempt(self, body: bytes, request: Request, heard: _Heard) -> Steps:
+        status, headers = yield Open(body)
+        if status == 200 and headers.get("content-type", "").startswith("text/event-stream"):
+            return (yield from self._streamed(body, request, heard))
+        answer = yield from _all_of_it()
+        heard.exchange(self, body, status, answer)
+        if status != 200:
+            raise self._named(self.wire.classify(status, headers, answer))
+        try:
+            return self.wire.decode(answer, request.tools)
+        except ModelError as error:
+            raise self._named(error) from error
+
+    def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
+        stream, received = self.wire.stream(request.tools), []
+        try:
+            while piece := (yield Read()):
+                received.append(piece)
+                for delta in stream.feed(piece):
+                    heard.delta(delta)
+            return stream.close()
+        except ModelError as error:
+            raise self._named(error) from error
+        finally:
+            heard.exchange(self, body, 200, b"".join(received))
+
+    def _wait_s(self, error: ModelError, attempt: int) -> float | None:
+        if not error.retryable:
+            return None
+        wait_s = max(self._backoff.before(attempt + 1, random.random()), error.retry_after_s or 0.0)
+        return wait_s if wait_s <= LONGEST_WAIT_S else None
+
+    def _named(self, error: ModelError) -> ModelError:
+        """Return the error with the address in its sentence."""
+        named = ModelError(
+            f"{self.name} at {_place(self.url)}: {error}",
+            status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
+        )  # fmt: skip
+        return named
+
+    def _unreachable(self, error: httpx2.HTTPError) -> ModelError:
+        if isinstance(error, httpx2.TimeoutException):
+            return ModelError(f"{self.name} at {_place(self.url)} did not answer in time", code="timeout", retryable=True)
+        why = str(error) or type(error).__name__
+        return ModelError(f"{self.name} at {_place(self.url)} cannot be reached: {why}", code="unreachable", retryable=True)
+
+    def _asyncio_client(self) -> httpx2.AsyncClient:
+        """Return the client of the running loop; connections do not cross from one loop to another."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client, self._loop = httpx2.AsyncClient(), loop
+        return self._client
+
+
+def _all_of_it() -> Generator[Read, bytes, bytes]:
+    pieces, size = [], 0
+    while piece := (yield Read()):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_ANSWER_BYTES:
+            raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
+    return b"".join(pieces)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """The listener, if any, and whether it has been told anything."""
+
+    listener: Listener | None
+    told: bool = False
+
+    def delta(self, delta: Delta) -> None:
+        if self.listener is not None:
+            self.told = True
+            self.listener.delta(delta)
+
+    def exchange(self, model: HttpModel, body: bytes, status: int, answer: bytes) -> None:
+        if self.listener is not None:
+            headers = {name: _masked(name, value) for name, value in model._headers.items()}
+            texts = body.decode("utf-8", "replace"), answer.decode("utf-8", "replace")
+            self.listener.exchange(HttpExchange("POST", model.url, headers, texts[0], status, texts[1]))
+
+
+def _masked(name: str, value: str) -> str:
+    if name.lower() not in _SECRET_HEADERS:
+        return value
+    scheme, space, _ = value.partition(" ")
+    return f"{scheme} ***" if space else "***"
+
+
+def _place(url: str) -> str:
+    """Host and path, without anything that could hold a key."""
+    parsed = httpx2.URL(url)
+    return f"{parsed.scheme}://{parsed.host}{f':{parsed.port}' if parsed.port else ''}{parsed.path}"
+
+
+class _Line:
+    """One exchange on asyncio."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._client, self._url, self._headers = client, url, headers
+        self._timeout = _timeout(timeout_s)
+        self._answer: httpx2.Response | None = None
+
+    async def perform(self, step: Open | Read | Pause) -> Any:
+        match step:
+            case Open(body=body):
+                await self.close()
+                request = self._client.build_request(
+                    "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
+                )
+                self._answer = await self._client.send(request, stream=True)
+                self._pieces = self._answer.aiter_bytes()
+                return self._answer.status_code, self._answer.headers
+            case Read():
+                return await anext(self._pieces, b"")
+            case Pause(seconds=seconds):
+                return await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        if self._answer is not None:
+            await self._answer.aclose()
+
+
+class _BlockingLine:
+    """One exchange in the calling thread."""
+
+    def __init__(self, client: httpx2.Client, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._client, self._url, self._headers = client, url, headers
+        self._timeout = _timeout(timeout_s)
+        self._answer: httpx2.Response | None = None
+
+    def perform(self, step: Open | Read | Pause) -> Any:
+        match step:
+            case Open(body=body):
+                self.close()
+                request = self._client.build_request(
+                    "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
+                )
+                self._answer = self._client.send(request, stream=True)
+                self._pieces = self._answer.iter_bytes()
+                return self._answer.status_code, self._answer.headers
+            case Read():
+                return next(self._pieces, b"")
+            case Pause(seconds=seconds):
+                return time.sleep(seconds)
+
+    def close(self) -> None:
+        if self._answer is not None:
+            self._answer.close()
+
+
+def _timeout(timeout_s: float) -> httpx2.Timeout:
+    # Between two pieces of an answer, not for the whole of it: the run's own deadline bounds that. A reasoning model may
+    # be silent for minutes before its first piece.
+    return httpx2.Timeout(min(timeout_s, 600.0), connect=min(timeout_s, 10.0))
+
+
+# ---------------------------------------------------------------------- providers
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where a provider is, and which environment variables say otherwise or hold its key."""
+
+    name: str
+    dialect: str
+    address: str
+    path: str
+    key_variable: str
+    address_variable: str
+
+    def __call__(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> HttpModel:
+        """Return a model. `name` may end in `@ADDRESS` for a compatible server: `qwen3@http://localhost:8000/v1`.
+
+        Raises:
+            ConfigError: The provider wants a key and none is there, or the address is none.
+        """
+        known = os.environ if environment is None else environment
+        name, _, beside = name.partition("@")
+        address = beside or base_url or known.get(self.address_variable) or self.address
+        key = api_key or known.get(self.key_variable, "")
+        if not key and address == self.address:
+            raise ConfigError(
+                f"there is no key for {self.name}: set {self.key_variable}, "
+                f"or name a compatible server, such as {self.name}:{name}@http://localhost:8000/v1"
+            )
+        if not address.startswith(("http://", "https://")):
+            raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return HttpModel(name, cast(WireDialect, dialect(self.dialect)), address.rstrip("/") + self.path, headers)
+
+
+openai = Provider(
+    "openai", "openai-chat", "https://api.openai.com/v1", "/chat/completions", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+)

@@ -1,0 +1,96 @@
+"""Finding out which name was meant: nearest names for a suggestion, and the name under a model's wrappings.
+
+Rule 1: a name is resolved only by taking off what is known to be no part of it (template tokens, wire prefixes); a name
+        that merely resembles a tool's is suggested, never run by guess.
+Rule 2: what is compared is cut to a bounded length first, so that a name of a megabyte costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+MOST_COMPARED = 100
+"""Characters of a name that are compared; longer names differ early or are no names."""
+
+LIKENESS = 0.6
+"""The least likeness of a suggestion, from 0 to 1; difflib's own default."""
+
+_TOKEN = re.compile(
+    r"<\|[^<>|]{1,40}\|>"  # <|channel|>, <|constrain|>: harmony, ChatML, Llama
+    r"|<｜[^<>｜]{1,40}｜>"  # DeepSeek writes the same with full-width bars
+    r"|\[/?[A-Z_]{3,30}\]"  # [ARGS], [CALL_ID], [TOOL_CALLS]: Mistral
+    r"|</?(?:tool_call|function_call|function|tool|invoke|parameter)\b[^<>]{0,80}>"
+)
+_WRAPPINGS = (
+    re.compile(r"^.*\bto="),  # harmony: `commentary to=functions.get_weather`
+    re.compile(r"^(?:functions?|tools?|default_api)[.:/]"),  # harmony, Kimi, Gemini
+    re.compile(r":\d+$"),  # Kimi counts the calls: `functions.get_weather:0`
+    re.compile(r"\(\)$"),
+)
+_QUOTES = " \t\r\n\"'`"
+
+
+def resolve_name(raw: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `raw` spells once known wrappings are taken off, or None.
+
+    >>> resolve_name("functions.get_weather:0", ["get_weather"])
+    'get_weather'
+    >>> resolve_name("create_event<|channel|>analysis", ["create_event"])
+    'create_event'
+    >>> resolve_name("tool:execute_terminal", ["terminal"]) is None
+    True
+    """
+    names = known if isinstance(known, (dict, set, frozenset)) else set(known)
+    if raw in names:
+        return raw
+    for piece in _TOKEN.split(raw[: 10 * MOST_COMPARED]):
+        spelling = piece.strip(_QUOTES)
+        if spelling in names:
+            return spelling
+        for wrapping in _WRAPPINGS:
+            spelling = wrapping.sub("", spelling).strip(_QUOTES)
+            if spelling in names:
+                return spelling
+        if spelling:
+            return None  # only the first piece with text names the tool; what follows a token is not a name
+    return None
+
+
+def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
+    """Return up to `most` of `names` that `name` may have been meant to be, best first.
+
+    Case, `_`, `-`, `.` and spaces do not count. A name whose words are all in another's is near it, however long that is:
+    `date` is near `start_date`.
+    """
+    wanted = _plain(name)
+    if not wanted:
+        return []
+    words = set(_words(name))
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted)
+    scored = []
+    for candidate in names:
+        matcher.set_seq1(_plain(candidate))
+        score = matcher.ratio() if matcher.real_quick_ratio() >= LIKENESS and matcher.quick_ratio() >= LIKENESS else 0.0
+        if score < LIKENESS and _one_holds_the_other(words, set(_words(candidate))):
+            score = LIKENESS
+        if score >= LIKENESS:
+            scored.append((-score, candidate))
+    return [candidate for _, candidate in sorted(scored)[:most]]
+
+
+def _one_holds_the_other(words: set[str], others: set[str]) -> bool:
+    shorter, longer = sorted((words, others), key=len)
+    return bool(shorter) and shorter <= longer
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name[:MOST_COMPARED]).casefold()
+
+
+def _words(name: str) -> list[str]:
+    """Split `getUser_name` into get, user, name."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name[:MOST_COMPARED])
+    return [word.casefold() for word in re.split(r"[\W_]+", parted) if word]

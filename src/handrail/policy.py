@@ -1,0 +1,135 @@
+"""Whether a call may run: permission first, then rules, then risk.
+
+Rule 1: when unsure whether something is allowed, it is not; when unsure whether a person must agree, one must.
+Rule 2: the first rule that matches wins, and its place in the list is the only order there is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from handrail import expressions
+from handrail.effects import Risk
+from handrail.errors import ConfigError, Json
+from handrail.tools import BaseTool, Permission
+from handrail.toolset import permits
+
+Then: TypeAlias = Literal["allow", "ask", "deny"]
+
+_RISKS: Sequence[Risk] = get_args(Risk)
+
+
+class Decision(Enum):
+    """What a policy says of a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision, the risk it was taken at, and why: the rule or the default that decided."""
+
+    decision: Decision
+    risk: Risk
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What becomes of calls to the tools that match `tool` (`*` and `?` as in file names).
+
+    `when` is a condition over the arguments (`amount > 100`). One that cannot be evaluated, for instance because the
+    argument is absent, does not match a rule that allows, and does match one that asks or denies.
+    """
+
+    tool: str = "*"
+    then: Then = "ask"
+    when: str = ""
+    reason: str = ""
+    _holds: expressions.Condition | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.then not in get_args(Then):
+            raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
+        object.__setattr__(self, "_holds", expressions.condition(self.when) if self.when else None)
+
+    def matches(self, tool: BaseTool, arguments: Mapping[str, Json]) -> bool:
+        """Whether this rule is about this call."""
+        if not fnmatchcase(tool.name, self.tool):
+            return False
+        if self._holds is None:
+            return True
+        try:
+            return bool(self._holds(arguments))
+        except (LookupError, TypeError, ArithmeticError):
+            return self.then != "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a run may do.
+
+    Attributes:
+        max_permission: Tools that need more are not shown to the model, and refused if called.
+        ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
+        rules: The first that matches decides, before risk is looked at. None can grant a permission.
+    """
+
+    max_permission: Permission = "write"
+    ask_from: Risk | None = "high"
+    rules: Sequence[Rule] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_permission not in get_args(Permission):
+            raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {', '.join(get_args(Permission))}")
+        if self.ask_from is not None and self.ask_from not in _RISKS:
+            raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
+
+    def sees(self, tool: BaseTool) -> bool:
+        """Whether the model is told of this tool."""
+        return permits(self.max_permission, tool.needs)
+
+    def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
+        """Decide about one call with validated arguments."""
+        risk = tool.weighs
+        if not self.sees(tool):
+            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.needs}")
+        for rule in self.rules:
+            if rule.matches(tool, arguments):
+                return Verdict(Decision(rule.then), risk, rule.reason or f"rule for {rule.tool}: {rule.then}")
+        if tool.approve and tool.asks_for(arguments):
+            declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
+            return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}")
+        if self.ask_from is not None and _RISKS.index(risk) >= _RISKS.index(self.ask_from):
+            return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk")
+        return _ALLOWED[risk]
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Policy:
+        """Read a policy from a TOML file: `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`.
+
+        Raises:
+            ConfigError: The file cannot be read, or holds a key that no policy has.
+        """
+        try:
+            return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(f"the policy {str(path)!r} cannot be used: {error}") from error
+
+
+_ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
+
+
+def _policy(table: dict[str, Any]) -> Policy:
+    rules = [Rule(**rule) for rule in table.pop("rules", [])]
+    if table.get("ask_from") == "never":
+        table["ask_from"] = None
+    return Policy(**table, rules=rules)

@@ -1,0 +1,118 @@
+"""What can be replaced: stores, models, approvers, observers, clocks. Each is a protocol with one to four methods.
+
+A store may have to wait for a disk. It then answers with a `concurrent.futures.Future`; one that keeps things in memory
+answers at once. The asyncio driver awaits the future, the blocking driver waits for it: one port serves both, and a
+store that needs no waiting costs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from handrail.effects import Approval, AskHuman, Claim, Claimed, Settle
+from handrail.errors import Json
+from handrail.events import Event, HttpExchange
+from handrail.messages import Delta, Message, Options, Turn
+
+T = TypeVar("T")
+Answer: TypeAlias = "T | Future[T]"
+"""A value now, or a future of it."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Where things are kept: which writes were begun and how they ended, and results too large for a model.
+
+    `tests/stores/contract.py` is the suite that every store inherits.
+    """
+
+    def claim(self, claim: Claim) -> Answer[Claimed]:
+        """Take the right to perform a write, or learn what became of it.
+
+        Exactly one caller gets FRESH for a key. The claim is as durable as the store before this returns: after a crash
+        the next caller gets CHECK, AGAIN or IN_DOUBT by the write's replay class, never FRESH.
+
+        Raises:
+            StoreUnavailable: Nothing was claimed; the write must not run.
+        """
+        ...
+
+    def settle(self, settle: Settle) -> Answer[bool]:
+        """Record how a claimed write ended. False when the claim has a newer owner; nothing is changed then."""
+        ...
+
+    def keep(self, run_id: str, text: str) -> Answer[str]:
+        """Keep a long result of a run and return a handle to it."""
+        ...
+
+    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
+        """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A tool as a model is told of it, without anything that could be run."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+    strict_parameters: dict[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked, in our own terms; `timeout_s` bounds the whole exchange."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Any]
+    options: Options = field(default_factory=Options)
+    timeout_s: float = 300.0
+
+
+class Listener(Protocol):
+    """Whoever wants to hear of a model's answer while it arrives."""
+
+    def delta(self, delta: Delta) -> None:
+        """A piece of the answer arrived."""
+        ...
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """A request was answered; this is what was on the wire."""
+        ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A dialect with a transport: asks, and gives the model's turn."""
+
+    name: str
+
+    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
+        """Return the model's answer; with a listener, tell it every piece on the way.
+
+        Raises:
+            ModelError: No usable answer, after the retries that its kind permits.
+        """
+        ...
+
+
+@runtime_checkable
+class BlockingModel(Protocol):
+    """A model that can also be asked from a thread without an event loop; `SyncRuntime` needs it."""
+
+    name: str
+
+    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
+        """As `Model.ask`, in the calling thread."""
+        ...
+
+
+Approver: TypeAlias = Callable[[AskHuman], "Approval | bool | None | Awaitable[Approval | bool | None]"]
+"""Whoever is asked: a function, sync or async. True and False are short for an `Approval`; None means nobody is there."""
+
+Observer: TypeAlias = Callable[[Event], None]
+"""Sees every event and changes nothing. It is called in the driver's thread and must not block."""

@@ -1,0 +1,50 @@
+"""Whether a model turns in a circle: the same calls again and again, without new information.
+
+A call repeats when tool, arguments and what came back are equal to an earlier one's. Seen are circles of one call (A A A),
+of two (A B A B A B) and of three. After the second time round the model is told; before the fourth it is stopped, and
+with the third the run ends.
+
+Rule 1: a call whose result differs is news, and starts the count anew.
+Rule 2: a tool that declares `poll=True` is never counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+LONGEST_CIRCLE = 3
+TOLD_AT, STOPPED_AT = 2, 3
+
+Step: TypeAlias = tuple[str, Any, str]
+"""Tool name, arguments, and the text that the model got back. Compared by `==`: no digest is made."""
+
+NOTE = (
+    "This call and its result are the same as before. Use the result, call differently, or answer; "
+    "the same call once more ends this run."
+)
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The last calls of a run, as far back as a circle can reach."""
+
+    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT))
+
+    def rounds_with(self, name: str, arguments: Any, text: str) -> int:
+        """Add a finished call; return how often the circle that it closes has been gone round (1: no circle)."""
+        self.steps.append((name, arguments, text))
+        steps = list(self.steps)
+        if len(steps) < TOLD_AT or not any(steps[-1] == earlier for earlier in steps[-1 - LONGEST_CIRCLE : -1]):
+            return 1  # nearly every call ends here
+        return max(_rounds(steps, length) for length in range(1, LONGEST_CIRCLE + 1))
+
+
+def _rounds(steps: Sequence[Step], length: int) -> int:
+    """How many equal runs of `length` steps stand at the end."""
+    last, count = steps[len(steps) - length :], 1
+    while (end := len(steps) - count * length) >= length and steps[end - length : end] == last:
+        count += 1
+    return count

@@ -1,0 +1,191 @@
+"""Whether a failed attempt is tried again, decided by what failed and what the call does.
+
+What is known of a failure is one of four: it passed by without effect, it may pass and had perhaps an effect, it will
+not pass, or its author worded it. Reads are tried again when it may pass; writes only when it certainly had no effect,
+or when the far side tells duplicates apart.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
+from uuid import uuid4
+
+from handrail.effects import End, Raised, Unfinished
+from handrail.errors import Code, Failure, ModelError, NoEffect, StoreUnavailable, ToolError
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before each new attempt, in seconds: doubling from `first_s`, never above `most_s`."""
+
+    first_s: float = 0.2
+    most_s: float = 5.0
+
+    def before(self, attempt: int, jitter: float) -> float:
+        """Return the wait before `attempt` (the first retry is 2), spread by `jitter` from [0, 1].
+
+        "Full jitter": a uniform share of the capped exponential, so that clients which failed together do not come back
+        together.
+        """
+        doublings = min(attempt - 2, 32)  # beyond any ceiling; unbounded, the float overflows near 1,024
+        return float(min(self.first_s * 2**doublings, self.most_s) * jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is known of a failed attempt.
+
+    Attributes:
+        failure: What the model is told if this was the last attempt (of a read, or of a write without effect).
+        passing: The same call may succeed later.
+        no_effect: A write certainly did not happen.
+        after_s: What the far side asked us to wait.
+        worded: The tool's author worded the failure for the model.
+    """
+
+    failure: Failure
+    passing: bool = False
+    no_effect: bool = False
+    after_s: float | None = None
+    worded: bool = False
+
+
+# By class name, so that no HTTP library is imported to recognise its errors: httpx and httpx2 share these names, requests
+# and aiohttp have some of them. The first group failed before anything was sent.
+_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ClientConnectorError", "NewConnectionError"}
+_TIMED_OUT = {"TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
+_BROKEN_OFF = {"NetworkError", "ReadError", "WriteError", "CloseError", "ProtocolError", "RemoteProtocolError",
+               "ClientConnectionError", "ChunkedEncodingError", "ClientOSError", "ServerDisconnectedError"}  # fmt: skip
+
+_AMBIGUOUS_STATUS = {408, 409, 425, 429}
+_PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
+
+
+def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagnosis:
+    """Say what is known of an attempt that gave no value."""
+    if isinstance(outcome, Unfinished):
+        return _unfinished(outcome, tool, timeout_s)
+    error = outcome.error
+    if isinstance(error, ToolError):
+        return Diagnosis(
+            error.failure,
+            passing=error.failure.retryable,
+            # Whoever says that the same call may be made again says that this one did nothing.
+            no_effect=isinstance(error, NoEffect) or error.failure.retryable,
+            after_s=error.retry_after_s,
+            worded=True,
+        )
+    if isinstance(error, StoreUnavailable):
+        return Diagnosis(_unavailable(tool), passing=True, no_effect=True)
+    status, headers = _http_answer(error)
+    if status is not None:
+        return _by_status(status, headers, tool)
+    return _by_class(error, tool, timeout_s)
+
+
+def _by_class(error: Exception, tool: str, timeout_s: float) -> Diagnosis:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if isinstance(error, ConnectionRefusedError | socket.gaierror) or names & _NOT_SENT:
+        return Diagnosis(_unavailable(tool), passing=True, no_effect=True)
+    if isinstance(error, TimeoutError) or names & _TIMED_OUT:
+        return Diagnosis(_timeout(tool, timeout_s), passing=True)
+    if isinstance(error, ConnectionError | ModelError) or names & _BROKEN_OFF:
+        return Diagnosis(_unavailable(tool), passing=True)
+    return Diagnosis(internal(tool))
+
+
+def _by_status(status: int, headers: Mapping[str, str], tool: str) -> Diagnosis:
+    after_s = retry_after_s(headers.get("retry-after"))
+    if status == 429:
+        text = f"The service behind `{tool}` asks for fewer requests."
+        wait = f"Wait {after_s:.0f} s before calling it again." if after_s else "Call it again a little later."
+        failure = Failure(Code.RATE_LIMITED, text, wait, retryable=True)
+    elif status in _PASSING_STATUS:
+        failure = _unavailable(tool)
+    else:
+        failure = internal(tool)
+    no_effect = 400 <= status < 500 and status not in _AMBIGUOUS_STATUS
+    return Diagnosis(failure, status in _PASSING_STATUS, no_effect, after_s)
+
+
+def _unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
+    no_effect = outcome.end is End.NOT_STARTED
+    if outcome.cancelled:
+        failure = Failure(Code.CANCELLED, f"The run was cancelled; `{tool}` was {outcome.end.value}.")
+        return Diagnosis(failure, no_effect=no_effect)
+    return Diagnosis(_timeout(tool, timeout_s, outcome.end), passing=True, no_effect=no_effect)
+
+
+def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
+    happened = {
+        End.NOT_STARTED: f"`{tool}` did not get its turn in time, and was not started.",
+        End.STOPPED: f"`{tool}` did not finish within {timeout_s:g} s and was stopped.",
+        End.RUNNING_ON: f"`{tool}` did not finish within {timeout_s:g} s. It could not be stopped and may still be running.",
+    }
+    return Failure(Code.TIMEOUT, happened[end], "Ask for less at once, or try again later.", retryable=True)
+
+
+def not_started(tool: str) -> Failure:
+    """Return the failure of a call that waited for its turn until the run's time was over."""
+    return _timeout(tool, 0.0, End.NOT_STARTED)
+
+
+def _unavailable(tool: str) -> Failure:
+    return Failure(
+        Code.UNAVAILABLE,
+        f"The service behind `{tool}` cannot be reached just now.",
+        "Try again later, or go on without it.",
+        retryable=True,
+    )
+
+
+def internal(tool: str) -> Failure:
+    """Return the failure for an error that nobody worded: an id for the log, and no text of the exception."""
+    return Failure(
+        Code.INTERNAL_ERROR,
+        f"`{tool}` failed for a reason of its own (reference {uuid4().hex[:8]}).",
+        "Do not repeat the same call; try another way, or tell the user that this part failed.",
+    )
+
+
+def in_doubt(tool: str) -> Failure:
+    """Return what the model is told of a write of which nobody knows whether it happened."""
+    return Failure(
+        Code.IN_DOUBT,
+        f"`{tool}` was started and may have taken effect.",
+        "Check with a reading tool whether it happened before trying again; if there is none, tell the user.",
+    )
+
+
+def _http_answer(error: Exception) -> tuple[int | None, Mapping[str, str]]:
+    """Return status and headers when the exception carries an HTTP answer (httpx, requests, SDKs of providers)."""
+    answer = getattr(error, "response", None)
+    status = getattr(answer, "status_code", None) or getattr(error, "status_code", None) or getattr(error, "status", None)
+    headers: Any = getattr(answer, "headers", None) or getattr(error, "headers", None) or {}
+    return (status if isinstance(status, int) and 100 <= status < 600 else None), _lower(headers)
+
+
+def _lower(headers: Any) -> Mapping[str, str]:
+    try:
+        return {str(name).lower(): str(value) for name, value in dict(headers).items()}
+    except (TypeError, ValueError):
+        return {}
+
+
+def retry_after_s(said: str | None, now: float | None = None) -> float | None:
+    """Read a `Retry-After` header (RFC 9110, 10.2.3): seconds, or an HTTP date against `now` (Unix time)."""
+    if not said:
+        return None
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - (time() if now is None else now))
+    except (TypeError, ValueError):
+        return None

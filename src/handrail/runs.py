@@ -1,0 +1,109 @@
+"""One run, to be looked at: its answer, its status, its messages, in one line, for people, for engineers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handrail.budgets import Budget, Spent
+from handrail.conversation import Status
+from handrail.errors import Json
+from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a run ended.
+
+    Attributes:
+        text: The answer; with another status than `done`, the last thing that the model said.
+        reason: Why it ended otherwise than by an answer, as a sentence for people.
+        seconds: From start to end.
+    """
+
+    id: str
+    status: Status
+    text: str
+    reason: str
+    messages: Sequence[Message]
+    spent: Spent
+    budget: Budget
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with an answer."""
+        return self.status == "done"
+
+    def __repr__(self) -> str:
+        of = f" of {self.budget.time_s:g} s" if self.budget.time_s is not None else ""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"<Run {self.id}: {self.status}{why}, {_count(self.spent.calls, 'call')}, {self.seconds:.1f} s{of}>"
+
+    def transcript(self, *, debug: bool = False) -> str:
+        """Return the run as text: question and answer for a user; with `debug` every message, call and result."""
+        return "\n".join(line for message in self.messages for line in (_debug if debug else _human)(message))
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the run as one JSON document, as `--json` prints it."""
+        return {
+            "v": 1,
+            "id": self.id,
+            "status": self.status,
+            "reason": self.reason,
+            "text": self.text,
+            "turns": self.spent.turns,
+            "calls": self.spent.calls,
+            "input_tokens": self.spent.usage.input_tokens,
+            "output_tokens": self.spent.usage.output_tokens,
+            "seconds": round(self.seconds, 3),
+            "results": [_result(message) for message in self.messages if isinstance(message, ToolMessage)],
+        }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _human(message: Message) -> list[str]:
+    match message:
+        case UserMessage(text=text):
+            return [f"you: {text}"]
+        case AssistantMessage(turn=turn) if turn.text and not turn.calls:
+            return [f"assistant: {turn.text}"]
+        case _:
+            return []
+
+
+def _debug(message: Message) -> list[str]:
+    match message:
+        case SystemMessage(text=text):
+            return [f"[system] {text}"]
+        case UserMessage(text=text):
+            return [f"[user] {text}"]
+        case AssistantMessage(turn=turn):
+            said = [f"[reasoning] {turn.reasoning}"] if turn.reasoning else []
+            said += [f"[assistant] {turn.text}"] if turn.text else []
+            said += [f"[call {call.id}] {call.name}({call.arguments})" for call in turn.calls]
+            return [*said, f"[finish] {turn.finish}"]
+        case ToolMessage(result=result):
+            how = f"failed {result.failure.code}" if result.failure else "ok"
+            tried = f", {_count(result.attempts, 'attempt')}" if result.attempts != 1 else ""
+            mended = f", repaired {'+'.join(result.repairs)}" if result.repairs else ""
+            return [f"[result {result.call_id}] {how}{tried}{mended}: {result.text}"]
+
+
+def _result(message: ToolMessage) -> dict[str, Json]:
+    result = message.result
+    told: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok, "attempts": result.attempts}
+    if result.repairs:
+        told["repairs"] = list(result.repairs)
+    if result.failure is not None:
+        return {**told, **result.failure.as_json()}
+    return {**told, "text": result.text}
+
+
+def as_line(document: Json) -> str:
+    """Return one line of JSON, readable in any language."""
+    return json.dumps(document, ensure_ascii=False)

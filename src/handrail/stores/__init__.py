@@ -1,0 +1,1 @@
+"""Where things are kept; one file per store, one inherited contract suite."""

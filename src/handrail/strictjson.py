@@ -1,0 +1,129 @@
+"""JSON as RFC 8259 has it, read within limits.
+
+Python's own reader accepts what a schema lets pass and the next reader of the value refuses or misreads: NaN, numbers
+that overflow to infinity, duplicate keys (the last one wins) and lone surrogates. Here they are refused. So is whatever
+would cost more than the text is worth: depth, digits, sheer length.
+
+Rule 1: `loads` raises `NotJson` and nothing else.
+Rule 2: a value that `loads` returns can be encoded again, as UTF-8, by any JSON writer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Final, NoReturn
+
+from handrail.errors import Json
+
+MAX_CHARS: Final = 16 * 1024 * 1024
+"""Longer text is refused unread. It is a file of 12 MB in Base64, and no model writes that; a result may hold it."""
+
+MAX_DEPTH: Final = 100
+"""Brackets within brackets. Python's own limit is about 1,000 frames, part of which the caller has used."""
+
+MAX_DIGITS: Final = 500
+"""Digits of one integer. Python itself refuses more than 4,300, and can be told to refuse more than 640."""
+
+
+class NotJson(ValueError):
+    """Text that cannot be read as JSON.
+
+    Attributes:
+        reason: One word to branch on: `syntax`, `open` (it ends too early), `non_finite`, `duplicate_key`,
+            `lone_surrogate`, `too_deep`, `too_many_digits`, `too_long`, `not_an_object` or `glued`.
+        offset: Characters before the place, or None where the place is not known.
+    """
+
+    def __init__(self, reason: str, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.offset = offset
+
+
+def loads(text: str) -> Json:
+    """Read strict JSON of any kind, as RFC 8259 has it, within the limits of this module.
+
+    Stricter than `json.loads`: NaN, infinities, numbers that overflow, duplicate keys and lone surrogates are refused.
+    They pass a schema here and mean something else, or nothing, to the next reader of the value.
+
+    Raises:
+        NotJson: Whatever is wrong; `reason` says what in one word.
+    """
+    if len(text) > MAX_CHARS:
+        raise NotJson("too_long", f"{len(text)} characters are more than {MAX_CHARS}")
+    try:
+        value = _STRICT.decode(text)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        raise NotJson("open" if cut else "syntax", error.msg, error.pos) from None
+    except RecursionError:
+        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested") from None
+    # A count of brackets is cheap and an upper bound of the depth: the depth itself is rarely measured.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested")
+    if not text.isascii():
+        _encode(text)
+    if "\\u" in text:
+        refuse_surrogates(value)
+    return value
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise NotJson("duplicate_key", f"the name {shown(twice)} appears twice in one object")
+    return members
+
+
+def as_integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise NotJson("too_many_digits", f"a number of {len(digits)} digits is longer than {MAX_DIGITS}")
+    return int(digits)
+
+
+def as_float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise NotJson("non_finite", f"the number {shown(digits)} is too large")
+    return number
+
+
+def _non_finite(word: str) -> NoReturn:
+    raise NotJson("non_finite", f"{word} is no JSON value")
+
+
+_NUMBERS: Final = {"parse_float": as_float, "parse_int": as_integer, "parse_constant": _non_finite}
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_members, **_NUMBERS)  # type: ignore[arg-type]
+_WRITER: Final = json.JSONEncoder(ensure_ascii=False)
+
+
+def _is_deep(value: Json) -> bool:
+    """Whether brackets are nested deeper than allowed. Level by level, for a walk by recursion would overflow."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
+
+
+def refuse_surrogates(value: Json) -> None:
+    """Refuse text that UTF-8 cannot carry: it would raise later, in a driver or a log, far from its cause."""
+    _encode(_WRITER.encode(value))
+
+
+def _encode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotJson("lone_surrogate", "half of a surrogate pair (\\ud800 to \\udfff) stands alone") from None
+
+
+def shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")  # `repr` escapes controls and lone surrogates

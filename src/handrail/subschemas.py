@@ -1,0 +1,194 @@
+"""JSON Schema as a tree: where its subschemas stand, how large one may be, and how it is compiled.
+
+Whoever walks a schema walks it by the tables here. A key such as `title`, `type` or `$ref` is a keyword only where a schema
+stands; under `properties` it is somebody's name, under `default`, `const` and `enum` it is data.
+
+Rule 1: a schema is measured before it is compiled. The compiled validator runs in C and cannot be interrupted.
+Rule 2: nothing is ever fetched, whatever a `$ref` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, cast
+
+import jsonschema_rs
+from pydantic_core import PydanticSerializationError, to_json
+
+from handrail.errors import Json, ToolDefinitionError
+
+Schema = dict[str, Json]
+
+MOST_DEPTH = 64
+MOST_SUBSCHEMAS = 10_000
+MOST_BYTES = 256 * 1024
+MOST_EXPANSIONS = 1_000
+"""`$ref`s followed for one place of an instance. Thirty definitions that each name the next one twice ask for 2^30."""
+
+MOST_CHAINED = 100
+"""`$ref`s that lead from one to the next."""
+
+IN_ONE = frozenset(
+    "items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties contentSchema not if then else".split()
+)
+IN_LIST = frozenset("prefixItems allOf anyOf oneOf".split())
+IN_MAP = frozenset("properties patternProperties dependentSchemas $defs definitions".split())
+
+IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
+"""Keywords whose subschemas see the same value as the schema itself, not a part of it."""
+
+
+def children(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield each direct subschema with the path to it; a subschema may be a boolean."""
+    for keyword, value in schema.items():
+        if keyword in IN_ONE:
+            yield (keyword,), value
+        elif keyword in IN_LIST and isinstance(value, list):
+            yield from (((keyword, i), part) for i, part in enumerate(value))
+        elif keyword in IN_MAP and isinstance(value, dict):
+            yield from (((keyword, name), part) for name, part in value.items())
+
+
+def mapped(schema: Schema, change: Callable[[Json], Json]) -> Schema:
+    """Return the schema with `change` applied to each direct subschema."""
+    changed = {}
+    for keyword, value in schema.items():
+        if keyword in IN_ONE:
+            value = change(value)
+        elif keyword in IN_LIST and isinstance(value, list):
+            value = [change(part) for part in value]
+        elif keyword in IN_MAP and isinstance(value, dict):
+            value = {name: change(part) for name, part in value.items()}
+        changed[keyword] = value
+    return changed
+
+
+def walk(schema: Schema) -> Iterator[Schema]:
+    """Yield the schema and all subschemas that are objects."""
+    waiting: list[Json] = [schema]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            yield here
+            waiting.extend(part for _, part in children(here))
+
+
+def target(root: Schema, reference: str) -> Json:
+    """Return what a `$ref` of the form `#/...` points to, or None: anchors and addresses are not followed here."""
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    here: Json = root
+    for step in reference[2:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        here = here.get(step) if isinstance(here, dict) else None
+    return here
+
+
+def types_of(schema: Schema) -> list[str]:
+    """Return the keyword `type` as a list; empty when it is absent."""
+    types = schema.get("type", [])
+    return [types] if isinstance(types, str) else list(types)
+
+
+def measure(schema: Schema) -> None:
+    """Refuse a schema that is too large, too deep, or expands without end.
+
+    Raises:
+        ToolDefinitionError: Says which limit was passed.
+    """
+    count = 0
+    waiting: list[tuple[Json, int]] = [(schema, 1)]
+    while waiting:
+        here, depth = waiting.pop()
+        if depth > MOST_DEPTH:
+            refuse(f"it is nested deeper than {MOST_DEPTH} levels")
+        count += 1
+        if count > MOST_SUBSCHEMAS:
+            refuse(f"it has more than {MOST_SUBSCHEMAS:,} subschemas")
+        if isinstance(here, dict):
+            waiting.extend((part, depth + 1) for _, part in children(here))
+    try:
+        size = len(to_json(schema))
+    except (PydanticSerializationError, ValueError, RecursionError):
+        refuse("it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type")
+    if size > MOST_BYTES:
+        refuse(f"it has {size:,} bytes, and at most {MOST_BYTES:,} are read")
+    if any("$ref" in here for here in walk(schema)):
+        _measure_references(schema)
+
+
+def _measure_references(root: Schema) -> None:
+    """Count the `$ref`s followed for one place of an instance; each definition is counted once and remembered."""
+    known: dict[int, int] = {}
+
+    def cost(here: Json, chain: tuple[int, ...]) -> int:
+        if not isinstance(here, dict):
+            return 0
+        if id(here) in chain:
+            refuse("a `$ref` in it leads back to itself without going deeper into the value")
+        if len(chain) > MOST_CHAINED:
+            refuse(f"more than {MOST_CHAINED} `$ref`s in it lead from one to the next")
+        if id(here) not in known:
+            total = sum(cost(part, chain) for path, part in children(here) if path[0] in IN_PLACE)
+            if isinstance(reference := here.get("$ref"), str):
+                total += 1 + cost(target(root, reference), (*chain, id(here)))
+            known[id(here)] = total
+        if known[id(here)] > MOST_EXPANSIONS:
+            refuse(f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value")
+        return known[id(here)]
+
+    for here in walk(root):
+        cost(here, ())
+
+
+def compiled(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -> jsonschema_rs.Validator:
+    """Compile a schema as JSON Schema 2020-12, offline; formats are annotations.
+
+    Patterns run on a linear engine. Where one needs look-around or a back-reference, all run on an engine that
+    backtracks up to a limit, and a value that exceeds it does not match.
+
+    Raises:
+        ToolDefinitionError: It is no valid JSON Schema, or refers to something outside of it.
+    """
+    try:
+        return _compiled(schema, jsonschema_rs.RegexOptions(), keywords)
+    except jsonschema_rs.ValidationError as error:
+        if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format):
+            _explain(error)
+    try:
+        return _compiled(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000), keywords)
+    except jsonschema_rs.ValidationError as error:
+        _explain(error)
+
+
+def _compiled(schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] | None) -> jsonschema_rs.Validator:
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            validate_formats=False,
+            retriever=_never,
+            pattern_options=patterns,
+            keywords=cast(Any, dict(keywords)) if keywords else None,
+        )
+    except (ValueError, TypeError) as error:
+        if isinstance(error, jsonschema_rs.ValidationError):
+            raise
+        refuse(f"it is no JSON ({error})")
+
+
+def _never(uri: str) -> NoReturn:
+    raise LookupError(f"{uri} is not fetched")
+
+
+def _explain(error: jsonschema_rs.ValidationError) -> NoReturn:
+    place = "/".join(str(step) for step in error.instance_path) or "its root"
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
+        refuse(f"a `$ref` cannot be followed within it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`")
+    refuse(f"at {place[:200]}: {error.message[:200]}")
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise the ToolDefinitionError for a schema that cannot be used."""
+    raise ToolDefinitionError(f"A schema cannot be used: {reason}.")

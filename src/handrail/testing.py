@@ -1,0 +1,269 @@
+"""For tests of your own: a model that says what a script tells it, also as a real server, and a clock moved by hand.
+
+    model = ScriptedModel([Turn(calls=[call("get_weather", city="北京")], finish="calls"), "It is 21 °C in 北京."])
+
+    with ScriptedServer(model.turns) as server:            # real HTTP on 127.0.0.1, in a provider's own wire
+        run = await runtime.run("How warm is it?", model=server.model)
+
+The script is followed by the conversation, not by a counter: the answer is the one whose place is the number of answers
+that the conversation already holds. So a repeated request gets the same answer, and conversations do not disturb each
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any, TypeAlias, cast
+from zlib import crc32
+
+from handrail.calls import ToolCall
+from handrail.dialects import ServerDialect, dialect
+from handrail.effects import Approval, AskHuman
+from handrail.errors import Json, ModelError
+from handrail.messages import AssistantMessage, Message, Options, TextDelta, Turn, Usage
+from handrail.ports import Listener, Request
+
+Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
+"""One answer of a script: a text, a call or several, a whole turn, or a function of the messages that gives one of these."""
+
+
+def call(name: str, /, **arguments: Json) -> ToolCall:
+    """Return a call as a model would write it; its id is made from the name and the arguments."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(f"call_{crc32(f'{name}{text}'.encode()):08x}", name, text)
+
+
+def turn_of(line: Any, messages: Sequence[Message] = ()) -> Turn:
+    """Return what one line of a script means."""
+    match line:
+        case Turn():
+            return line
+        case str():
+            return Turn(line, usage=_USAGE)
+        case ToolCall():
+            return Turn(calls=[line], finish="calls", usage=_USAGE)
+        case _ if callable(line):
+            return turn_of(line(messages), messages)
+        case _:
+            return Turn(calls=list(line), finish="calls", usage=_USAGE)
+
+
+_USAGE = Usage(input_tokens=100, output_tokens=20)
+
+
+def line_for(script: Sequence[Line], messages: Sequence[Message]) -> Turn:
+    """Return the answer of a script to this conversation; its last line again when the conversation is longer."""
+    said = sum(isinstance(message, AssistantMessage) for message in messages)
+    return turn_of(script[min(said, len(script) - 1)], messages)
+
+
+@dataclass
+class ScriptedModel:
+    """A model in this process. `requests` holds what it was asked."""
+
+    script: Sequence[Line]
+    name: str = "scripted"
+    requests: list[Request] = field(default_factory=list)
+
+    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
+        """See `ports.Model.ask`."""
+        return self.ask_blocking(request, listener)
+
+    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
+        """See `ports.BlockingModel.ask_blocking`."""
+        self.requests.append(replace(request, messages=tuple(request.messages)))
+        turn = line_for(self.script, request.messages)
+        if listener is not None and turn.text:
+            listener.delta(TextDelta(turn.text))
+        return turn
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that a server does instead of answering.
+
+    Attributes:
+        status: HTTP status to answer with.
+        body: What to send; None closes the connection without a word.
+        delay_s: Wait before it.
+        headers: Sent beside the content type.
+    """
+
+    status: int = 200
+    body: str | None = ""
+    delay_s: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class ScriptedServer:
+    """A model behind a real HTTP server on the loopback interface, in a provider's own wire.
+
+    Args:
+        script: What it answers.
+        faults: What goes wrong first: the n-th request gets the n-th fault, those after the last are answered.
+        wire: The dialect that it speaks.
+        pause_s: Between two pieces of a stream, so that streaming can be seen.
+
+    Attributes:
+        requests: The bodies that it received, in order.
+        base_url: For any client of this wire.
+        model: For `Runtime.run(model=...)`.
+    """
+
+    def __init__(
+        self, script: Sequence[Line], *, faults: Iterable[Fault | None] = (), wire: str = "openai-chat", pause_s: float = 0.0
+    ) -> None:
+        self.script, self.pause_s = script, pause_s
+        self.faults = list(faults)
+        self.requests: list[dict[str, Json]] = []
+        self.paths: list[str] = []
+        self.wire = cast(ServerDialect, dialect(wire))
+        self._lock = Lock()
+        self._server = _Loopback(("127.0.0.1", 0), _handler(self))
+        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.model = f"openai:scripted@{self.base_url}"
+
+    def __enter__(self) -> ScriptedServer:
+        # Polled often, because `shutdown` waits for the poll.
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def fault_of(self, path: str, body: dict[str, Json]) -> Fault | None:
+        """Note a request and return what is to go wrong with it."""
+        with self._lock:
+            self.requests.append(body)
+            self.paths.append(path)
+            number = len(self.requests) - 1
+            return self.faults[number] if number < len(self.faults) else None
+
+
+class _Loopback(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+def _handler(scripted: ScriptedServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Stay quiet: the requests are kept for the test to look at."""
+
+        def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
+            models = {"object": "list", "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}]}
+            self._send(200, json.dumps(models))
+
+        def do_POST(self) -> None:  # noqa: N802
+            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+            try:
+                body = json.loads(raw)
+                messages, tools, options = scripted.wire.decode_request(body)
+            except (ValueError, ModelError, KeyError, TypeError) as error:
+                self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))
+                return
+            fault = scripted.fault_of(self.path, body)
+            if fault is not None:
+                self._fail(fault)
+                return
+            turn = line_for(scripted.script, messages)
+            named = {"model": options.model, "id": f"chatcmpl-{len(scripted.requests)}", "created": int(time.time())}
+            if options.stream:
+                self._stream(scripted.wire.encode_stream(turn, **named, tools=tools))
+            else:
+                self._send(200, json.dumps(scripted.wire.encode_turn(turn, **named, tools=tools), ensure_ascii=False))
+
+        def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+            data = text.encode("utf-8", "surrogatepass")
+            self.send_response(status)
+            for name, value in {"content-type": "application/json", **(headers or {})}.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _stream(self, pieces: Iterable[str]) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for piece in pieces:
+                data = piece.encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                if scripted.pause_s:
+                    time.sleep(scripted.pause_s)
+            self.wfile.write(b"0\r\n\r\n")
+
+        def _fail(self, fault: Fault) -> None:
+            time.sleep(fault.delay_s)
+            if fault.body is None:
+                self.close_connection = True
+                return
+            self._send(fault.status, fault.body, fault.headers)
+
+    return Handler
+
+
+@dataclass
+class ManualClock:
+    """Seconds that pass when told: `Runtime(now=clock)`."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+
+
+@dataclass
+class ScriptedApprover:
+    """A person who answers as told, in order; afterwards nobody is there. `asked` holds what was asked."""
+
+    answers: list[Approval | bool | None] = field(default_factory=list)
+    asked: list[AskHuman] = field(default_factory=list)
+
+    async def __call__(self, asked: AskHuman) -> Approval | bool | None:
+        self.asked.append(asked)
+        return self.answers.pop(0) if self.answers else None
+
+
+class Overlap:
+    """Counts who is inside at once: `async with overlap: ...` or `with overlap: ...` in a tool."""
+
+    def __init__(self) -> None:
+        self.inside = self.most_inside = self.entered = 0
+        self._lock = Lock()
+
+    def __enter__(self) -> Overlap:
+        with self._lock:
+            self.inside += 1
+            self.entered += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.inside -= 1
+
+    async def __aenter__(self) -> Overlap:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+
+__all__ = ["Fault", "ManualClock", "Options", "Overlap", "ScriptedApprover", "ScriptedModel", "ScriptedServer", "call"]

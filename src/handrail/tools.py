@@ -1,0 +1,362 @@
+"""A tool: a callable that a model is told about, with what it declares about its effect.
+
+    @tool(effect="read", timeout_s=5)
+    async def get_weather(city: str) -> dict: ...          # from type hints and docstring
+
+    FunctionTool(fn, name="user_info.get", parameters={...})  # from a JSON Schema; `fn` gets keyword arguments
+
+    class Documents(BaseTool): ...                          # with state, opened once and closed at the end
+
+Rule 1: what a tool declares is checked when it is declared; what costs time (schema, validator) is compiled on first use
+        and once.
+Rule 2: a tool that declares no effect counts as a write wherever safety matters.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
+
+from handrail import expressions, keys, names, schema
+from handrail.context import Context, Injected
+from handrail.docstrings import Docs
+from handrail.docstrings import read as read_docstring
+from handrail.effects import EffectClass, ReplayClass, Resource, Risk
+from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
+from handrail.validation import Checked, Checker
+
+Permission: TypeAlias = Literal["read", "write", "admin"]
+Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
+
+DEFAULT_TIMEOUT_S = 30.0
+
+_EFFECTS = ("read", "write", "destructive")
+_RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
+
+
+class BaseTool:
+    """A tool with state. Set what it declares as class attributes and write `run`; its signature is the schema.
+
+        class Search(BaseTool):
+            name, effect = "search_docs", "read"
+
+            def open(self): self.index = build_index()
+            def run(self, query: str, limit: int = 5) -> list[str]:
+                "Search the handbook. ..."
+            def close(self): self.index.close()
+
+    `open` is called once before the first call and `close` when the runtime closes, also after an error; both may be
+    async. The attributes below are what any tool can declare, and the keyword arguments of `@tool` and `FunctionTool`.
+    """
+
+    name: str = ""
+    """What the model calls it; the function's name by default."""
+    description: str
+    """What the model reads; the docstring without its sections by default."""
+    effect: EffectClass | None = None
+    """`read` changes nothing; `write` does; `destructive` cannot be undone. None counts as a write and lint asks."""
+    permission: Permission | None = None
+    """What a run must be allowed to see it; by default `read` for reads and `write` for the others."""
+    risk: Risk | None = None
+    """By default low for reads, medium for writes and the undeclared, high for the destructive. High asks a person."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """What a call may take from its first start to its end, retries included."""
+    attempt_timeout_s: float | None = None
+    """What one attempt may take. Without it a hanging read uses up its `timeout_s` and is not tried again."""
+    attempts: int = 3
+    """How often a read is started at most, when it fails in a way that may pass."""
+    isolation: Isolation = "none"
+    """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
+    blocking: bool = True
+    """A sync function may block, so it runs in a thread. False promises that it is quick; it then runs in place."""
+    key: str | Callable[..., str] | None = None
+    """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
+    replay: Literal["key"] | None = None
+    """`key`: the far side tells duplicates apart by `context.idempotency_key`, so a lost answer may be asked for again."""
+    verify: Callable[..., Any] | None = None
+    """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
+    resource: str | Sequence[str] | None = None
+    """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
+    approve: bool | str | Callable[..., bool] = False
+    """When a person must agree: always, under a condition (`amount > 100`), or when a function says so."""
+    check: Callable[..., Any] | None = None
+    """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
+    after: str | Sequence[str] = ()
+    """Names of tools whose calls of the same turn must end first."""
+    repeatable: bool = False
+    """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
+    poll: bool = False
+    """Asking again and again is its use; never counted as repeating itself."""
+    tags: Iterable[str] = ()
+    """For `Toolset.filter`."""
+    result_bytes: int | None = None
+    """How much of a result the model reads; the runtime's size otherwise."""
+    coerce: bool = True
+    """Accept text that is exactly a number, boolean, list or object where the schema wants one; told in the result."""
+    version: str = ""
+    """Part of a write's fingerprint: change it when the same arguments come to mean another act."""
+
+    run: Callable[..., Any]
+
+    _DECLARABLE: ClassVar[frozenset[str]]
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__dict__.get("name", "") or cls.__name__
+
+    def __init__(self) -> None:
+        if not callable(getattr(self, "run", None)):
+            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
+        self._settle()
+
+    def open(self) -> Any:
+        """Prepare what the tool needs; called once, before its first call."""
+
+    def close(self) -> Any:
+        """Let go of what `open` took."""
+
+    # ------------------------------------------------------------------ what follows from the declaration
+
+    @property
+    def writes(self) -> bool:
+        """Whether the tool counts as a write."""
+        return self.effect != "read"
+
+    @property
+    def opens(self) -> bool:
+        """Whether it has something to open before its first call."""
+        return type(self).open is not BaseTool.open
+
+    @property
+    def needs(self) -> Permission:
+        """The permission that a run needs to see it."""
+        return self.permission or ("read" if self.effect == "read" else "write")
+
+    @property
+    def weighs(self) -> Risk:
+        """Its risk, declared or by its effect."""
+        return self.risk or _RISK_OF[self.effect]
+
+    @property
+    def replay_class(self) -> ReplayClass:
+        """What may happen after a lost answer: ask again with the key, verify, or neither."""
+        return "key" if self.replay == "key" else "verify" if self.verify else "none"
+
+    @cached_property
+    def docs(self) -> Docs:
+        """The docstring of `run`, else of the class, taken apart."""
+        return read_docstring(inspect.getdoc(self.run) or inspect.getdoc(type(self)))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Only what is absent comes here: a description that nobody declared is read from the docstring, once.
+            if name != "description":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.description = self.docs.description
+            return self.description
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description."""
+        return read_docstring(self.description).summary
+
+    @cached_property
+    def signature(self) -> schema.Signature:
+        """The schema of `run` and how validated JSON becomes its keyword arguments."""
+        return schema.of_function(self.run, self.docs, is_hidden, name=self.name)
+
+    @cached_property
+    def parameters(self) -> dict[str, Json]:
+        """The JSON Schema of the arguments, as the model gets it."""
+        return self.signature.schema
+
+    @cached_property
+    def strict_parameters(self) -> dict[str, Json] | None:
+        """The schema in OpenAI's strict form, or None where that would lose something."""
+        strict = portability.for_openai_strict(self.parameters)
+        return strict if isinstance(strict, dict) else None
+
+    @cached_property
+    def checker(self) -> Checker:
+        """The compiled schema."""
+        return Checker(self.parameters, coerce=self.coerce)
+
+    @cached_property
+    def bind(self) -> Callable[[dict[str, Json]], dict[str, Any] | Failure]:
+        """Turns valid JSON into the keyword arguments of `run`, or says what does not fit after all."""
+        return self.signature.bind
+
+    @cached_property
+    def hidden(self) -> Mapping[str, Any]:
+        """Parameters that the model never sees: name -> `Context` or `Injected`."""
+        return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
+
+    @cached_property
+    def _resources(self) -> Sequence[keys.Template]:
+        declared = [self.resource] if isinstance(self.resource, str) else self.resource or ()
+        return [keys.template(text) for text in declared]
+
+    @cached_property
+    def _approval(self) -> Callable[..., Any] | None:
+        if isinstance(self.approve, str):
+            return expressions.condition(self.approve)
+        return None
+
+    @cached_property
+    def _key(self) -> keys.Template | None:
+        return keys.template(self.key) if isinstance(self.key, str) else None
+
+    # ------------------------------------------------------------------ what a call needs to know
+
+    def arguments_of(self, parsed: Mapping[str, Json]) -> Checked | Failure:
+        """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
+        return self.checker.check(cast(dict[str, Json], parsed))
+
+    def rule_broken_by(self, bound: Mapping[str, Any]) -> Failure | None:
+        """Ask the tool's own `check`; an exception of it other than `ToolError` counts as a refusal without reason."""
+        if self.check is None:
+            return None
+        try:
+            said = self.check(**bound)
+        except ToolError as error:
+            return error.failure
+        except Exception:  # the rule is the author's code: whatever it raises, the call is not allowed
+            said = f"the rule of {self.name} could not be evaluated for these arguments"
+        if said is None or said is True:
+            return None
+        text = said if isinstance(said, str) else f"the rule of {self.name} does not allow these arguments"
+        return Failure(Code.RULE_VIOLATED, text, "Call again with arguments that fit the rule, or tell the user why not.")
+
+    def asks_for(self, arguments: Mapping[str, Json]) -> bool:
+        """Whether a person must agree to these arguments. A condition that cannot be evaluated asks."""
+        if isinstance(self.approve, bool):
+            return self.approve
+        try:
+            return bool(self._approval(arguments) if self._approval else cast(Any, self.approve)(**arguments))
+        except Exception:  # a missing argument, a type that does not compare: when unsure, ask
+            return True
+
+    def resources_of(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
+        """What this call touches; an optional argument that is absent and named in a template leaves that one out."""
+        if not self._resources:
+            return ()
+        touched = []
+        for fill in self._resources:
+            try:
+                touched.append(Resource(fill(arguments), exclusive=self.writes))
+            except (LookupError, TypeError):
+                continue
+        return touched
+
+    def key_of(self, arguments: Mapping[str, Json], otherwise: str) -> str:
+        """Return the key of this write: the declared one, or `otherwise` (its place in the run)."""
+        if self._key is not None:
+            return self._key(arguments)
+        return str(cast(Callable[..., str], self.key)(**arguments)) if self.key else otherwise
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether `run` is a coroutine function."""
+        return inspect.iscoroutinefunction(self.run)
+
+    def start(self, bound: Mapping[str, Any], context: Context[Any], injected: Mapping[str, Any]) -> Any:
+        """Call the tool: returns its value, or a coroutine when it `is_async`."""
+        if self.hidden:
+            bound = {**bound, **{name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}}
+        return self.run(**bound)
+
+    # ------------------------------------------------------------------ checks when it is declared
+
+    def _settle(self) -> None:
+        """Check the declaration; raises ToolDefinitionError with the tool's name."""
+        if self.effect is not None and self.effect not in _EFFECTS:
+            raise ToolDefinitionError(f"Tool {self.name!r}: effect is {self.effect!r}; it is one of {', '.join(_EFFECTS)}.")
+        if self.effect == "read" and (self.key or self.replay or self.verify):
+            raise ToolDefinitionError(f"Tool {self.name!r} is a read, so `key`, `replay` and `verify` mean nothing to it.")
+        if self.timeout_s <= 0 or self.attempts < 1:
+            raise ToolDefinitionError(f"Tool {self.name!r}: `timeout_s` must be above 0 and `attempts` at least 1.")
+        if inspect.iscoroutinefunction(self.check):
+            raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it decides, it does not wait.")
+        _ = self._resources, self._approval, self._key  # compiling a template or condition checks it
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
+
+
+BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE"}
+
+
+class FunctionTool(BaseTool):
+    """A function as a tool; it can still be called as the function it is.
+
+    Args:
+        fn: Sync or async. Its type hints and docstring describe it, unless `parameters` does.
+        parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, as plain JSON values.
+        declared: The attributes of `BaseTool`.
+
+    Raises:
+        ToolDefinitionError: It cannot be described to a model, or the declaration contradicts itself.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, parameters: Mapping[str, Json] | None = None, **declared: Any) -> None:
+        for setting, value in declared.items():
+            if setting not in self._DECLARABLE:
+                raise ToolDefinitionError(_unknown_setting(fn, setting))
+            setattr(self, setting, value)
+        self.fn = self.run = fn
+        self.name = self.name if "name" in declared else getattr(fn, "__name__", type(fn).__name__)
+        if parameters is None:
+            schema.parameters_of(fn, name=self.name)
+        else:
+            self._take(parameters)
+        self._settle()
+
+    def _take(self, parameters: Mapping[str, Json]) -> None:
+        """Be described by a schema. What is set here stands in place of what a signature would give."""
+        self.parameters = schema.imported(parameters)
+        self.bind = dict
+        self.hidden = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+
+def is_hidden(hint: Any) -> bool:
+    """Whether a parameter with this type hint is kept from the model."""
+    return hidden_kind(hint) is not None
+
+
+def hidden_kind(hint: Any) -> type[Context[Any]] | type[Injected] | None:
+    """Return `Context` or `Injected` when the hint names it, also inside `Annotated` and `Optional`."""
+    if hint is Injected or isinstance(hint, Injected):
+        return Injected
+    if hint is Context or get_origin(hint) is Context:
+        return Context
+    found = (hidden_kind(part) for part in get_args(hint)) if get_origin(hint) in _LOOKED_INTO else ()
+    return next(filter(None, found), None)
+
+
+_LOOKED_INTO = (Annotated, Union, UnionType)
+
+
+def _unknown_setting(fn: Callable[..., Any], setting: str) -> str:
+    near = names.nearest(setting, BaseTool._DECLARABLE)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return f"Tool {getattr(fn, '__name__', fn)!r} declares `{setting}`, which no tool has.{hint}"
+
+
+@overload
+def tool(fn: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(**declared: Any) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(fn: Callable[..., Any] | None = None, /, **declared: Any) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Make a function a tool: `@tool`, or `@tool(effect="read", timeout_s=5)` with the attributes of `BaseTool`.
+
+    The schema comes from the type hints, the texts from the docstring (Google, NumPy, Sphinx or Chinese headings).
+    """
+    if fn is not None:
+        return FunctionTool(fn)
+    return lambda function: FunctionTool(function, **declared)

@@ -1,0 +1,103 @@
+"""Threads for tools that block.
+
+A thread cannot be stopped. So the threads are daemons, which do not hold the program's end, and their number is bounded;
+what waits for a free one can still be withdrawn, and then has certainly not begun.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import Any, TypeAlias
+
+from handrail.effects import Raised, Returned
+
+Report: TypeAlias = Callable[["Returned | Raised"], None]
+
+# Blocking tools wait for the network far more than they compute; a hung one occupies its thread for ever.
+DEFAULT_THREADS = 64
+
+
+class Job:
+    """A function on its way to a thread."""
+
+    __slots__ = ("_context", "_report", "_work", "started", "withdrawn")
+
+    def __init__(self, work: Callable[[], Any], report: Report) -> None:
+        self.started = self.withdrawn = False
+        self._work, self._report = work, report
+        self._context = contextvars.copy_context()
+
+    def run(self) -> None:
+        """Run in a worker thread; report exactly once."""
+        self._report(self._context.run(attempted, self._work))
+
+
+def attempted(work: Callable[[], Any]) -> Returned | Raised:
+    """Call, and say how it ended. A tool that calls `sys.exit` ends itself, not the program."""
+    try:
+        return Returned(work())
+    except Exception as error:  # the one broad catch around a user's tool
+        return Raised(error)
+    except SystemExit as error:
+        return Raised(RuntimeError(f"the tool asked the program to exit ({error.code})"))
+
+
+class Threads:
+    """A pool of daemon threads that grows when all are busy, up to `most`."""
+
+    def __init__(self, most: int = DEFAULT_THREADS) -> None:
+        self._most = most
+        self._jobs: deque[Job] = deque()
+        self._change = Condition()
+        self._idle = self._size = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], Any], report: Report) -> Job:
+        """Run `work` in a thread; `report` is called there with how it ended."""
+        job = Job(work, report)
+        with self._change:
+            self._jobs.append(job)
+            if self._idle >= len(self._jobs):
+                self._change.notify()
+            elif self._size < self._most:
+                self._size += 1
+                Thread(target=self._work, name=f"handrail-{self._size}", daemon=True).start()
+        return job
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a job back; True when it had not begun, and now never will."""
+        with self._change:
+            if job.started:
+                return False
+            job.withdrawn = True
+            return True
+
+    def close(self) -> None:
+        """Let idle threads go; those that run a tool end with it."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            job.run()
+
+    def _next(self) -> Job | None:
+        with self._change:
+            while True:
+                while self._jobs:
+                    job = self._jobs.popleft()
+                    if not job.withdrawn:
+                        job.started = True
+                        return job
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._change.wait()
+                self._idle -= 1
+
+    def __repr__(self) -> str:
+        return f"<Threads: {self._size} of {self._most}, {self._idle} idle, {len(self._jobs)} waiting>"

@@ -1,0 +1,209 @@
+"""What every wire dialect must hold to. A dialect's test class inherits `DialectContract` and names its dialect.
+
+    class TestOpenAIChat(DialectContract):
+        dialect = openai_chat.DIALECT
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handrail import calls, messages
+from handrail.calls import ToolCall, ToolResult
+from handrail.dialects import DialectStream, ServerDialect, WireDialect
+from handrail.errors import ModelError
+from handrail.messages import ArgumentsDelta, Delta, Options, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.ports import Described
+
+# One test method serves several dialects' classes, which hypothesis would take for a mistake.
+shared = settings(suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow], deadline=None)
+
+NAMES = ("get_weather", "user_info.get", "user_info_get", "查询天气", "refund")
+TOOLS = [
+    Described(name, f"Does {name}.", {"type": "object", "properties": {"city": {"type": "string"}}}) for name in NAMES
+]
+
+RICH = Turn(
+    text="Ich sehe nach — 稍等 🌦",
+    reasoning="Two cities, so two calls.",
+    calls=(
+        ToolCall("call_a", "user_info.get", '{"city": "北京", "note": "a \\"quoted\\" }{ text\\n"}'),
+        ToolCall("call_b", "refund", "{}"),
+        ToolCall("call_c", "查询天气", '{"city": "Zürich"}'),
+    ),
+    finish="calls",
+    usage=Usage(120, 45, 100, 12),
+)
+
+
+def arguments() -> st.SearchStrategy[str]:
+    """JSON text as models write it, in both spellings of characters outside ASCII."""
+    values = st.dictionaries(st.text(max_size=6), st.text(max_size=12) | st.integers() | st.none(), max_size=3)
+    return st.tuples(values, st.booleans()).map(lambda pair: json.dumps(pair[0], ensure_ascii=pair[1]))
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> Turn:
+    """Turns that a provider could send."""
+    texts = draw(st.lists(arguments(), max_size=3))
+    names = [draw(st.sampled_from(NAMES)) for _ in texts]
+    spoken = tuple(
+        ToolCall(f"call_{n}", name, text) for n, (name, text) in enumerate(zip(names, texts, strict=True))
+    )
+    usage = Usage(*draw(st.tuples(*[st.integers(0, 10**6)] * 4)))
+    finish = draw(st.sampled_from(["calls", "stop", "length"] if spoken else ["stop", "length", "refused"]))
+    return Turn(draw(st.text(max_size=30)), draw(st.text(max_size=20)), spoken, finish, usage)
+
+
+def in_pieces(whole: bytes, cuts: Sequence[int]) -> list[bytes]:
+    """Return `whole` cut at the given offsets."""
+    edges = [0, *sorted({cut % (len(whole) + 1) for cut in cuts}), len(whole)]
+    return [whole[start:end] for start, end in pairwise(edges)]
+
+
+def read(stream: DialectStream, pieces: Sequence[str | bytes]) -> tuple[list[Delta], Turn | ModelError]:
+    """Feed all pieces as a transport would, and return all that was said."""
+    deltas: list[Delta] = []
+    try:
+        for piece in pieces:
+            deltas += stream.feed(piece)
+        return deltas, stream.close()
+    except ModelError as error:
+        return deltas, error
+
+
+def joined(deltas: Sequence[Delta], kind: type[TextDelta] | type[ReasoningDelta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, kind))
+
+
+def calls_told(deltas: Sequence[Delta]) -> dict[int, tuple[str, str]]:
+    """Return name and arguments of each call as its deltas told them, by its index."""
+    told: dict[int, tuple[str, str]] = {}
+    for delta in deltas:
+        if isinstance(delta, ArgumentsDelta):
+            told[delta.index] = (delta.name, told.get(delta.index, ("", ""))[1] + delta.text)
+    return told
+
+
+class DialectContract:
+    """The laws. `dialect` is both sides: what our client reads, and what our server writes."""
+
+    dialect: ClassVar[WireDialect]
+
+    def encoded(self, turn: Turn) -> dict:
+        assert isinstance(self.dialect, ServerDialect)
+        return self.dialect.encode_turn(turn, model="m", id="answer_1", created=1_700_000_000, tools=TOOLS)
+
+    def streamed(self, turn: Turn, piece_chars: int = 12) -> str:
+        assert isinstance(self.dialect, ServerDialect)
+        return "".join(
+            self.dialect.encode_stream(
+                turn, model="m", id="answer_1", created=1_700_000_000, tools=TOOLS, piece_chars=piece_chars
+            )
+        )
+
+    # -- whole answers -------------------------------------------------------------------------------------------------
+
+    @shared
+    @given(turn=turns())
+    def test_a_turn_survives_the_wire(self, turn):
+        assert self.dialect.decode(self.encoded(turn), TOOLS) == turn
+
+    def test_a_body_may_come_as_bytes_as_text_or_as_an_object(self):
+        body = self.encoded(RICH)
+        text = json.dumps(body, ensure_ascii=False)
+        assert {self.dialect.decode(form, TOOLS) == RICH for form in (body, text, text.encode())} == {True}
+
+    @pytest.mark.parametrize("body", [
+        b"", "", "null", "[]", "7", '"text"', "{}", "{", b"\xff\xfe\x00", "<html>502</html>", "[" * 100_000,
+        '{"choices": {}}', '{"content": 3}', '{"candidates": 1}', '{"output": "x"}',
+    ])  # fmt: skip
+    def test_garbage_is_told_in_one_sentence(self, body):
+        with pytest.raises(ModelError) as caught:
+            self.dialect.decode(body)
+        assert caught.value.code == "unreadable"
+        assert len(str(caught.value).splitlines()) == 1
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    @shared
+    @given(turn=turns(), piece_chars=st.integers(1, 40))
+    def test_a_turn_survives_the_stream(self, turn, piece_chars):
+        deltas, read_turn = read(self.dialect.stream(TOOLS), [self.streamed(turn, piece_chars)])
+        assert read_turn == turn
+        assert joined(deltas, TextDelta) == turn.text
+        assert joined(deltas, ReasoningDelta) == turn.reasoning
+        assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}
+
+    @shared
+    @given(turn=turns(), cuts=st.lists(st.integers(0, 10**6), max_size=30))
+    def test_a_stream_reads_the_same_however_it_is_cut(self, turn, cuts):
+        whole = self.streamed(turn).encode()
+        assert read(self.dialect.stream(TOOLS), in_pieces(whole, cuts)) == read(self.dialect.stream(TOOLS), [whole])
+
+    def test_a_stream_reads_the_same_cut_at_every_byte(self):
+        whole = self.streamed(RICH, piece_chars=40).encode()
+        expected = read(self.dialect.stream(TOOLS), [whole])
+        assert read(self.dialect.stream(TOOLS), in_pieces(whole, range(len(whole)))) == expected
+        for cut in range(len(whole) + 1):
+            assert read(self.dialect.stream(TOOLS), [whole[:cut], whole[cut:]]) == expected
+
+    @shared
+    @given(cut=st.integers(0, 10**6))
+    def test_a_stream_that_breaks_off_has_no_good_end(self, cut):
+        whole = self.streamed(RICH).encode()
+        cut = cut % (whole.rindex(b"finish") if b"finish" in whole else len(whole))
+        deltas, turn = read(self.dialect.stream(TOOLS), [whole[:cut]])
+        if isinstance(turn, ModelError):
+            assert deltas == []
+        else:
+            assert turn.finish == "error"
+            assert RICH.text.startswith(turn.text)
+            assert turn.text == joined(deltas, TextDelta)
+
+    def test_closing_twice_gives_the_same_turn(self):
+        stream = self.dialect.stream(TOOLS)
+        stream.feed(self.streamed(RICH))
+        assert stream.close() == stream.close() == RICH
+
+    def test_an_empty_stream_is_an_error_worth_another_try(self):
+        with pytest.raises(ModelError) as caught:
+            self.dialect.stream().close()
+        assert caught.value.retryable
+
+    # -- going back ----------------------------------------------------------------------------------------------------
+
+    def test_results_go_back_in_the_order_of_the_calls(self):
+        results = [ToolResult(call.id, call.name, text=f"result of {call.id}") for call in reversed(RICH.calls)]
+        told = json.dumps(self.dialect.encode_results(RICH.calls, results))
+        places = [told.index(f"result of {call.id}") for call in RICH.calls]
+        assert places == sorted(places)
+
+    def test_a_missing_result_is_a_mistake_of_ours(self):
+        with pytest.raises(ValueError, match="3 calls have 0 results"):
+            self.dialect.encode_results(RICH.calls, [])
+
+    def test_a_conversation_survives_the_request(self):
+        assert isinstance(self.dialect, ServerDialect)
+        result = ToolResult("call_b", "refund", value="done", text="done")
+        told = [
+            messages.SystemMessage("Be brief."),
+            messages.UserMessage("Refund order 7 — 谢谢"),
+            messages.AssistantMessage(Turn("Right.", calls=[calls.ToolCall("call_b", "refund", '{"id": 7}')])),
+            messages.ToolMessage(result),
+        ]
+        options = Options(model="m", tool_choice="refund", max_tokens=100, temperature=0.5, stream=True)
+        body = json.loads(json.dumps(self.dialect.encode_request(told, TOOLS, options)))
+        heard, tools, heard_options = self.dialect.decode_request(body)
+        assert [type(each) for each in heard] == [type(each) for each in told]
+        assert heard[2].turn.calls == told[2].turn.calls
+        assert heard[3].result.text == "done"
+        assert heard_options == options
+        assert [tool.parameters for tool in tools] == [tool.parameters for tool in TOOLS]
