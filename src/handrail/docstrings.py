@@ -1,7 +1,7 @@
 """What a docstring says, taken apart: the description, and a text for each parameter.
 
-Google, NumPy and Sphinx styles, with English or Chinese headings (参数 返回 异常 示例) and full-width colons. The headings are
-put into the English form first, then `docstring_parser` reads the sections, which knows no other.
+Google, NumPy and Sphinx styles, with English or Chinese headings (参数 返回 异常 示例) and full-width colons. The
+headings are put into English first; then `docstring_parser` reads the sections.
 
 Rule 1: nothing in a docstring raises. What cannot be read as sections is description.
 Rule 2: no sentence for the model is lost: prose after a section joins the description.
@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from docstring_parser import Docstring, google, numpydoc, rest
 
@@ -43,7 +44,9 @@ _IN_NUMPY = {"Args": "Parameters"}  # where NumPy's heading differs from Google'
 _SPELLINGS = "|".join(sorted(_ENGLISH, key=len, reverse=True))
 _HEADING = re.compile(rf"(?P<name>{_SPELLINGS})\s*(?:[:：]\s*(?P<rest>.*))?")
 _UNDERLINE = re.compile(r"\s*[-=]{3,}\s*")
-_ITEM = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?[`*]{0,2}(?P<name>[^\W\d][\w.]*)[`*]{0,2}\s*(?P<kind>[(（][^()（）]*[)）])?\s*[:：]\s*(?P<text>.*)")
+_ITEM = re.compile(
+    r"(?P<indent>\s*)(?:[-*•]\s+)?[`*]{0,2}(?P<name>[^\W\d][\w.]*)[`*]{0,2}\s*(?P<kind>[(（][^()（）]*[)）])?\s*[:：]\s*(?P<text>.*)"
+)
 _FIELD = re.compile(r"^[ \t]*:(?P<name>param|parameter|arg|type|returns?|rtype|raises?|参数|返回值?|异常|抛出)\b", re.M)
 _FIELD_NAMES = {"参数": "param", "返回": "returns", "返回值": "returns", "异常": "raises", "抛出": "raises"}
 _SENTENCE = re.compile(r".+?(?:[。！？]|(?<!e\.g)(?<!i\.e)[.!?](?=\s|$))", re.S)
@@ -81,11 +84,13 @@ def read(text: str | None) -> Docs:
 def _parsed(text: str) -> tuple[str, Docstring]:
     """Return the description and the sections, by the style that the text shows."""
     lines = text.splitlines()
-    if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in zip(lines, lines[1:], strict=False)):
+    if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in pairwise(lines)):
         parsed = numpydoc.parse("\n".join(_numpy_lines(lines)))
         return _description_of(parsed), parsed
     if fields := _FIELD.search(text):
-        sections = _FIELD.sub(lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :])
+        sections = _FIELD.sub(
+            lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :]
+        )
         return text[: fields.start()].strip(), rest.parse(inspect.cleandoc(sections).replace("：", ": "))
     prose, sections = _google_parts(lines)
     return prose, google.parse("\n" + sections)  # the parser dedents all lines but the first

@@ -27,6 +27,9 @@ from handrail.subschemas import Schema, target, types_of
 MOST_FAULTS = 8
 """Faults told at once. A model mends a handful in one go; a longer list buries the first."""
 
+MOST_TOLD = 2_000
+"""Characters of all faults together; the first is told in any case."""
+
 MOST_LISTED = 12
 """Names or allowed values listed in one sentence."""
 
@@ -65,7 +68,8 @@ class Fault:
 def failure(found: Iterable[Fault]) -> Failure:
     """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are."""
     faults = list({fault.message: fault for fault in found}.values())
-    told, untold = faults[:MOST_FAULTS], len(faults) - MOST_FAULTS
+    told = [fault for i, fault in enumerate(faults[:MOST_FAULTS]) if i == 0 or _told_by(faults[: i + 1]) <= MOST_TOLD]
+    untold = len(faults) - len(told)
     message = " ".join(fault.message for fault in told)
     if untold > 0:
         message += f" {untold} more {'fault is' if untold == 1 else 'faults are'} not listed."
@@ -77,6 +81,10 @@ def failure(found: Iterable[Fault]) -> Failure:
         retryable=False,
         details=tuple(fault.as_json() for fault in told),
     )
+
+
+def _told_by(faults: Sequence[Fault]) -> int:
+    return sum(len(fault.message) for fault in faults)
 
 
 # ---------------------------------------------------------------------- names, places and values in a sentence
@@ -114,7 +122,11 @@ def shown(value: Json, most: int = MOST_SHOWN) -> str:
     if isinstance(value, dict | list):
         noun, unit = ("object", "key") if isinstance(value, dict) else ("list", "item")
         article = "an" if noun == "object" else "a"
-        return f"{article} {noun} of {len(value):,} {unit}{'' if len(value) == 1 else 's'}" if value else f"an empty {noun}"
+        return (
+            f"{article} {noun} of {len(value):,} {unit}{'' if len(value) == 1 else 's'}"
+            if value
+            else f"an empty {noun}"
+        )
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int) and value.bit_length() > 200:  # beyond 4,300 digits Python refuses to write one
@@ -127,10 +139,9 @@ def listed(values: Sequence[Json]) -> str:
     return _with_rest([shown(value) for value in values[:MOST_LISTED]], len(values))
 
 
-def ticked(names: Iterable[str]) -> str:
+def ticked(names: Sequence[str], within: Place = ()) -> str:
     """List the first `MOST_LISTED` names in backticks, and say how many more there are."""
-    every = list(names)
-    return _with_rest([named([name]) for name in every[:MOST_LISTED]], len(every))
+    return _with_rest([named([*within, name]) for name in names[:MOST_LISTED]], len(names))
 
 
 def _with_rest(some: Sequence[str], total: int) -> str:
@@ -170,7 +181,7 @@ def _nouns(types: Iterable[str]) -> str:
 
 
 def of_errors(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
-    """Return what is wrong, names first, since a wrong name explains the rest. `schema` is the one that was compiled."""
+    """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest."""
     flat = list(_without_unions(errors))
     objects = sorted({tuple(error.instance_path) for error in flat if _is_about_names(error)}, key=_nearest_the_top)
     names = [fault for place in islice(objects, MOST_FAULTS + 1) for fault in _name_faults(place, flat, schema)]
@@ -189,7 +200,7 @@ def branches_of(error: ValidationError) -> list[list[ValidationError]]:
 
 
 def best_branch(error: ValidationError) -> Sequence[ValidationError]:
-    """Return the errors of the branch that was most likely meant: of the right type, with the right tag, then the fewest."""
+    """Return the errors of the branch that was likely meant: of the right type, with the right tag, then the fewest."""
 
     def distance(branch: Sequence[ValidationError]) -> tuple[bool, bool, int]:
         of_tag = any(isinstance(e.kind, Kind.Constant | Kind.Enum) for e in branch)
@@ -245,7 +256,7 @@ def _without_unions(errors: Iterable[ValidationError]) -> Iterator[ValidationErr
 
 
 def _tags(union: ValidationError) -> list[ValidationError]:
-    """Return the errors of the tag that tells the branches apart, where it fits no branch: one for each, at one place."""
+    """Return the errors of the tag that tells the branches apart, one for each, where its value fits no branch."""
     of_type = [branch for branch in branches_of(union) if not _is_of_other_type(branch, union)]
     tags = [[e for e in branch if isinstance(e.kind, Kind.Constant | Kind.Enum)] for branch in of_type]
     first = [branch[0] for branch in tags if branch]
@@ -263,20 +274,22 @@ def _name_faults(place: tuple[str | int, ...], errors: Sequence[ValidationError]
     for error in here:
         known.update(_properties_beside(schema, error.schema_path))
     missing = list(dict.fromkeys(e.kind.property for e in here if isinstance(e.kind, Kind.Required)))
-    extra = (e.kind.unexpected for e in here if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties))
+    extra = (
+        e.kind.unexpected for e in here if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties)
+    )
     unknown = [name for name in dict.fromkeys(name for names in extra for name in names) if name not in known]
     given = here[0].instance if isinstance(here[0].instance, dict) else {}
     free = [name for name in known if name not in given and name not in missing]
-    for name in unknown[:MOST_FAULTS]:
+    strange: list[str] = []
+    for name in unknown[: 2 * MOST_FAULTS]:
         meant = nearest(name, missing, most=1) or nearest(name, free, most=1)
         if meant:
             yield _misspelt(place, name, meant[0], needed=meant[0] in missing)
             (missing if meant[0] in missing else free).remove(meant[0])
         else:
-            yield _unknown(place, name, list(known))
-    if len(unknown) > MOST_FAULTS:
-        message = f"{len(unknown) - MOST_FAULTS:,} more names in {named(place)} are no parameters."
-        yield Fault(field_of(place), "unknown", message, "leave out every name that is no parameter")
+            strange.append(name)
+    if strange := [*strange, *unknown[2 * MOST_FAULTS :]]:
+        yield _unknown(place, strange, list(known))
     for name in missing[: 2 * MOST_FAULTS]:
         yield _missing([*place, name], known.get(name))
 
@@ -290,11 +303,12 @@ def _misspelt(place: Place, name: str, meant: str, *, needed: bool) -> Fault:
     return Fault(field_of([*place, meant]), "misspelt", message, f"rename {wrong} to {right}", f"the name {right}")
 
 
-def _unknown(place: Place, name: str, known: Sequence[str]) -> Fault:
-    wrong = named([*place, name])
+def _unknown(place: Place, names: Sequence[str], known: Sequence[str]) -> Fault:
+    wrong = ticked(names, place)
     owner = named(place) if place else "the tool"
-    takes = f"{owner} takes {ticked(known)}" if known else f"{owner} takes none"
-    return Fault(field_of([*place, name]), "unknown", f"{wrong} is not a parameter; {takes}.", f"leave out {wrong}")
+    takes = f"{owner} takes {ticked(known) if known else 'none'}"
+    message = f"{wrong} {'is not a parameter' if len(names) == 1 else 'are no parameters'}; {takes}."
+    return Fault(field_of([*place, names[0]]), "unknown", message, f"leave out {wrong}")
 
 
 def _missing(place: Place, described: Json) -> Fault:
@@ -345,10 +359,14 @@ def _value_fault(error: ValidationError) -> Fault:
         return _out_of(error.instance_path, error.kind.options, error.instance)
     place = named(error.instance_path)
     if isinstance(error.kind, Kind.FalseSchema):
-        return Fault(field_of(error.instance_path), "unknown", _sentence(f"{place} is not allowed."), f"leave out {place}")
+        return Fault(
+            field_of(error.instance_path), "unknown", _sentence(f"{place} is not allowed."), f"leave out {place}"
+        )
     must, was = _requirement(error)
     message = _sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
-    return Fault(field_of(error.instance_path), error.kind.name, message, f"make {place} {must.removeprefix('be ')}", must)
+    return Fault(
+        field_of(error.instance_path), error.kind.name, message, f"make {place} {must.removeprefix('be ')}", must
+    )
 
 
 def _out_of(path: Place, options: Sequence[Json], was: Json) -> Fault:

@@ -5,6 +5,7 @@ A driver adds only how effects are performed: `runtime` on asyncio, `sync` in th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import OrderedDict
@@ -21,30 +22,22 @@ from handrail import plugins, shaping
 from handrail.batch import Batch, Lane
 from handrail.budgets import Budget
 from handrail.context import Context, Injected
-from handrail.conversation import Ending, Progress
+from handrail.conversation import AskModel, Ending, Progress, Talk, conversation
 from handrail.dialects import WireDialect, dialect
 from handrail.effects import (
-    Approval,
     Claim,
     Claimed,
-    Found,
-    NotFound,
-    Outcome,
-    Raised,
-    Returned,
-    Settle,
-    Unknown,
-    Verification,
 )
-from handrail.errors import ConfigError, Json, MissingInjection, ModelError, NoEffect, SetupError
-from handrail.events import Event, FinishedLate, RunEnded, RunStarted
+from handrail.errors import ConfigError, Json, MissingInjection, ModelError, SetupError
+from handrail.events import Event, HttpExchange, ModelAnswered, ModelAsked, RunEnded, RunStarted, Streamed
 from handrail.lifecycle import Conduct
-from handrail.messages import Turn
+from handrail.messages import Delta, Options, Turn
 from handrail.policy import Policy
-from handrail.ports import Answer, Approver, Model, Observer, Store
+from handrail.ports import Answer, Approver, Model, Observer, Request, Store
 from handrail.reading import READ_RESULT
 from handrail.retries import Backoff
 from handrail.runs import Run
+from handrail.services import Services
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
@@ -76,6 +69,21 @@ class Session:
     def tell(self, event: Event) -> None:
         """Tell everyone who listens."""
         _tell(self.observers, event)
+
+
+@dataclass(slots=True)
+class Ears:
+    """Hears a model's answer on its way and tells the run's observers."""
+
+    session: Session
+
+    def delta(self, delta: Delta) -> None:
+        """Tell of a piece of the answer."""
+        self.session.tell(Streamed(delta))
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Tell of a request and its answer."""
+        self.session.tell(exchange)
 
 
 def _tell(observers: Sequence[Observer], event: Event) -> None:
@@ -125,9 +133,10 @@ class Host:
         self.approver, self.observers = approver, tuple(observers)
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
-        self._now, self._jitter = now, jitter
+        self.now, self._jitter = now, jitter
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
         self._live: dict[str, Session] = {}
+        self.services = Services()
         self._models: dict[str, Model] = {}
         self._shown: tuple[Toolset, bool, Toolset] | None = None
         self._callable: tuple[Toolset, Toolset] | None = None
@@ -147,10 +156,10 @@ class Host:
         """Open a run, or go on with one that `handle` or `call` has named before."""
         run_id, budget = run or f"r_{token_hex(4)}", budget or self.budget
         progress = self._recalled(run_id) if remember else Progress()
-        listening, started = (*self.observers, *observers), self._now()
+        listening, started = (*self.observers, *observers), self.now()
         conduct = Conduct(
             self.policy,
-            self._now,
+            self.now,
             self._jitter,
             run_id,
             self._scope,
@@ -186,7 +195,7 @@ class Host:
         self._live.pop(session.id, None)
         if session.observers:
             session.tell(RunEnded(session.id, ending.status, ending.reason))
-        progress, seconds = session.progress, self._now() - session.started
+        progress, seconds = session.progress, self.now() - session.started
         return Run(
             session.id, ending.status, ending.text, ending.reason, progress.messages, progress.spent, session.budget, seconds
         )
@@ -234,6 +243,58 @@ class Host:
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
+    def session_for(self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> Session:
+        """Open the next turn of the run that calls from elsewhere name; without a name they are a run of their own.
+
+        Raises:
+            MissingInjection: One of the tools that are called needs a value that the caller did not give.
+        """
+        session = self.session(run=run, deps=deps, inject=inject, remember=run is not None)
+        called = (self.tools.get(call.name) for call in turn.calls)
+        check_injected([tool for tool in called if tool], session.injected)
+        session.progress.turn += 1
+        return session
+
+    def talk(self, session: Session) -> Talk:
+        """Open the conversation of a run."""
+        return conversation(
+            session.progress, partial(self.shown, session), session.budget, session.conduct, session.started
+        )
+
+    async def ask(self, session: Session, model: Model, asked: AskModel, options: Options) -> Turn:
+        """Ask the model within what is left of the run's time."""
+        left_s = session.conduct.deadline - self.now()
+        request = Request(asked.messages, asked.tools, options, left_s)
+        listener = None
+        if session.observers:
+            session.tell(ModelAsked(asked.number, len(asked.messages), len(asked.tools)))
+            listener = Ears(session)
+        asking = asyncio.ensure_future(model.ask(request, listener))
+        session.stops.append(asking.cancel)
+        try:
+            turn = await asyncio.wait_for(asking, None if left_s == float("inf") else left_s)
+        except TimeoutError:
+            raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
+        except asyncio.CancelledError:
+            if session.cancelled.is_set():
+                raise ModelError("the run was cancelled while the model was asked", code="cancelled") from None
+            raise
+        finally:
+            session.stops.remove(asking.cancel)
+        if session.observers:
+            session.tell(ModelAnswered(asked.number, turn))
+        return turn
+
+    def cancel(self, run_id: str) -> bool:
+        """End a run of this process: its calls are told, and its task ends with status `cancelled`."""
+        session = self._live.get(run_id)
+        if session is None:
+            return False
+        session.cancelled.set()
+        for stop in list(session.stops):
+            stop()
+        return True
+
     # ------------------------------------------------------------------ what drivers need around an effect
 
     def context(
@@ -254,45 +315,6 @@ class Host:
             claim[1].fence if claim else 0,
             lambda handle: _now_of(self.store.kept(session.id, handle)),
         )
-
-
-def approval_from(outcome: Returned | Raised) -> Approval | None:
-    """Return the person's word from what an approver returned. One that failed has not agreed."""
-    if isinstance(outcome, Raised):
-        return Approval(False, reason="the approval could not be asked for")
-    answer = outcome.value
-    return answer if isinstance(answer, Approval) or answer is None else Approval(bool(answer))
-
-
-def verification_from(outcome: Returned | Raised) -> Verification:
-    """Return what a tool's `verify` found. Anything but a clear word means that nobody knows."""
-    answer = outcome.value if isinstance(outcome, Returned) else None
-    return answer if isinstance(answer, Found | NotFound) else Unknown()
-
-
-def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Settle | None:
-    """Return what to record of a write that reported after it had been given up; None when it tells nothing new."""
-    if claim is None:
-        return None
-    asked, claimed = claim
-    match outcome:
-        case Returned(value=value):
-            return Settle(asked.scope, asked.key, claimed.fence, "done", shaping.plain(value))
-        case Raised(error=NoEffect()):
-            return Settle(asked.scope, asked.key, claimed.fence, "failed")
-        case _:
-            return None
-
-
-def late_event(lane: Lane, outcome: Outcome) -> FinishedLate:
-    """Return the event that tells of a late report."""
-    match outcome:
-        case Returned(value=value):
-            return FinishedLate(lane.call, shaping.plain(value))
-        case Raised(error=error):
-            return FinishedLate(lane.call, error=f"{type(error).__name__}: {error}")
-        case _:
-            return FinishedLate(lane.call, error="it was stopped at last")
 
 
 def ending_by(error: ModelError, session: Session) -> Ending:

@@ -56,7 +56,9 @@ def names_in(text: str) -> set[str]:
 
 def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
     """Return the literal pieces around the fields (always one more than fields), and each field as a path."""
-    literals, paths, literal = [], [], ""
+    literals: list[str] = []
+    paths: list[Sequence[str]] = []
+    literal = ""
     try:
         for before, field, spec, conversion in Formatter().parse(text):
             literal += before

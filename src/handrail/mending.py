@@ -6,7 +6,7 @@ met. It judges none of them: `jsontext.REPAIRS` says which leave one reading and
 Rule 1: whatever is still open at the end stays open (`NotJson` with reason `open`); nothing is ever closed here.
 Rule 2: where two readings are possible, the text is refused.
 Rule 3: a deviation is accepted in one place, which notes its name.
-Rule 4: the reader never goes back by more than one string, so that time grows with the length of the text.
+Rule 4: the reader goes back by one string at most, so that time grows with the length of the text and no faster.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MAX_MENDED_CHARS: Final = 256 * 1024
 
 def mend(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
     """Read the one object that `text` is meant to be; return it with the names and offsets of its deviations.
+
+    Text longer than `MAX_MENDED_CHARS` is not for this reader; the caller sees to that.
 
     Raises:
         NotJson: There is none, more than one, or more than one reading.
@@ -85,30 +87,34 @@ _WORD: Final = re.compile(rf"(?:(?!/\*|(?<!:)//)[^\s{_ENDS}])*")
 _BARE: Final = re.compile(rf"(?:(?!/\*|(?<!:)//|(?<=\s)#)[^{_ENDS}])*")
 _LONE_APOSTROPHE: Final = re.compile(rf"(?<!{_L})['’‘]|['’‘](?!{_L})")
 
-_FENCE: Final = re.compile(r"`{3,}[ \t]*(?:[\w+-]+(?=\s*[{｛]))?")
-_FENCE_END: Final = re.compile(r"`{3,}")
+_FENCE: Final = re.compile(r"`{3,}[ \t]*(?:[\w+-]+(?=\s|[{｛]))?")
+_FENCE_END: Final = re.compile(r"\s*`{3,}")
 _CALL: Final = re.compile(r"[^\W\d][\w$.]*\s*\((?=\s*[{｛])")
-_CALL_END: Final = re.compile(r"\)?\s*;?")
+_CALL_END: Final = re.compile(r"\s*\)?\s*;?")
 _ESCAPED: Final = re.compile(r'\s*\{\s*\\"')
 _OPENING_BRACE: Final = re.compile(r"[{｛]")
 _CLOSERS: Final = re.compile(r"[\s\]}]*\Z")
 # Words around the object must not be able to hold members that would be lost (brackets, quotes, `b: 2` behind a comma),
 # nor be the name of an outer member (`filter: {..}`) or of a function (`callback {..}`), nor be glued to the object.
-_BELONGS_TO_IT: Final = re.compile(r"(?:\A|[\n,;(])[ \t]*+[\w$.-]++\s*+[:=：]\Z|\A[\w$.-]+\Z|[,=]\Z|[\[\]}］｝\"]|/\*")
-_WORDS_AFTER: Final = re.compile(r"(?![\w,:=]|\W[\w$.-]+\s*[:=：])[^{}\[\]｛｝［］\"]*\Z|[,;]\s*\Z")
+_BELONGS_TO_IT: Final = re.compile(
+    r"(?:\A|[\n,;(])[ \t]*+[\w$.'’-]++\s*+[:=：]\Z|\A[\w$.-]+\Z|[,=]\Z|[\[\]}］｝\"]|/\*"
+)
+_WORDS_AFTER: Final = re.compile(r"(?!\w)\s*+(?![,:=]|['‘]?[\w$.-]+['’]?\s*[:=：])[^{}\[\]｛｝［］\"]*\Z|\s*[,;]\s*\Z")
+_BLURS_THE_END: Final = frozenset(("text_before", "wrong_bracket", "missing_comma", "missing_colon", "ellipsis"))
 _STRING: Final = json.JSONDecoder(strict=False)  # strict=False: raw control characters
 
 
 class _Reader:
     """One pass over one text, by recursive descent. Every method leaves `pos` behind what it has read."""
 
-    __slots__ = ("depth", "found", "pos", "text")
+    __slots__ = ("depth", "found", "gone_on_after", "pos", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0
         self.depth = 0
         self.found: dict[str, int] = {}
+        self.gone_on_after: set[str] = set()  # closing brackets that were followed by more members
 
     # What a whole text may be
 
@@ -122,16 +128,15 @@ class _Reader:
             return escaped
         self.trivia()
         closing = self.opening()
-        begin = self.pos
-        value = self.value()
         self.trivia()
-        if isinstance(value, str) and self.pos == len(self.text):
-            value = _object_in(value)
-            self.note("doubly_encoded", begin)
-        if not isinstance(value, dict):
-            raise NotJson("not_an_object", "arguments must be a JSON object", begin)
+        begin, value = self.pos, self.value()
         if closing and (end := closing.match(self.text, self.pos)):
             self.pos = end.end()
+        if isinstance(value, str):
+            self.note("doubly_encoded", begin)
+            value = _object_in(value)
+        if not isinstance(value, dict):
+            raise NotJson("not_an_object", "arguments must be a JSON object", begin)
         self.ending(value)
         return value
 
@@ -158,15 +163,16 @@ class _Reader:
 
     def ending(self, value: Json) -> None:
         """Account for what stands behind the object."""
-        self.trivia()
+        gap = self.trivia()
         if self.pos == len(self.text):
             return None
         if self.peek() == "{":
             return self.repeats(value)
-        # Closing brackets may tell of an opening one lost in the words before, or of another end for the object.
-        if _CLOSERS.match(self.text, self.pos) and not self.found.keys() & {"text_before", "wrong_bracket"}:
+        # One bracket too many: it is the last one, unless some object was closed too early and its members moved out.
+        blurred = self.found.keys() & _BLURS_THE_END or self.gone_on_after & set(self.text[self.pos :])
+        if _CLOSERS.match(self.text, self.pos) and not blurred:
             return self.note("stray_brackets")
-        if not _WORDS_AFTER.match(self.text, self.pos):
+        if not _WORDS_AFTER.match(self.text, self.pos - bool(gap)):
             raise self.unexpected("nothing after the object")
         return self.note("text_after")
 
@@ -236,6 +242,7 @@ class _Reader:
             if char == ",":
                 if before != "item":
                     self.note("extra_comma" if before or closer == "]" else "leading_comma")
+                self.gone_on_after.add(self.text[self.pos - len(gap) - 1])
                 before = self.take()
             elif dots := _ELLIPSIS.match(self.text, self.pos):
                 if not filled:
@@ -254,25 +261,34 @@ class _Reader:
         if after_comma:
             self.note("trailing_comma")
         if self.peek() != closer:
-            # At the very end a bracket of the other kind has one reading; earlier, one may be missing instead.
-            if "wrong_bracket" in self.found or not _CLOSERS.match(self.text, self.pos):
-                raise self.unexpected(f"`{closer}`")
-            self.note("wrong_bracket")
+            self.wrong_bracket(closer, filled=filled)
         self.leave()
+
+    def wrong_bracket(self, closer: str, *, filled: bool) -> None:
+        """Accept a bracket of the other kind at the very end; earlier, one may be missing instead."""
+        rest = self.text[self.pos :]
+        ending = _CLOSERS.match(rest)
+        if ending and rest.count("]") + rest.count("}") < self.depth:
+            raise NotJson("open", f"`{closer}` is missing", self.pos)
+        # An empty pair such as `{]` tells nothing of its kind, unless it is the object that all is about.
+        known = filled or self.depth == 1
+        if not ending or not known or "wrong_bracket" in self.found:
+            raise self.unexpected(f"`{closer}`")
+        self.note("wrong_bracket")
 
     def missing_comma(self, gap: str, char: str, closer: str) -> None:
         """Accept that no comma stands here, where white space or a bracket parts the two items all the same."""
-        bracket = self.text[self.pos - 1] in "}]" or char in "{["
-        parted = gap and (char in _QUOTES or "\n" in gap or (closer == "]" and char in "-0123456789"))
-        if not (bracket or parted) or "missing_colon" in self.found:
+        begins_item = char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
+        parted = gap and ("\n" in gap or begins_item)
+        if not (parted or self.text[self.pos - 1] in "}]") or "missing_colon" in self.found:
             raise self.unexpected(f"a comma or `{closer}`")
         self.note("missing_comma")
 
     def member(self, members: dict[str, Json]) -> None:
         begin, quoted = self.pos, self.peek() in _QUOTES
         name = self.string() if quoted else self.bare_name()
-        # A control character at the edge of a name is dropped by some readers and kept by others.
-        if name != name.strip() and not name.strip(" ").isprintable():
+        # A raw line break at the edge of a name is dropped by some readers and kept by others.
+        if quoted and min(self.text[begin + 1], self.text[self.pos - 2]) < " ":
             raise NotJson("syntax", "a name begins or ends with a control character", begin)
         if name in members:
             raise NotJson("duplicate_key", f"the name {shown(name)} appears twice in one object", begin)
@@ -354,7 +370,7 @@ class _Reader:
         if end == len(self.text):
             raise NotJson("open", "a value is still open", self.pos)
         # A quote right behind a word may be one half of a pair; behind white space it begins the next member.
-        ended = self.text[end] in ",，}]｝］\r\n" or (self.text[end] in _QUOTES and len(run) > len(text))
+        ended = self.text[end] in ",}]｝］\r\n" or (self.text[end] in _QUOTES and len(run) > len(text))
         if not ended or not _is_plain(text):
             raise self.unexpected("a JSON value; a text stands in double quotes")
         self.note("unquoted_value")
@@ -389,6 +405,8 @@ class _Reader:
                 self.note("unusual_space" if self.pos else "byte_order_mark")
                 self.pos += 1
             elif comment := _COMMENT.match(self.text, self.pos):
+                if comment[0].count('"') % 2:  # the tail of a string that lost a quote may begin with `//`
+                    raise self.unexpected("no lone quote in a comment")
                 self.note("hash_comment" if char == "#" else "comment")
                 self.pos = comment.end()
             elif self.depth and self.text.startswith("/*", self.pos):
@@ -465,6 +483,7 @@ def _is_plain(token: str) -> bool:
         or _OTHER_NUMBER.fullmatch(token)
         or _LONE_APOSTROPHE.search(token)
         or "：" in token
+        or token.endswith(":")
         or (":" in token and len(token.split()) > 1)
         or _ELLIPSIS.search(token)
         or not token.isprintable()

@@ -162,7 +162,10 @@ def _message(spoken: Mapping[str, Json]) -> Message:
             return UserMessage(text, () if isinstance(content, str) or content is None else tuple(content))
         case "assistant":
             calls = [_call(call) for call in spoken.get("tool_calls") or ()]
-            return AssistantMessage(Turn(text, calls=calls, finish="calls" if calls else "stop", raw=spoken))
+            finish: Finish = "calls" if calls else "stop"
+            return AssistantMessage(
+                Turn(text, calls=calls, finish=finish, refusal=str(spoken.get("refusal") or ""), raw=spoken)
+            )
         case "tool":
             called = str(spoken.get("tool_call_id", ""))
             return ToolMessage(ToolResult(called, str(spoken.get("name", "")), value=text, text=text))

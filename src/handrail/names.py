@@ -61,8 +61,8 @@ def resolve_name(raw: str, known: Iterable[str]) -> str | None:
 def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     """Return up to `most` of `names` that `name` may have been meant to be, best first.
 
-    Case, `_`, `-`, `.` and spaces do not count. A name whose words are all in another's is near it, however long that is:
-    `date` is near `start_date`.
+    Case, `_`, `-`, `.` and spaces do not count. A name whose words are all in another's is near it, however long
+    that is: `date` is near `start_date`.
     """
     wanted = _plain(name)
     if not wanted:

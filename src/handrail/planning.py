@@ -122,7 +122,8 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
             barrier = index
         for resource in step.touches or ():
             since = readers.setdefault(resource.key, [])
-            mine.update(since if resource.exclusive and since else filter(_some, (writer.get(resource.key),)))
+            last = writer.get(resource.key)
+            mine.update(since if resource.exclusive and since else () if last is None else (last,))
             if resource.exclusive:
                 writer[resource.key] = index
                 since.clear()
@@ -134,10 +135,6 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
                 mine.add(barrier)
         waits.append(frozenset(mine))
     return waits
-
-
-def _some(value: int | None) -> bool:
-    return value is not None
 
 
 def _waves(waits: Sequence[frozenset[int]]) -> list[list[int]]:

@@ -11,7 +11,10 @@ from typing import Any
 from handrail.errors import ConfigError
 
 _OURS: dict[str, dict[str, str]] = {
-    "dialects": {"openai-chat": "handrail.dialects.openai_chat:DIALECT"},
+    "dialects": {
+        "openai-chat": "handrail.dialects.openai_chat:DIALECT",
+        "openai-compatible": "handrail.dialects.openai_chat:COMPATIBLE",
+    },
     "models": {"openai": "handrail.models.http:openai"},
     "stores": {"memory": "handrail.stores.memory:MemoryStore"},
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},

@@ -7,7 +7,7 @@ store that needs no waiting costs none.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -68,7 +68,7 @@ class Request:
     """What a model is asked, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]
-    tools: Sequence[Any]
+    tools: Iterable[Any]
     options: Options = field(default_factory=Options)
     timeout_s: float = 300.0
 
@@ -97,17 +97,6 @@ class Model(Protocol):
         Raises:
             ModelError: No usable answer, after the retries that its kind permits.
         """
-        ...
-
-
-@runtime_checkable
-class BlockingModel(Protocol):
-    """A model that can also be asked from a thread without an event loop; `SyncRuntime` needs it."""
-
-    name: str
-
-    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
-        """As `Model.ask`, in the calling thread."""
         ...
 
 

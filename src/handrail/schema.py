@@ -1,12 +1,11 @@
-"""The JSON Schema of a tool's arguments: from a function's type hints, or from a schema that others wrote.
+"""The JSON Schema of a tool's arguments, from its function's type hints.
 
-`of_function` gives what a person would write by hand: no titles, a definition only where it is used twice, descriptions
-from `Field` or the docstring. Its `Signature` also turns validated JSON into the function's keyword arguments.
-`imported` gives a foreign schema in the words of JSON Schema 2020-12.
+`of_function` gives what a person would write by hand; its `Signature` also turns validated JSON into the function's
+keyword arguments. `imported` gives a schema that others wrote in the same words (see `foreign`).
 
 Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic.
 Rule 2: a mistake in a signature names the parameter.
-Rule 3: a foreign schema is translated only where there is one meaning; an unknown type is refused.
+Rule 3: declaring a tool costs a look at its signature; hints are resolved and types compiled on first use.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -32,9 +31,11 @@ from handrail import faults
 from handrail.docstrings import Docs
 from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.faults import Fault
-from handrail.subschemas import Schema, compiled, mapped, measure, refuse, target, types_of, walk
+from handrail.foreign import imported
+from handrail.subschemas import Schema
+from handrail.tidying import described, tidied
 
-# ---------------------------------------------------------------------- from a function
+__all__ = ["Signature", "imported", "of_function", "parameters_of"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ class Signature:
             raw = self._adapter.json_schema(schema_generator=_Plain)
         except _UNDESCRIBABLE as error:
             self._blame(error)
-        schema = _tidied(raw)
-        schema.setdefault("additionalProperties", False)
+        schema = tidied(raw)
         if self.model is None:
             self._describe(schema)
         return schema
@@ -96,7 +96,7 @@ class Signature:
         return self._adapter.validator.validate_python
 
     def _bind_as_json(self, arguments: dict[str, Json], refusal: ValidationError) -> dict[str, Any] | Failure:
-        """Bind by way of JSON text, which models in strict mode insist on: only from JSON do they read dates as text."""
+        """Bind by way of JSON text: only from JSON does a model in strict mode read text as a date."""
         try:
             bound = self._adapter.validator.validate_json(to_json(arguments))
         except (ValidationError, PydanticSerializationError) as error:
@@ -104,12 +104,11 @@ class Signature:
         return bound if self.model is None else {self.names[0]: bound}
 
     def _describe(self, schema: Schema) -> None:
-        """Add the docstring's texts where `Field` gave none. Properties stand in the order of parameters, perhaps renamed."""
+        """Add the docstring's texts. Properties stand in the order of the parameters, perhaps under an alias."""
         properties = schema["properties"]
-        for parameter, (name, property_) in zip(self.visible, properties.items(), strict=True):
-            text = self.docs.parameters.get(parameter) or self.docs.parameters.get(name)
-            if text and "description" not in property_:
-                properties[name] = _ordered({**property_, "description": text})
+        for parameter, alias in zip(self.visible, list(properties), strict=True):
+            if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(alias):
+                properties[alias] = described(properties[alias], text)
 
     def _blame(self, error: Exception) -> NoReturn:
         """Find the parameter that cannot be described, and raise the definition error that names it."""
@@ -117,18 +116,20 @@ class Signature:
             try:
                 TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_Plain)
             except _UNDESCRIBABLE as reason:
-                raise ToolDefinitionError(
-                    f"Tool {self.tool!r} cannot be described to a model: the type of parameter `{name}` has no JSON form "
-                    f"({str(reason).splitlines()[0]}). Use a type that JSON can hold, or mark it as injected with `Injected`."
-                ) from reason
-        raise ToolDefinitionError(f"Tool {self.tool!r} cannot be described to a model: {error}") from error
+                _undescribable(
+                    self.tool,
+                    f"the type of parameter `{name}` has no JSON form ({str(reason).splitlines()[0]}). "
+                    "Use a type that JSON can hold, or mark it as injected with `Injected`.",
+                    reason,
+                )
+        _undescribable(self.tool, str(error), error)
 
 
 _UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
 
 
 def of_function(
-    fn: Callable[..., Any], docs: Docs, injected: Callable[[Any], bool] = lambda hint: False, *, name: str = ""
+    fn: Callable[..., Any], docs: Docs, injected: Callable[[Any], bool] = lambda _hint: False, *, name: str = ""
 ) -> Signature:
     """Describe a function from its type hints.
 
@@ -168,8 +169,9 @@ def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Par
     return parameters
 
 
-_KINDS = {
-    inspect.Parameter.VAR_POSITIONAL: "parameter `*{name}` takes any number of values. Name a list (`{name}: list[str]`).",
+_KINDS: Mapping[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "parameter `*{name}` takes any number of values. "
+    "Name a list (`{name}: list[str]`).",
     inspect.Parameter.VAR_KEYWORD: "parameter `**{name}` takes any names. Name each parameter, or a dict "
     "(`{name}: dict[str, str]`).",
     inspect.Parameter.POSITIONAL_ONLY: "parameter `{name}` is positional-only, and a model gives values by name. "
@@ -177,8 +179,8 @@ _KINDS = {
 }
 
 
-def _undescribable(tool: str, complaint: str) -> NoReturn:
-    raise ToolDefinitionError(f"Tool {tool!r} cannot be described to a model: {complaint}")
+def _undescribable(tool: str, complaint: str, cause: Exception | None = None) -> NoReturn:
+    raise ToolDefinitionError(f"Tool {tool!r} cannot be described to a model: {complaint}") from cause
 
 
 def _globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -204,12 +206,13 @@ def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) 
                 tool,
                 f"the type hint of parameter `{name}`, {annotation!r}, cannot be resolved ({error}). "
                 "Import or define what it names at the top of its module.",
+                error,
             )
     return hints
 
 
 def _modern(hint: Any) -> Any:
-    """Replace `typing.TypedDict` by the form that pydantic asks for before Python 3.12, within containers and unions."""
+    """Replace `typing.TypedDict`, within containers and unions, by the form that pydantic needs before Python 3.12."""
     if sys.version_info >= (3, 12):
         return hint
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
@@ -217,7 +220,10 @@ def _modern(hint: Any) -> Any:
         needed = hint.__required_keys__
         return _typed_dict(
             hint.__name__,
-            {name: _modern(kind) if name in needed else typing_extensions.NotRequired[_modern(kind)] for name, kind in fields.items()},
+            {
+                name: _modern(kind) if name in needed else typing_extensions.NotRequired[_modern(kind)]
+                for name, kind in fields.items()
+            },
         )
     origin, parts = get_origin(hint), get_args(hint)
     if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
@@ -291,258 +297,13 @@ def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) ->
     return path
 
 
-# ---------------------------------------------------------------------- what a person would write
-
-
 class _Plain(GenerateJsonSchema):
-    """Pydantic's generator, in its own order, silent about defaults that JSON cannot hold."""
+    """Pydantic's generator, in the order of declaration, and silent about defaults that JSON cannot hold."""
 
-    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
-    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Keep the order of declaration."""
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002
+        """Keep the order."""
         return value
-
-
-_RANKS = {"$ref": 0, "type": 1, "description": 2, "enum": 3, "const": 3, "default": 9, "$defs": 10}
-
-_CROSSING = frozenset("$ref enum const not allOf anyOf oneOf if description default".split())
-"""Keywords that look at values of every type, or say something about their own branch of a union only."""
-
-
-def _tidied(raw: Schema) -> Schema:
-    """Drop titles, join unions of plain types, and put each definition that is used once where it is used."""
-    root: Schema = _plain(raw)
-    if "$ref" in root:  # a model that names itself: its definition is the schema
-        root = {**target(root, root["$ref"]), **{key: value for key, value in root.items() if key != "$ref"}}
-    definitions = root.pop("$defs", {})
-    uses: dict[str, int] = {}
-    for part in (root, *definitions.values()):
-        for here in walk(part):
-            if "$ref" in here:
-                uses[here["$ref"]] = uses.get(here["$ref"], 0) + 1
-    once = {f"#/$defs/{name}": body for name, body in definitions.items() if uses.get(f"#/$defs/{name}") == 1}
-    once = {ref: body for ref, body in once.items() if not _leads_to(ref, body, once)}
-    root = _inlined(root, once)
-    kept = {name: _inlined(body, once) for name, body in definitions.items() if uses.get(f"#/$defs/{name}", 0) > 1 or _kept(name, once, uses)}
-    return _ordered({**root, "$defs": kept} if kept else root)
-
-
-def _kept(name: str, once: Mapping[str, Json], uses: Mapping[str, int]) -> bool:
-    return f"#/$defs/{name}" in uses and f"#/$defs/{name}" not in once
-
-
-def _leads_to(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
-    """Whether a definition used once names itself, directly or through others used once."""
-    seen: set[str] = set()
-    waiting = [body]
-    while waiting:
-        for here in walk(waiting.pop()):
-            found = here.get("$ref")
-            if found == reference:
-                return True
-            if found in definitions and found not in seen:
-                seen.add(found)
-                waiting.append(definitions[found])
-    return False
-
-
-def _inlined(schema: Json, definitions: Mapping[str, Json]) -> Any:
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("$ref") in definitions:
-        besides = {key: value for key, value in schema.items() if key != "$ref"}
-        return _inlined(_ordered({**definitions[schema["$ref"]], **besides}), definitions)
-    return _with_joined_union(mapped(schema, lambda part: _inlined(part, definitions)))
-
-
-def _plain(schema: Json) -> Any:
-    """Drop titles and `discriminator` (OpenAPI's word), and a null default where null is not allowed."""
-    if not isinstance(schema, dict):
-        return schema
-    kept = {key: value for key, value in schema.items() if key not in ("title", "discriminator")}
-    joined = _with_joined_union(mapped(kept, _plain))
-    if joined.get("default", 0) is None and not _allows_null(joined):
-        del joined["default"]
-    return _ordered(joined)
-
-
-def _allows_null(schema: Schema) -> bool:
-    branches = schema.get("anyOf", [schema])
-    return any(not branch.keys() - {"default", "description"} or "null" in types_of(branch) for branch in branches)
-
-
-def _with_joined_union(schema: Schema) -> Schema:
-    """Write `anyOf` of plain types as one schema with a list of types, where that says the same.
-
-    It does when each branch has one type of its own and only keywords that concern that type. `enum` concerns any type:
-    next to null it takes null in.
-    """
-    branches = schema.get("anyOf")
-    if not branches or any(not isinstance(branch, dict) or not isinstance(branch.get("type"), str) for branch in branches):
-        return schema
-    besides = {key: value for key, value in schema.items() if key != "anyOf"}
-    types = [branch["type"] for branch in branches]
-    others = [branch for branch in branches if branch != {"type": "null"}]
-    if len(others) == 1 and len(branches) == 2 and not others[0].keys() & {"const", "not", "allOf", "oneOf", "if"}:
-        joined = {**others[0], "type": types if types[1] == "null" else [types[1], "null"]}
-        if "enum" in joined:
-            joined["enum"] = [*joined["enum"], None]
-        return _ordered({**joined, **besides})
-    keys = [key for branch in branches for key in branch if key != "type"]
-    alike = len(set(types)) < len(types) or {"integer", "number"} <= set(types) or len(set(keys)) < len(keys)
-    if alike or set(keys) & (_CROSSING | besides.keys()):
-        return schema
-    return _ordered({"type": types, **{k: v for branch in branches for k, v in branch.items() if k != "type"}, **besides})
-
-
-def _ordered(schema: Schema) -> Schema:
-    return dict(sorted(schema.items(), key=lambda item: _RANKS.get(item[0], 5)))
-
-
-# ---------------------------------------------------------------------- from outside
-
-_FOREIGN_TYPES: dict[str, str | None] = {
-    spelling: name
-    for name, spellings in {
-        "object": "dict object map hashmap hashtable linkedhashmap treemap mapping record struct json",
-        "array": "array list tuple arraylist linkedlist vector set hashset queue stack sequence iterable collection",
-        "string": "string str text char character varchar date datetime time timestamp uuid uri url email file path bytes",
-        "integer": "integer int long short byte bigint biginteger int8 int16 int32 int64 uint uint8 uint16 uint32 uint64",
-        "number": "number float double decimal bigdecimal float32 float64 numeric real",
-        "boolean": "boolean bool",
-        "null": "null none nonetype undefined void",
-        None: "any unknown mixed",
-    }.items()
-    for spelling in spellings.split()
-}
-_FOREIGN_TYPES[""] = None
-
-_JSON_VALUED = frozenset("default const enum example examples".split())
-"""Keywords that hold a value of the instance, in which null means null; elsewhere a null says that nothing was said."""
-
-
-def imported(parameters: Mapping[str, Json] | None) -> Schema:
-    """Return a schema from outside (MCP, OpenAPI, hand-written, generated) as JSON Schema 2020-12 of an object.
-
-    Type names of Python, Java and JavaScript, OpenAPI's `nullable`, and the older forms of `items`, `dependencies` and the
-    exclusive bounds are translated. `$defs`, `$anchor` and annotations are kept. None means a tool without parameters.
-
-    >>> imported({"type": "dict", "properties": {"type": {"type": "float"}}})
-    {'type': 'object', 'properties': {'type': {'type': 'number'}}}
-
-    Raises:
-        ToolDefinitionError: It passes a limit, names an unknown type, is not about an object, refers to something outside
-            of it, or is no valid JSON Schema.
-    """
-    if not parameters:
-        return {"type": "object", "properties": {}}
-    measure(cast(Schema, parameters))
-    schema = _translated(cast(Schema, parameters))
-    schema.pop("$schema", None)
-    if "type" not in schema:
-        schema = {"type": "object", **schema}
-    if "object" not in types_of(schema):
-        refuse(f"a tool takes an object of named arguments, and this describes {' or '.join(types_of(schema))}")
-    compiled(schema)
-    return schema
-
-
-def _translated(schema: Json) -> Any:
-    """Translate one schema and those in it."""
-    if not isinstance(schema, dict):
-        if not isinstance(schema, bool):
-            refuse(f"{faults.shown(schema)} stands where a schema is expected")
-        return schema
-    said = {key: value for key, value in schema.items() if value is not None or key in _JSON_VALUED}
-    for translate in _TRANSLATIONS:
-        said = translate(said)
-    return mapped(said, _translated)
-
-
-def _types(schema: Schema) -> Schema:
-    if "type" not in schema:
-        return schema
-    names = [_type_named(name) for name in types_of(schema)]
-    if None in names or not names:
-        return {key: value for key, value in schema.items() if key != "type"}
-    known = list(dict.fromkeys(names))
-    return {**schema, "type": known if isinstance(schema["type"], list) else known[0]}
-
-
-def _type_named(name: Json) -> str | None:
-    spelling = name.strip().lower() if isinstance(name, str) else ""
-    if not isinstance(name, str) or spelling not in _FOREIGN_TYPES:
-        refuse(f"its type {faults.shown(name)} is none that is known; JSON has object, array, string, number, integer, boolean, null")
-    return _FOREIGN_TYPES[spelling]
-
-
-def _nullable(schema: Schema) -> Schema:
-    """OpenAPI 3.0: `nullable: true` beside a type."""
-    nullable = schema.get("nullable")
-    if not isinstance(nullable, bool):
-        return schema
-    said = {key: value for key, value in schema.items() if key != "nullable"}
-    if nullable and "type" in said:
-        said["type"] = list(dict.fromkeys([*types_of(said), "null"]))
-        if isinstance(said.get("enum"), list) and None not in said["enum"]:
-            said["enum"] = [*said["enum"], None]
-    return said
-
-
-def _exclusive_bounds(schema: Schema) -> Schema:
-    """Draft 4 and OpenAPI 3.0: `exclusiveMinimum: true` beside `minimum`."""
-    said = dict(schema)
-    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(said.get(exclusive), bool) and said.pop(exclusive) and bound in said:
-            said[exclusive] = said.pop(bound)
-    return said
-
-
-def _tuples(schema: Schema) -> Schema:
-    """Before 2020-12: a list of `items`, and `additionalItems` for the rest."""
-    if not isinstance(schema.get("items"), list):
-        return schema
-    said = {key: value for key, value in schema.items() if key not in ("items", "additionalItems")}
-    said["prefixItems"] = schema["items"]
-    if "additionalItems" in schema:
-        said["items"] = schema["additionalItems"]
-    return said
-
-
-def _dependencies(schema: Schema) -> Schema:
-    """Before 2019-09: `dependencies` held names and schemas alike."""
-    if not isinstance(schema.get("dependencies"), dict):
-        return schema
-    said = {key: value for key, value in schema.items() if key != "dependencies"}
-    for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict)):
-        if chosen := {name: value for name, value in schema["dependencies"].items() if isinstance(value, kind)}:
-            said[keyword] = {**said.get(keyword, {}), **chosen}
-    return said
-
-
-def _required(schema: Schema) -> Schema:
-    """Draft 3 and hand-written: `required: true` at the property instead of a list at the object."""
-    said = schema
-    if isinstance(schema.get("required"), bool):
-        said = {key: value for key, value in schema.items() if key != "required"}
-    properties = said.get("properties")
-    needed = list(_marked_required(properties)) if isinstance(properties, dict) else []
-    if needed:
-        named = said.get("required", [])
-        said = {**said, "required": list(dict.fromkeys([*named, *needed]))}
-    return said
-
-
-def _marked_required(properties: Mapping[str, Json]) -> Iterator[str]:
-    return (name for name, part in properties.items() if isinstance(part, dict) and part.get("required") is True)
-
-
-_TRANSLATIONS: tuple[Callable[[Schema], Schema], ...] = (
-    _types,
-    _nullable,
-    _exclusive_bounds,
-    _tuples,
-    _dependencies,
-    _required,
-)

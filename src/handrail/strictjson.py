@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from handrail.errors import Json
@@ -79,12 +80,14 @@ def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def as_integer(digits: str) -> int:
+    """Return an integer of at most `MAX_DIGITS` digits."""
     if len(digits) > MAX_DIGITS:
         raise NotJson("too_many_digits", f"a number of {len(digits)} digits is longer than {MAX_DIGITS}")
     return int(digits)
 
 
 def as_float(digits: str) -> float:
+    """Return a finite number."""
     number = float(digits)
     if not math.isfinite(number):
         raise NotJson("non_finite", f"the number {shown(digits)} is too large")
@@ -103,14 +106,13 @@ _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
 def _is_deep(value: Json) -> bool:
     """Whether brackets are nested deeper than allowed. Level by level, for a walk by recursion would overflow."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            item
-            for outer in level
-            if isinstance(outer, dict | list)
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-        ]
+    for _ in range(MAX_DEPTH):
+        level = [item for outer in level for item in _items(outer) if isinstance(item, dict | list)]
     return bool(level)
+
+
+def _items(value: Json) -> Iterable[Json]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def refuse_surrogates(value: Json) -> None:
@@ -126,4 +128,5 @@ def _encode(text: str) -> None:
 
 
 def shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")  # `repr` escapes controls and lone surrogates
+    """Quote a piece of the model's text for a message: short, and in characters that every channel can carry."""
+    return repr(text if len(text) <= 40 else text[:40] + "…")

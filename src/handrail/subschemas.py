@@ -1,7 +1,7 @@
 """JSON Schema as a tree: where its subschemas stand, how large one may be, and how it is compiled.
 
-Whoever walks a schema walks it by the tables here. A key such as `title`, `type` or `$ref` is a keyword only where a schema
-stands; under `properties` it is somebody's name, under `default`, `const` and `enum` it is data.
+Whoever walks a schema walks it by the tables here. A key such as `title`, `type` or `$ref` is a keyword only where a
+schema stands; under `properties` it is somebody's name, under `default`, `const` and `enum` it is data.
 
 Rule 1: a schema is measured before it is compiled. The compiled validator runs in C and cannot be interrupted.
 Rule 2: nothing is ever fetched, whatever a `$ref` says.
@@ -29,12 +29,24 @@ MOST_CHAINED = 100
 """`$ref`s that lead from one to the next."""
 
 IN_ONE = frozenset(
-    "items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties contentSchema not if then else".split()
+    {
+        "items",
+        "contains",
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "contentSchema",
+        "not",
+        "if",
+        "then",
+        "else",
+    }
 )
-IN_LIST = frozenset("prefixItems allOf anyOf oneOf".split())
-IN_MAP = frozenset("properties patternProperties dependentSchemas $defs definitions".split())
+IN_LIST = frozenset({"prefixItems", "allOf", "anyOf", "oneOf"})
+IN_MAP = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 
-IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
+IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
 """Keywords whose subschemas see the same value as the schema itself, not a part of it."""
 
 
@@ -185,7 +197,7 @@ def _never(uri: str) -> NoReturn:
 def _explain(error: jsonschema_rs.ValidationError) -> NoReturn:
     place = "/".join(str(step) for step in error.instance_path) or "its root"
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
-        refuse(f"a `$ref` cannot be followed within it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`")
+        refuse(f"a `$ref` leads out of it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`")
     refuse(f"at {place[:200]}: {error.message[:200]}")
 
 

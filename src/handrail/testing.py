@@ -24,7 +24,7 @@ from zlib import crc32
 from handrail.calls import ToolCall
 from handrail.dialects import ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
-from handrail.errors import Json, ModelError
+from handrail.errors import Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, Options, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 
@@ -72,10 +72,6 @@ class ScriptedModel:
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
-        return self.ask_blocking(request, listener)
-
-    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
-        """See `ports.BlockingModel.ask_blocking`."""
         self.requests.append(replace(request, messages=tuple(request.messages)))
         turn = line_for(self.script, request.messages)
         if listener is not None and turn.text:
@@ -170,7 +166,7 @@ def _handler(scripted: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             try:
                 body = json.loads(raw)
                 messages, tools, options = scripted.wire.decode_request(body)
-            except (ValueError, ModelError, KeyError, TypeError) as error:
+            except (ValueError, ModelError, SetupError) as error:
                 self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))
                 return
             fault = scripted.fault_of(self.path, body)
@@ -178,11 +174,13 @@ def _handler(scripted: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 self._fail(fault)
                 return
             turn = line_for(scripted.script, messages)
-            named = {"model": options.model, "id": f"chatcmpl-{len(scripted.requests)}", "created": int(time.time())}
+            answer_id, created = f"chatcmpl-{len(scripted.requests)}", int(time.time())
+            wire, model = scripted.wire, options.model
             if options.stream:
-                self._stream(scripted.wire.encode_stream(turn, **named, tools=tools))
+                self._stream(wire.encode_stream(turn, model=model, id=answer_id, created=created, tools=tools))
             else:
-                self._send(200, json.dumps(scripted.wire.encode_turn(turn, **named, tools=tools), ensure_ascii=False))
+                told = wire.encode_turn(turn, model=model, id=answer_id, created=created, tools=tools)
+                self._send(200, json.dumps(told, ensure_ascii=False))
 
         def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
             data = text.encode("utf-8", "surrogatepass")

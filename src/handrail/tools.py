@@ -18,9 +18,21 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
-from handrail import expressions, keys, names, schema
+from handrail import expressions, keys, names, portability, schema
 from handrail.context import Context, Injected
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
@@ -262,7 +274,7 @@ class BaseTool:
         """Whether `run` is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)
 
-    def start(self, bound: Mapping[str, Any], context: Context[Any], injected: Mapping[str, Any]) -> Any:
+    def start(self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]) -> Any:
         """Call the tool: returns its value, or a coroutine when it `is_async`."""
         if self.hidden:
             bound = {**bound, **{name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}}
@@ -329,7 +341,7 @@ def is_hidden(hint: Any) -> bool:
     return hidden_kind(hint) is not None
 
 
-def hidden_kind(hint: Any) -> type[Context[Any]] | type[Injected] | None:
+def hidden_kind(hint: Any) -> type[Any] | None:
     """Return `Context` or `Injected` when the hint names it, also inside `Annotated` and `Optional`."""
     if hint is Injected or isinstance(hint, Injected):
         return Injected

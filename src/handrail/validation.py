@@ -1,34 +1,34 @@
 """Whether a call's arguments fit the tool's schema.
 
-The usual call passes one compiled check. Only what fails it is looked at again: text that is exactly a value of the wanted
-type is read as that value (`"6"` for an integer), and what is still wrong is told field by field (`faults`).
+The usual call passes one compiled check. Only what fails it is looked at again: text that is exactly a value of the
+wanted type is read as that value (`"6"` for an integer), and what is still wrong is told field by field (`faults`).
 
-The schema is *closed* first: an object that lists its properties takes no others, so that a misspelt name is refused and
-not silently dropped.
+The schema is *closed* first: an object that lists its properties takes no others, so that a misspelt name is refused
+and not silently dropped.
 
 Rule 1: what is accepted is valid by the tool's own schema. Closing only refuses more, coercion only changes the value.
-Rule 2: coercion is lossless and told: text becomes a value that JSON writes as that text; nothing is wrapped or guessed.
-Rule 3: an unknown name among the arguments is refused. Further inside it is refused when it is a near miss of a name that
-        is described there, or when the schema says so itself: foreign schemas often give examples of what an object holds.
+Rule 2: coercion is lossless and told: text becomes a value that JSON writes as that text; nothing is wrapped or
+        guessed.
+Rule 3: an unknown name among the arguments is refused. Further inside it is refused when it is a near miss of a name
+        that is described there, or when the schema says so itself: foreign schemas often list only examples.
 Rule 4: whatever the arguments are, the answer is a verdict, never an exception.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 import jsonschema_rs
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from handrail import faults
+from handrail import faults, strictjson
 from handrail.errors import Code, Failure, Json
 from handrail.faults import Place
 from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk
@@ -109,7 +109,7 @@ class Checker:
 
     @cached_property
     def _is_subtle(self) -> bool:
-        """Whether closing might accept more: with one branch of a `oneOf` refused, another is the only one that fits."""
+        """Whether closing might accept more: with one branch of a `oneOf` refused, another may be the only one."""
         return self.closed and any("oneOf" in part for part in walk(self.schema))
 
     @cached_property
@@ -191,11 +191,11 @@ _INSIDE |= {"unevaluatedItems", "unevaluatedProperties"}
 
 
 def closed(schema: Schema, *, inside: bool = True) -> Schema:
-    """Return the schema with each object that lists its properties closed to others; without `inside`, the top one only.
+    """Return the schema with each object that lists its properties closed; without `inside`, the top one only.
 
-    An object is closed where it stands for the whole value. A part of a combination (a branch of `allOf`, the target of a
-    `$ref` with more beside it) is left open, and the whole is closed by `unevaluatedProperties`. Under `not` and `if`
-    nothing changes, since refusing more there would accept more.
+    An object is closed where it stands for the whole value. A part of a combination (a branch of `allOf`, the target
+    of a `$ref` with more beside it) is left open, and the whole is closed by `unevaluatedProperties`. Under `not` and
+    `if` nothing changes, since refusing more there would accept more.
     """
     closing = _Closing(inside)
     while True:  # a definition found to be a part may make others parts; each round finds one, or is the last
@@ -292,7 +292,6 @@ def _read(text: str, types: Iterable[str]) -> Json:
 _NO: Any = object()
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]{1,4})?")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_MOST_DIGITS = 4000  # Python's int() refuses 4,300
 
 
 def _read_null(text: str) -> Json:
@@ -300,7 +299,7 @@ def _read_null(text: str) -> Json:
 
 
 def _read_number(text: str) -> Json:
-    found = _NUMBER.fullmatch(text) if len(text) <= _MOST_DIGITS else None
+    found = _NUMBER.fullmatch(text) if len(text) <= strictjson.MAX_DIGITS else None
     if not found:
         return _NO
     if not found["fraction"] and not found["power"]:
@@ -323,30 +322,12 @@ def _read_boolean(text: str) -> Json:
 def _read_container(kind: type) -> Callable[[str], Json]:
     def read(text: str) -> Json:
         try:
-            value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_without_twins)
-        except (ValueError, RecursionError):
+            value = strictjson.loads(text)
+        except strictjson.NotJson:
             return _NO
         return value if isinstance(value, kind) else _NO
 
     return read
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-def _without_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key stands twice")
-    return value
 
 
 _READERS: Mapping[str, Callable[[str], Json]] = {  # in the order in which a list of types is tried

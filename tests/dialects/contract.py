@@ -1,7 +1,7 @@
 """What every wire dialect must hold to. A dialect's test class inherits `DialectContract` and names its dialect.
 
-    class TestOpenAIChat(DialectContract):
-        dialect = openai_chat.DIALECT
+class TestOpenAIChat(DialectContract):
+    dialect = openai_chat.DIALECT
 """
 
 from __future__ import annotations
@@ -54,12 +54,28 @@ def turns(draw: st.DrawFn) -> Turn:
     """Turns that a provider could send."""
     texts = draw(st.lists(arguments(), max_size=3))
     names = [draw(st.sampled_from(NAMES)) for _ in texts]
-    spoken = tuple(
-        ToolCall(f"call_{n}", name, text) for n, (name, text) in enumerate(zip(names, texts, strict=True))
-    )
+    spoken = tuple(ToolCall(f"call_{n}", name, text) for n, (name, text) in enumerate(zip(names, texts, strict=True)))
     usage = Usage(*draw(st.tuples(*[st.integers(0, 10**6)] * 4)))
     finish = draw(st.sampled_from(["calls", "stop", "length"] if spoken else ["stop", "length", "refused"]))
     return Turn(draw(st.text(max_size=30)), draw(st.text(max_size=20)), spoken, finish, usage)
+
+
+def places(value: object, here: tuple = ()) -> list[tuple]:
+    """Return the path to every place in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(place for key, each in inner for place in places(each, (*here, key)))]
+
+
+def with_other(value: object, place: tuple, other: object) -> object:
+    """Return the JSON value with `other` at that place."""
+    if not place:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = with_other(copy[place[0]], place[1:], other)
+    return copy
+
+
+ODD = st.sampled_from([None, True, 0, -1, 7, 1e300, "", "odd", [], ["odd"], [None], [[]], {}, {"odd": 1}, {"text": 1}])
 
 
 def in_pieces(whole: bytes, cuts: Sequence[int]) -> list[bytes]:
@@ -131,6 +147,16 @@ class DialectContract:
         assert caught.value.code == "unreadable"
         assert len(str(caught.value).splitlines()) == 1
 
+    @shared
+    @given(data=st.data())
+    def test_an_odd_value_anywhere_in_a_body_gives_a_turn_or_a_model_error(self, data):
+        body = self.encoded(RICH)
+        body = with_other(body, data.draw(st.sampled_from(places(body))), data.draw(ODD))
+        try:
+            assert isinstance(self.dialect.decode(body, TOOLS), Turn)
+        except ModelError as error:
+            assert str(error)
+
     # -- streams -------------------------------------------------------------------------------------------------------
 
     @shared
@@ -166,7 +192,18 @@ class DialectContract:
         else:
             assert turn.finish == "error"
             assert RICH.text.startswith(turn.text)
-            assert turn.text == joined(deltas, TextDelta)
+            assert turn.text.startswith(joined(deltas, TextDelta))
+
+    @shared
+    @given(data=st.data())
+    def test_an_odd_value_anywhere_in_a_stream_gives_a_turn_or_a_model_error(self, data):
+        lines = self.streamed(RICH).split("\n")
+        at = data.draw(st.sampled_from([n for n, line in enumerate(lines) if line.startswith("data: {")]))
+        event = json.loads(lines[at].removeprefix("data: "))
+        odd = with_other(event, data.draw(st.sampled_from(places(event))), data.draw(ODD))
+        lines[at] = f"data: {json.dumps(odd)}"
+        _, outcome = read(self.dialect.stream(TOOLS), ["\n".join(lines)])
+        assert isinstance(outcome, (Turn, ModelError))
 
     def test_closing_twice_gives_the_same_turn(self):
         stream = self.dialect.stream(TOOLS)

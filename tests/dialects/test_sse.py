@@ -30,7 +30,7 @@ def split(*pieces: str | bytes) -> list[ServerEvent]:
     ("data: a\r\n\r\ndata: b\r\rdata: c\n\n", [("a", ""), ("b", ""), ("c", "")]),
     ("\ufeffdata: a\n\n", [("a", "")]),
     ("data: \ufeff\n\n", [("\ufeff", "")]),               # only at the very start is it a mark
-    ("data: a\u2028b\u0085c\x0bd\n\n", [("a\u2028b\u0085c\x0bd", "")]),  # no line ends, although Python's splitlines thinks so
+    ("data: a\u2028b\u0085c\x0bd\n\n", [("a\u2028b\u0085c\x0bd", "")]),  # ends of lines to Python only
     ("data: a", [("a", "")]),                             # the end of the stream ends the event
     ("data: a\n", [("a", "")]),
     ("", []),

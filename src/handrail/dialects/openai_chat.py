@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, provider_errors
@@ -73,8 +72,8 @@ _REASONING_KEYS = ("reasoning_content", "reasoning")
 """DeepSeek, Moonshot, Z.ai, xAI and older vLLM say the first; OpenRouter, Groq, Cerebras and newer vLLM the second."""
 
 _GOES_BACK = (*_REASONING_KEYS, "reasoning_details")
-"""Of the provider's message: reasoning, with its signatures and encrypted parts. DeepSeek and Moonshot refuse a tool
-loop without it; who does not need it ignores it."""
+"""Of the provider's message: reasoning, with its signatures and encrypted parts. The thinking models of DeepSeek and
+Moonshot refuse a tool loop that comes back without it."""
 
 _CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 """Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
@@ -110,23 +109,15 @@ class OpenAIChat:
         tools = tuple(tools or ())
         names = _names_of(tools)
         body: dict[str, Json] = {"messages": [self.encode_message(each, names) for each in conversation_of(messages)]}
-        if options.model:
-            body["model"] = options.model
-        if tools:
-            body["tools"] = [_definition(tool, names, options.strict) for tool in tools]
-            body["tool_choice"] = _tool_choice(options.tool_choice, tools, names)
-            if options.parallel is not None:
-                body["parallel_tool_calls"] = options.parallel
-        elif options.tool_choice not in ("auto", "none"):
-            raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
-        if options.max_tokens is not None:
-            body[self.max_tokens_field] = options.max_tokens
-        if options.temperature is not None:
-            body["temperature"] = options.temperature
-        if options.stream:
-            body["stream"] = True
-            body["stream_options"] = {"include_usage": True}
-        return body | dict(options.extra)
+        told = {
+            "model": options.model or None,
+            self.max_tokens_field: options.max_tokens,
+            "temperature": options.temperature,
+            "stream": options.stream or None,
+            "stream_options": {"include_usage": True} if options.stream else None,
+        }
+        body |= {field: value for field, value in told.items() if value is not None}
+        return body | _tool_fields(tools, names, options) | dict(options.extra)
 
     def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
         """Return one message of a request. Messages are frozen, so a caller may keep the result."""
@@ -159,14 +150,11 @@ class OpenAIChat:
         """
         if sorted(call.id for call in calls) != sorted(result.call_id for result in results):
             raise ValueError(f"{len(calls)} calls have {len(results)} results, or results of other calls")
-        waiting = list(results)
-        told = []
-        for call in calls:
-            # By id, and among equal ids (some servers send them) in order.
-            result = next(each for each in waiting if each.call_id == call.id)
-            waiting.remove(result)
-            told.append(_encode_result(call.id, result))
-        return told
+        # By id, and among equal ids, which some servers send, in order.
+        waiting: dict[str, list[ToolResult]] = {}
+        for result in reversed(results):
+            waiting.setdefault(result.call_id, []).append(result)
+        return [_encode_result(call.id, waiting[call.id].pop()) for call in calls]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -440,6 +428,19 @@ def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
     return wire_names([tool.name for tool in tools or ()], NAMES)
 
 
+def _tool_fields(tools: Sequence[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+    """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
+    if not tools:
+        if options.tool_choice not in ("auto", "none"):
+            raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
+        return {}
+    fields: dict[str, Json] = {
+        "tools": [_definition(tool, names, options.strict) for tool in tools],
+        "tool_choice": _tool_choice(options.tool_choice, tools, names),
+    }
+    return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+
+
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
     function: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
     lossless = getattr(tool, "strict_parameters", None) if strict else None
@@ -458,7 +459,7 @@ def _tool_choice(choice: str, tools: Sequence[ToolLike], names: NameMap) -> Json
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     raw = turn.raw or {}
-    # OpenAI takes null only beside calls; some copies refuse the empty string there.
+    # OpenAI takes null only beside calls, and null is what it sends there itself.
     message: dict[str, Json] = {"role": "assistant", "content": turn.text or (None if turn.calls else "")}
     message |= {key: raw[key] for key in _GOES_BACK if raw.get(key)}
     if turn.refusal:
@@ -731,5 +732,5 @@ def _pieces(text: str, piece_chars: int) -> Iterator[str]:
     return (text[start : start + piece_chars] for start in range(0, len(text), piece_chars))
 
 
-def _event(chunk: Any) -> str:
+def _event(chunk: Json) -> str:
     return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -99,7 +99,7 @@ def classify(
         body: As received; an unreadable one leaves the status to decide.
         now: Lets `Retry-After` be a date. Without it the answer's own `Date` header is taken.
     """
-    error = error_in(body) or ProviderError(message=_as_text(body))
+    error = error_in(body) or _flat(body)
     known = {name.lower(): value for name, value in headers.items()}
     failed = status if status is not None and status >= 300 else error.status
     wait_s = _wait_s(known, now)
@@ -110,6 +110,14 @@ def classify(
         retryable=_retryable(failed, known, error),
         retry_after_s=error.retry_after_s if wait_s is None else wait_s,
     )
+
+
+def _flat(body: Json | bytes) -> ProviderError:
+    """Return the error in a body that only its status or its event calls one."""
+    told = _loaded(body) if isinstance(body, (str, bytes)) else body
+    if isinstance(told, Mapping) and told.get("message"):
+        return _told(told)
+    return ProviderError(message=_as_text(body))
 
 
 def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderError) -> bool:

@@ -1,7 +1,7 @@
 """A model behind HTTP: any wire dialect on httpx2.
 
-What is sent, read and tried again is one generator without I/O; `ask` drives it on asyncio, `ask_blocking` in the calling
-thread. So both behave alike, and a streamed answer is tried again only while nothing of it has been told.
+What is sent, read and tried again is one generator without I/O, which `ask` drives. A streamed answer is tried again only
+while nothing of it has been told.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -80,7 +79,6 @@ class HttpModel:
         self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._blocking_client: httpx2.Client | None = None
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
@@ -99,36 +97,11 @@ class HttpModel:
         finally:
             await line.close()
 
-    def ask_blocking(self, request: Request, listener: Listener | None = None) -> Turn:
-        """See `ports.BlockingModel.ask_blocking`."""
-        self._blocking_client = self._blocking_client or httpx2.Client()
-        line, steps = _BlockingLine(self._blocking_client, self.url, self._headers, request.timeout_s), self._steps(request, listener)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = line.perform(step)
-                except httpx2.HTTPError as error:
-                    step = steps.throw(self._unreachable(error))
-                else:
-                    step = steps.send(answer)
-        except StopIteration as over:
-            return cast(Turn, over.value)
-        finally:
-            line.close()
-
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, from the loop that opened them; from another one they are only let go."""
         if self._client is not None and self._loop is asyncio.get_running_loop():
             await self._client.aclose()
         self._client = None
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections of `ask_blocking`."""
-        if self._blocking_client is not None:
-            self._blocking_client.close()
-            self._blocking_client = None
 
     def __repr__(self) -> str:
         return f"<HttpModel {self.name}: {self.wire.name} at {self.url}>"
@@ -279,34 +252,6 @@ class _Line:
             await self._answer.aclose()
 
 
-class _BlockingLine:
-    """One exchange in the calling thread."""
-
-    def __init__(self, client: httpx2.Client, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._client, self._url, self._headers = client, url, headers
-        self._timeout = _timeout(timeout_s)
-        self._answer: httpx2.Response | None = None
-
-    def perform(self, step: Open | Read | Pause) -> Any:
-        match step:
-            case Open(body=body):
-                self.close()
-                request = self._client.build_request(
-                    "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
-                )
-                self._answer = self._client.send(request, stream=True)
-                self._pieces = self._answer.iter_bytes()
-                return self._answer.status_code, self._answer.headers
-            case Read():
-                return next(self._pieces, b"")
-            case Pause(seconds=seconds):
-                return time.sleep(seconds)
-
-    def close(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-
-
 def _timeout(timeout_s: float) -> httpx2.Timeout:
     # Between two pieces of an answer, not for the whole of it: the run's own deadline bounds that. A reasoning model may
     # be silent for minutes before its first piece.
@@ -322,6 +267,7 @@ class Provider:
 
     name: str
     dialect: str
+    compatible: str
     address: str
     path: str
     key_variable: str
@@ -347,9 +293,10 @@ class Provider:
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return HttpModel(name, cast(WireDialect, dialect(self.dialect)), address.rstrip("/") + self.path, headers)
+        spoken = self.dialect if address == self.address else self.compatible
+        return HttpModel(name, cast(WireDialect, dialect(spoken)), address.rstrip("/") + self.path, headers)
 
 
 openai = Provider(
-    "openai", "openai-chat", "https://api.openai.com/v1", "/chat/completions", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    "openai", "openai-chat", "openai-compatible", "https://api.openai.com/v1", "/chat/completions", "OPENAI_API_KEY", "OPENAI_BASE_URL"
 )

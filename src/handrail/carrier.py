@@ -1,0 +1,436 @@
+"""Carries the calls of one turn: performs what they ask for, and answers as things end.
+
+`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. A tool runs in a task of its own or in
+a thread, never in the caller's frame, so that a deadline can end the call even when the tool will not end.
+
+What differs between drivers is a `Ground`: how a timer is set, a coroutine started, a report brought back. `runtime` has
+one on asyncio, `sync` one in the calling thread.
+
+Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is recorded, never lost.
+Rule 2: everything here happens in the ground's own thread; other threads only `post`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future as ThreadFuture
+from dataclasses import dataclass
+from functools import partial
+from threading import Event as Flag
+from typing import Any, Protocol, cast
+
+from handrail.batch import Batch, Lane
+from handrail.context import Context
+from handrail.effects import (
+    Approval,
+    AskHuman,
+    CallCancelled,
+    Claim,
+    Claimed,
+    Effect,
+    End,
+    Invoke,
+    Keep,
+    Outcome,
+    Raised,
+    Reserve,
+    Resource,
+    Returned,
+    Settle,
+    Unfinished,
+    Verify,
+    Wait,
+)
+from handrail.errors import NoEffect, StoreUnavailable, ToolError
+from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
+from handrail.host import Host, Session
+from handrail.lifecycle import Admitted
+from handrail.services import outcome_of
+from handrail.shaping import plain
+from handrail.tools import BaseTool
+from handrail.workers import Job, attempted
+
+# An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
+CANCEL_GRACE_S = 0.5
+
+
+class Stoppable(Protocol):
+    """A timer or a task."""
+
+    def cancel(self) -> Any:
+        """Let it not happen, or end it."""
+        ...
+
+
+class Done(Protocol):
+    """A task that has ended."""
+
+    def cancelled(self) -> bool:
+        """Whether it was ended from outside."""
+        ...
+
+    def result(self) -> Any:
+        """What it returned."""
+        ...
+
+
+class Ground(Protocol):
+    """What a carrier stands on: a thread in which everything happens, one thing after another."""
+
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:
+        """Call when the time has passed."""
+        ...
+
+    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Stoppable:
+        """Run a coroutine as a task of its own, and call with that task when it has ended."""
+        ...
+
+    def post(self, then: Callable[..., Any], *args: Any) -> None:
+        """Call soon in the ground's thread; from any thread."""
+        ...
+
+    def over(self) -> None:
+        """Every call has its result."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One start of a tool that is under way.
+
+    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane was
+    answered without it.
+    """
+
+    lane: Lane
+    flag: Flag
+    task: Stoppable | None = None
+    job: Job | None = None
+    timer: Stoppable | None = None
+    ending: bool = False
+    by_cancel: bool = False
+    given_up: bool = False
+
+
+class Carrier:
+    """Carries one batch: begins what it asks for and answers as things end.
+
+    Everything happens in the event loop's thread. Effects that take no time are answered on the spot, and this object's
+    own task wakes once, when the last call has ended.
+    """
+
+    def __init__(self, host: Host, ground: Ground, session: Session, batch: Batch) -> None:
+        self.host, self.ground, self.session, self.batch = host, ground, session, batch
+        self.error: Exception | None = None
+        self.attempts: dict[Lane, Attempt] = {}
+        self.waits: dict[Lane, Stoppable | None] = {}
+        self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
+        self.pumping = False
+
+    @property
+    def over(self) -> bool:
+        """Whether every call has its result, or carrying them has failed."""
+        return self.batch.done or self.error is not None
+
+    def pump(self) -> None:
+        """Perform everything that the batch asks for, until it waits or is done."""
+        if self.pumping:
+            return  # an answer given on the spot: the loop below goes on with it
+        self.pumping = True
+        try:
+            while self.batch.todo:
+                self.perform(*self.batch.todo.popleft())
+        except Exception as error:  # a fault of ours or of a plug-in: better a raised error than a run that never ends
+            self.error = error
+        finally:
+            self.pumping = False
+        if self.over:
+            self.ground.over()
+
+    def perform(self, lane: Lane, effect: Effect) -> None:
+        """Do what a lane asks for, and answer it now or later."""
+        match effect:
+            case Invoke():
+                self.invoke(lane, effect)
+            case Claim():
+                self.ask_store(lane, self.host.store.claim, effect)
+            case Settle():
+                self.ask_store(lane, self.host.store.settle, effect)
+            case Keep(text=text):
+                self.ask_store(lane, partial(self.host.store.keep, self.session.id), text)
+            case Reserve(resources=resources):
+                self.reserve(lane, resources)
+            case Wait(seconds=seconds):
+                self.waits[lane] = self.ground.later(seconds, self.waited, lane, None)
+            case AskHuman():
+                self.ask_human(lane, effect)
+            case Verify():
+                self.verify(lane)
+
+    def answer(self, lane: Lane, answer: Any) -> None:
+        """Give a lane its answer and go on with whatever follows from it."""
+        self.batch.answer(lane, answer)
+        self.went_on(lane)
+
+    def throw(self, lane: Lane, error: Exception) -> None:
+        """Answer a lane with an exception that its life knows."""
+        self.batch.throw(lane, error)
+        self.went_on(lane)
+
+    def went_on(self, lane: Lane) -> None:
+        """Let go of what a call held if it is over, and perform what is to be done next."""
+        if lane.admitted and lane.admitted.resources and self.batch.results[lane.index] is not None:
+            self.host.services.release(lane)
+        self.pump()
+
+    # ------------------------------------------------------------------ waiting
+
+    def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], then: Callable[[Any], Any]) -> None:
+        """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
+
+        def ended(done: Done) -> None:
+            if lane in self.waits and not done.cancelled():
+                del self.waits[lane]
+                then(done.result())
+
+        self.waits[lane] = self.ground.start(work, ended)
+
+    def ask_human(self, lane: Lane, effect: AskHuman) -> None:
+        """Ask the approver. What people take does not count against the run's time."""
+        session, began = self.session, self.host.now()
+        session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
+
+        def answered(answer: Approval | None) -> None:
+            waited_s = self.host.now() - began
+            session.progress.spent.waited_s += waited_s
+            session.conduct.deadline += waited_s
+            session.tell(ApprovalGiven(effect.call, answer))
+            self.answer(lane, answer)
+
+        self.begin(lane, self.host.services.ask_human(self.host.approver, effect), answered)
+
+    def verify(self, lane: Lane) -> None:
+        """Ask the tool whether its write has happened."""
+        tool, admitted = lane_tool(lane), lane.admitted
+        assert admitted is not None
+        context = self.context(lane, 0, tool.timeout_s, Flag())
+        self.begin(lane, self.host.services.verify(tool, admitted.arguments, context), partial(self.answer, lane))
+
+    def waited(self, lane: Lane, answer: Any) -> None:
+        """The answer that a lane waited for is there."""
+        if lane in self.waits:
+            del self.waits[lane]
+            self.answer(lane, answer)
+
+    def reserve(self, lane: Lane, resources: Sequence[Resource]) -> None:
+        """Stand in line for resources, at most until the run's time is over."""
+        turn = partial(self.ground.post, self.reserved, lane)
+        if self.host.services.reserve(lane, resources, turn):
+            self.answer(lane, True)
+            return
+        left_s = self.session.conduct.deadline - self.host.now()
+        self.waits[lane] = None if left_s == float("inf") else self.ground.later(left_s, self.waited, lane, False)
+
+    def reserved(self, lane: Lane) -> None:
+        """It is this lane's turn."""
+        if timer := self.waits.get(lane):
+            timer.cancel()
+        self.waited(lane, True)
+
+    def ask_store(self, lane: Lane, ask: Callable[[Any], Any], effect: Any) -> None:
+        """Ask the store; answer at once when it does."""
+        try:
+            answer = ask(effect)
+        except StoreUnavailable as error:
+            self.throw(lane, error)
+            return
+        if isinstance(answer, ThreadFuture):
+            self.waits[lane] = None
+            answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, effect, done))
+        else:
+            self.claimed(lane, effect, answer)
+            self.answer(lane, answer)
+
+    def stored(self, lane: Lane, effect: Any, done: ThreadFuture[Any]) -> None:
+        """The store has answered."""
+        if lane not in self.waits:
+            return  # cancelled meanwhile: a claim stays claimed, which is the truth
+        del self.waits[lane]
+        if error := done.exception():
+            self.throw(lane, error if isinstance(error, StoreUnavailable) else StoreUnavailable(str(error)))
+        else:
+            self.claimed(lane, effect, done.result())
+            self.answer(lane, done.result())
+
+    def claimed(self, lane: Lane, effect: Any, answer: Any) -> None:
+        """Remember a claim, for the tool's context and for a late report."""
+        if isinstance(effect, Claim):
+            self.claims[lane] = effect, answer
+
+    # ------------------------------------------------------------------ tools
+
+    def invoke(self, lane: Lane, effect: Invoke) -> None:
+        """Start the tool, in a task or a thread, with a timer at its side."""
+        tool = lane_tool(lane)
+        if effect.timeout_s <= 0:
+            self.answer(lane, Unfinished(End.NOT_STARTED))
+            return
+        if tool.opens and not self.host.services.is_open(tool):
+            self.open_first(lane, effect)
+            return
+        if self.session.observers:
+            self.session.tell(AttemptStarted(lane.call, effect.attempt))
+        attempt, bound = Attempt(lane, Flag()), cast(Admitted, lane.admitted).bound
+        context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag) if tool.hidden else None
+        start = partial(tool.start, bound, context, self.session.injected)
+        if tool.is_async:
+            self.run_task(attempt, outcome_of(start))
+        elif tool.blocking:
+            attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
+        else:
+            self.finished(lane, attempted(start))
+            return
+        self.attempts[lane] = attempt
+        attempt.timer = self.ground.later(effect.timeout_s, self.expire, attempt)
+
+    def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
+        """Return what the tool may know about this attempt."""
+        return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag)
+
+    def open_first(self, lane: Lane, effect: Invoke) -> None:
+        """Open a tool before its first call; what goes wrong there is a failure of the call."""
+
+        def opened(failed: Raised | None) -> None:
+            if failed is not None:
+                self.answer(lane, failed)
+            else:
+                self.invoke(lane, effect)
+                self.pump()
+
+        self.begin(lane, self.host.services.open(lane_tool(lane)), opened)
+
+    def run_task(self, attempt: Attempt, work: Coroutine[Any, Any, Returned | Raised]) -> None:
+        """Run an async tool in a task of its own: one that refuses to be cancelled cannot hold its caller."""
+        attempt.task = self.ground.start(work, partial(self.task_ended, attempt))
+
+    def task_ended(self, attempt: Attempt, task: Done) -> None:
+        """An async tool has ended, by itself or because it was told to."""
+        if not task.cancelled():
+            self.reported(attempt, task.result())
+        elif attempt.ending:
+            self.reported(attempt, Unfinished(End.STOPPED, attempt.by_cancel))
+        else:
+            self.reported(attempt, Raised(RuntimeError("the tool cancelled itself")))
+
+    def reported(self, attempt: Attempt, outcome: Outcome) -> None:
+        """A tool has said how it ended."""
+        if attempt.given_up:
+            self.reported_late(attempt, outcome)
+            return
+        if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
+            self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))  # a plain function that returned a coroutine
+            return
+        if attempt.timer:
+            attempt.timer.cancel()
+        self.attempts.pop(attempt.lane, None)
+        if attempt.ending:
+            outcome = told_to_end(outcome, attempt.by_cancel)
+        self.answer(attempt.lane, outcome)
+
+    def finished(self, lane: Lane, outcome: Returned | Raised) -> None:
+        """A quick tool has ended on the spot."""
+        self.attempts[lane] = attempt = Attempt(lane, Flag())
+        self.reported(attempt, outcome)
+
+    def expire(self, attempt: Attempt) -> None:
+        """The time of an attempt is over: end it, and if it will not end, give it up."""
+        attempt.ending = True
+        attempt.flag.set()
+        if attempt.task is not None:
+            attempt.task.cancel()
+            attempt.timer = self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
+        elif attempt.job is not None and self.host.services.threads.withdraw(attempt.job):
+            self.give_up(attempt, End.NOT_STARTED)
+        else:
+            self.give_up(attempt)
+
+    def give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
+        """Answer without the tool; if it reports after all, that is recorded."""
+        attempt.given_up = True
+        self.attempts.pop(attempt.lane, None)
+        self.host.services.given_up.add(attempt)
+        self.answer(attempt.lane, Unfinished(end, attempt.by_cancel))
+
+    def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
+        """A tool that had been given up has ended after all: tell it, and settle its claim with the truth."""
+        self.host.services.given_up.discard(attempt)
+        lane = attempt.lane
+        if settle := late_settlement(self.claims.get(lane), outcome):
+            self.host.store.settle(settle)
+        if self.session.observers:
+            self.session.tell(late_event(lane, outcome))
+
+    # ------------------------------------------------------------------ cancelling
+
+    def cancel(self, hard: bool = False) -> None:
+        """End every call: what waits at once, reads at once, a write under way at its deadline (at once if `hard`)."""
+        self.batch.cancel_unstarted()
+        for lane, waiting in list(self.waits.items()):
+            if waiting is not None:
+                waiting.cancel()
+            del self.waits[lane]
+            self.throw(lane, CallCancelled())
+        for attempt in list(self.attempts.values()):
+            if (hard or not lane_tool(attempt.lane).writes) and not attempt.ending:
+                attempt.by_cancel = True
+                if attempt.timer:
+                    attempt.timer.cancel()
+                self.expire(attempt)
+        self.pump()
+
+
+def lane_tool(lane: Lane) -> BaseTool:
+    """Return the tool of a lane that was admitted."""
+    assert lane.admitted is not None
+    return lane.admitted.tool
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def told_to_end(outcome: Outcome, by_cancel: bool) -> Outcome:
+    """What an outcome means that came after the tool was told to end."""
+    match outcome:
+        case Returned(value=value):
+            return Returned(value, late=True)
+        case Raised(error=error) if not isinstance(error, ToolError):
+            return Unfinished(End.STOPPED, by_cancel)  # it broke off where it was interrupted
+        case _:
+            return outcome
+
+
+def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Settle | None:
+    """Return what to record of a write that reported after it had been given up; None when it tells nothing new."""
+    if claim is None:
+        return None
+    asked, claimed = claim
+    match outcome:
+        case Returned(value=value):
+            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value))
+        case Raised(error=NoEffect()):
+            return Settle(asked.scope, asked.key, claimed.fence, "failed")
+        case _:
+            return None
+
+
+def late_event(lane: Lane, outcome: Outcome) -> FinishedLate:
+    """Return the event that tells of a late report."""
+    match outcome:
+        case Returned(value=value):
+            return FinishedLate(lane.call, plain(value))
+        case Raised(error=error):
+            return FinishedLate(lane.call, error=f"{type(error).__name__}: {error}")
+        case _:
+            return FinishedLate(lane.call, error="it was stopped at last")

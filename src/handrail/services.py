@@ -1,0 +1,139 @@
+"""What the calls of one process share: threads, resource locks, opened tools, and how the user's own functions are called.
+
+Safe for threads: several event loops, or several threads with a blocking driver, may use one deployment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, cast
+
+from handrail.context import Context
+from handrail.effects import Approval, AskHuman, Found, NotFound, Raised, Resource, Returned, Unknown, Verification
+from handrail.errors import Json
+from handrail.locks import Locks
+from handrail.ports import Approver
+from handrail.tools import BaseTool
+from handrail.workers import Threads
+
+
+class Services:
+    """The shared part of one deployment in one process."""
+
+    def __init__(self) -> None:
+        self.threads = Threads()
+        self.given_up: set[Any] = set()
+        """Attempts that were answered without their tool, kept alive until it reports."""
+        self._locks, self._guard = Locks(), Lock()
+        self._in_line: dict[Hashable, Callable[[], Any]] = {}
+        self._opened: dict[int, BaseTool] = {}
+        self._opening: dict[int, asyncio.Task[Returned | Raised]] = {}
+
+    def reserve(self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]) -> bool:
+        """Stand in line for resources; True when they are free at once, else `turn` is called later."""
+        with self._guard:
+            if self._locks.ask(owner, resources):
+                return True
+            self._in_line[owner] = turn
+            return False
+
+    def release(self, owner: Hashable) -> None:
+        """Leave every line, and tell those whose turn it is."""
+        with self._guard:
+            self._in_line.pop(owner, None)
+            turns = [self._in_line.pop(freed, None) for freed in self._locks.release(owner)]
+        for turn in filter(None, turns):
+            turn()
+
+    async def ask_human(self, approver: Approver | None, asked: AskHuman) -> Approval | None:
+        """Ask the approver; None when nobody is there."""
+        return approval_from(await self.called(partial(approver, asked))) if approver is not None else None
+
+    async def verify(self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
+        """Ask the tool's own `verify`; whatever goes wrong there means that nobody knows."""
+        try:
+            work = self.called(partial(cast(Any, tool.verify), arguments, context))
+            return verification_from(await asyncio.wait_for(work, tool.timeout_s))
+        except TimeoutError:
+            return Unknown()
+
+    async def called(self, work: partial[Any]) -> Returned | Raised:
+        """Call a function of the user: a coroutine function here, a plain one in a thread."""
+        if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(getattr(work.func, "__call__", None)):
+            return await outcome_of(work)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Returned | Raised] = loop.create_future()
+        self.threads.submit(work, lambda outcome: _post(loop, ended, outcome))
+        outcome = await ended
+        if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
+            return await outcome_of(lambda: outcome.value)
+        return outcome
+
+    def is_open(self, tool: BaseTool) -> bool:
+        """Whether a tool with state has been opened."""
+        return id(tool) in self._opened
+
+    async def open(self, tool: BaseTool) -> Raised | None:
+        """Open a tool once, however many calls wait for it; a failed opening is tried again by the next call."""
+        opening = self._opening.get(id(tool))
+        if opening is None:
+            opening = self._opening[id(tool)] = asyncio.ensure_future(self.called(partial(tool.open)))
+        try:
+            outcome = await asyncio.wait_for(asyncio.shield(opening), tool.timeout_s)
+        except TimeoutError:
+            return Raised(TimeoutError(f"{tool.name} did not open in time"))
+        self._opening.pop(id(tool), None)
+        if isinstance(outcome, Raised):
+            return outcome
+        self._opened[id(tool)] = tool
+        return None
+
+    async def close(self) -> None:
+        """Close the tools that were opened, last one first, and let the threads go."""
+        while self._opened:
+            _, tool = self._opened.popitem()
+            closed = tool.close()
+            if inspect.isawaitable(closed):
+                await closed
+        self.threads.close()
+
+
+def _give(ended: asyncio.Future[Any], outcome: Any) -> None:
+    if not ended.done():
+        ended.set_result(outcome)
+
+
+def _post(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], outcome: Any) -> None:
+    """Bring a thread's report into the loop; a loop that has closed meanwhile no longer wants it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_give, ended, outcome)
+
+
+async def outcome_of(start: Callable[[], Any]) -> Returned | Raised:
+    """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
+    try:
+        value = start()
+        return Returned(await value if inspect.isawaitable(value) else value)
+    except Exception as error:  # the one broad catch around a user's tool
+        return Raised(error)
+    except SystemExit as error:
+        return Raised(RuntimeError(f"the tool asked the program to exit ({error.code})"))
+
+
+def approval_from(outcome: Returned | Raised) -> Approval | None:
+    """Return the person's word from what an approver returned. One that failed has not agreed."""
+    if isinstance(outcome, Raised):
+        return Approval(False, reason="the approval could not be asked for")
+    answer = outcome.value
+    return answer if isinstance(answer, Approval) or answer is None else Approval(bool(answer))
+
+
+def verification_from(outcome: Returned | Raised) -> Verification:
+    """Return what a tool's `verify` found. Anything but a clear word means that nobody knows."""
+    answer = outcome.value if isinstance(outcome, Returned) else None
+    return answer if isinstance(answer, Found | NotFound) else Unknown()

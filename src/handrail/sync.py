@@ -1,0 +1,293 @@
+"""The blocking driver: the same verbs without `await`, in the calling thread.
+
+The calling thread is the ground on which calls are carried: it waits for reports and timers, one after another. Tools run
+in threads as under asyncio; what is async (tools, models, approvers) runs on one background event loop. So it works in
+scripts, in web workers, in notebooks, and inside a running event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, TypeVar
+
+from handrail.batch import Batch
+from handrail.budgets import Budget
+from handrail.calls import ToolCall, ToolResult
+from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.conversation import AskModel, Ending, heed_repeats
+from handrail.errors import Json, ModelError
+from handrail.events import Event
+from handrail.host import Host, Session, arguments_text, as_json, ending_by, wire_dialect
+from handrail.messages import Message, Options, Turn, conversation_of
+from handrail.ports import Model, Observer
+from handrail.runs import Run
+
+T = TypeVar("T")
+
+
+class SyncRuntime(Host):
+    """Runs tools and conversations in the calling thread. Takes the arguments of `Host`.
+
+    with SyncRuntime([get_weather]) as runtime:
+        result = runtime.call("get_weather", {"city": "北京"})
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._background = Background()
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Json] | str | None = None,
+        *,
+        run: str | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """See `Runtime.call`."""
+        turn = Turn(calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls")
+        return self._handle(turn, run, deps, inject)[0]
+
+    def handle(
+        self,
+        message: Any,
+        *,
+        run: str | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        dialect: str = "openai-chat",
+    ) -> Any:
+        """See `Runtime.handle`."""
+        wire = wire_dialect(dialect)
+        turn = wire.decode_message(as_json(message), self.tools)
+        return wire.encode_results(turn.calls, self._handle(turn, run, deps, inject))
+
+    def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        system: str = "",
+        budget: Budget | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        options: Options | None = None,
+        run_id: str | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> Run:
+        """See `Runtime.run`."""
+        asked = self.model(model)
+        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+        session.progress.messages = conversation_of(question, system=system)
+        self.begin(session, asked.name)
+        ending = Ending("failed", "an error in the set-up")
+        try:
+            ending = self._converse(session, asked, options or Options())
+        except ModelError as error:
+            ending = ending_by(error, session)
+        except KeyboardInterrupt:
+            ending = Ending("cancelled", "interrupted")
+            raise
+        finally:
+            run = self.end(session, ending)
+        return run
+
+    def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
+        """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value."""
+        events: SimpleQueue[Event | None] = SimpleQueue()
+        observers = (*how.pop("observers", ()), events.put)
+        ended: list[Run | BaseException] = []
+
+        def work() -> None:
+            try:
+                ended.append(self.run(question, **how, observers=observers))
+            except BaseException as error:  # raised again below, in the thread of whoever asked
+                ended.append(error)
+            finally:
+                events.put(None)
+
+        Thread(target=work, name="handrail-stream", daemon=True).start()
+        while (event := events.get()) is not None:
+            yield event
+        if isinstance(ended[0], BaseException):
+            raise ended[0]
+        return ended[0]
+
+    def close(self) -> None:
+        """Close the tools that were opened, the models' connections, and let the threads go."""
+        self._background.result(self.services.close())
+        for model in self._models.values():
+            if aclose := getattr(model, "aclose", None):
+                self._background.result(aclose())
+        self._background.close()
+
+    def __enter__(self) -> SyncRuntime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _converse(self, session: Session, model: Model, options: Options) -> Ending:
+        talk = self.talk(session)
+        answer: Any = None
+        while True:
+            try:
+                asked = talk.send(answer)
+            except StopIteration as over:
+                ending: Ending = over.value
+                return ending
+            if session.cancelled.is_set():
+                return Ending("cancelled", "the run was cancelled")
+            if isinstance(asked, AskModel):
+                answer = self._background.result(self.ask(session, model, asked, options))
+            else:
+                answer = self._carry(session, asked.turn, asked.number)
+
+    def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
+        session = self.session_for(turn, run=run, deps=deps, inject=inject)
+        batch = self._carry(session, turn, session.progress.turn)
+        return heed_repeats(session.progress.repeats, batch)[0] if run else batch.finished()
+
+    def _carry(self, session: Session, turn: Turn, number: int) -> Batch:
+        batch = self.batch(session, turn, number)
+        if not batch.done:
+            ThreadGround(self._background).carry(Carrier, self, session, batch)
+        return batch
+
+
+@dataclass(order=True, slots=True)
+class Alarm:
+    """Something to be called at a time, unless it is cancelled before."""
+
+    at: float
+    number: int
+    then: Callable[[], Any] | None = field(compare=False)
+
+    def cancel(self) -> None:
+        """See `Stoppable.cancel`."""
+        self.then = None
+
+
+class ThreadGround:
+    """The calling thread as a carrier's ground: a queue of what others report, and alarms."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._posted: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._alarms: list[Alarm] = []
+        self._numbers = count()
+
+    def carry(self, make: Callable[..., Carrier], host: Host, session: Session, batch: Batch) -> None:
+        """Carry a batch to its end. An interrupt from the keyboard ends what is under way first."""
+        carrier = make(host, self, session, batch)
+
+        def stop() -> None:
+            self.post(carrier.cancel)
+
+        session.stops.append(stop)
+        try:
+            carrier.pump()
+            self._until(carrier, float("inf"))
+        except KeyboardInterrupt:
+            carrier.cancel(hard=True)
+            self._until(carrier, monotonic() + 2 * CANCEL_GRACE_S)
+            raise
+        finally:
+            session.stops.remove(stop)
+        if carrier.error is not None:
+            raise carrier.error
+
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Alarm:
+        """See `Ground.later`."""
+        alarm = Alarm(monotonic() + seconds, next(self._numbers), lambda: then(*args))
+        heapq.heappush(self._alarms, alarm)
+        return alarm
+
+    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> RemoteTask:
+        """See `Ground.start`: the coroutine runs on the background loop, its end is reported here."""
+        return RemoteTask(self._background.loop, work, lambda task: self.post(ended, task))
+
+    def post(self, then: Callable[..., Any], *args: Any) -> None:
+        """See `Ground.post`."""
+        self._posted.put((then, args))
+
+    def over(self) -> None:
+        """See `Ground.over`: `_until` looks by itself."""
+
+    def _until(self, carrier: Carrier, deadline: float) -> None:
+        while not carrier.over and monotonic() < deadline:
+            while self._alarms and (self._alarms[0].then is None or self._alarms[0].at <= monotonic()):
+                then = heapq.heappop(self._alarms).then
+                if then is not None:
+                    then()
+            if carrier.over:
+                return
+            wake = min(deadline, self._alarms[0].at) if self._alarms else deadline
+            try:
+                then_posted, args = self._posted.get(timeout=None if wake == float("inf") else max(0.0, wake - monotonic()))
+            except Empty:
+                continue
+            then_posted(*args)
+
+
+class RemoteTask:
+    """A task on another thread's event loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], Any]
+    ) -> None:
+        self._loop, self._work, self._ended = loop, work, ended
+        self._task: asyncio.Task[Any] | None = None
+        loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """See `Stoppable.cancel`. It comes after `_begin`, because the loop keeps the order."""
+        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+
+class Background:
+    """One event loop in a daemon thread, begun when it is first needed."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._guard = Lock()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop."""
+        with self._guard:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._loop.run_forever, name="handrail-loop", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def result(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for what it returns; an interrupt cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        with self._guard:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()

@@ -1,0 +1,134 @@
+"""The reading order of the code is its import order: a module imports only names that stand before its own."""
+
+import ast
+from pathlib import Path
+
+import handrail
+
+SRC = Path(handrail.__file__).parent
+
+NOUNS = "errors calls messages effects events context ports plugins".split()
+DESCRIBING = "docstrings names faults subschemas schema portability strictjson".split()
+TELLING = "keys expressions validation tools toolset".split()
+DECIDING = (
+    "mending jsontext policy budgets repeats planning locks retries shaping lifecycle batch conversation".split()
+)
+PERFORMING = "dialects workers reading runs services host carrier runtime sync testing".split()
+PROGRAMS = ["cli"]
+ORDER = [*NOUNS, *DESCRIBING, *TELLING, *DECIDING, *PERFORMING, *PROGRAMS]
+
+PLUGINS = {"models", "stores", "approvers", "observers"}
+PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
+
+LONGEST_BODY = 60
+
+
+def modules() -> list[Path]:
+    return sorted(SRC.rglob("*.py"))
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    """Return (first name below `handrail`, line) for every import, those inside functions too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                found += [(alias.name, node.lineno) for alias in names]
+            case ast.ImportFrom(module="handrail", names=names):
+                found += [(alias.name, node.lineno) for alias in names]
+            case ast.ImportFrom(module=str(module), level=0):
+                found.append((module, node.lineno))
+            case ast.ImportFrom(level=level) if level:
+                found.append((f"relative import in {path.name}", node.lineno))
+    return [(name.removeprefix("handrail.").split(".")[0], line) for name, line in found]
+
+
+def home_of(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def test_every_module_has_its_place_in_the_reading_order():
+    homes = {home_of(path) for path in modules()} - {"__init__", "__main__"}
+    assert homes == {*ORDER, *PLUGINS} & homes
+
+
+def test_every_import_points_back_in_reading_order():
+    wrong = []
+    for path in modules():
+        here = home_of(path)
+        if here in ("__init__", "__main__"):
+            continue  # the package's own door names everything
+        before = PLUGINS_MAY_USE if here in PLUGINS else set(ORDER[: ORDER.index(here)])
+        for name, line in imports_of(path):
+            if name in {*ORDER, *PLUGINS} and name != here and name not in before:
+                wrong.append(f"{path.relative_to(SRC)}:{line} imports {name}")
+            if name.startswith("relative import"):
+                wrong.append(f"{path.relative_to(SRC)}:{line}: {name}")
+    assert wrong == []
+
+
+def test_the_nouns_need_only_the_standard_library():
+    import sys
+
+    foreign = [
+        f"{name}:{line} imports {imported}"
+        for name in NOUNS
+        for imported, line in imports_of(SRC / f"{name}.py")
+        if imported not in {*sys.stdlib_module_names, *NOUNS}
+    ]
+    assert foreign == []
+
+
+def test_no_module_of_the_core_is_async():
+    """Sync and async are one implementation: what both drivers share has no `await`."""
+    core = {*NOUNS, *DESCRIBING, *TELLING, *DECIDING, "dialects", "carrier"} - {"ports"}
+    coroutines = [
+        f"{path.relative_to(SRC)}:{node.lineno}"
+        for path in modules()
+        if home_of(path) in core
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+    ]
+    assert coroutines == []
+
+
+def test_no_module_is_named_like_one_of_the_standard_library():
+    import sys
+
+    # `http` and `json` inside a package do not shadow: imports are absolute, and no package directory is on the path.
+    names = {path.stem for path in SRC.glob("*.py")}
+    assert names & set(sys.stdlib_module_names) == set()
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = [
+        f"{path.relative_to(SRC)}:{node.lineno} {node.name}: {length}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (length := body_lines(node)) > LONGEST_BODY
+    ]
+    assert long == []
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_every_public_name_has_a_docstring():
+    silent = []
+    for path in modules():
+        if home_of(path) in ("__init__", "__main__"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not ast.get_docstring(tree):
+            silent.append(f"{path.relative_to(SRC)}")
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                if not ast.get_docstring(node) and not is_overload(node):
+                    silent.append(f"{path.relative_to(SRC)}:{node.lineno} {node.name}")
+    assert silent == []
+
+
+def is_overload(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in getattr(node, "decorator_list", ()))
