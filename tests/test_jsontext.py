@@ -151,6 +151,7 @@ def test_a_call_counts_only_after_a_clean_end(text, finish):
     '{"a": 1, ',
     '{"a": "b}',                    # the brace belongs to the string
     '{"a": "b\\"}',
+    '{\n"a": [],\n"\\',               # cut within an escape, at the beginning of a name on its own line
     '{"a": {"b": 1}',
     '{"a": 1, "b": [}',             # one bracket short, whichever it was
     '{"a": 1 // c }',               # the comment swallows the brace

@@ -15,10 +15,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future as ThreadFuture
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event as Flag
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from handrail.batch import Batch, Lane
 from handrail.context import Context
@@ -63,16 +63,8 @@ class Stoppable(Protocol):
         ...
 
 
-class Done(Protocol):
-    """A task that has ended."""
-
-    def cancelled(self) -> bool:
-        """Whether it was ended from outside."""
-        ...
-
-    def result(self) -> Any:
-        """What it returned."""
-        ...
+ENDED: Final = object()
+"""What a cancelled task returned."""
 
 
 class Ground(Protocol):
@@ -83,7 +75,7 @@ class Ground(Protocol):
         ...
 
     def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Stoppable:
-        """Run a coroutine as a task of its own, and call with that task when it has ended."""
+        """Run a coroutine as a task of its own, and call with what it returned, or with ENDED when it was cancelled."""
         ...
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -104,13 +96,21 @@ class Attempt:
     """
 
     lane: Lane
-    flag: Flag
+    flag: Flag | None = None
     task: Stoppable | None = None
     job: Job | None = None
-    timer: Stoppable | None = None
+    alarm: Alarm | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Alarm:
+    """One timer for the attempts that began together and have the same time."""
+
+    attempts: set[Attempt] = field(default_factory=set)
+    timer: Stoppable | None = None
 
 
 class Carrier:
@@ -126,6 +126,7 @@ class Carrier:
         self.attempts: dict[Lane, Attempt] = {}
         self.waits: dict[Lane, Stoppable | None] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
+        self.alarms: dict[float, Alarm] = {}
         self.pumping = False
 
     @property
@@ -141,6 +142,7 @@ class Carrier:
         try:
             while self.batch.todo:
                 self.perform(*self.batch.todo.popleft())
+            self.alarms.clear()  # what begins later has a later end
         except Exception as error:  # a fault of ours or of a plug-in: better a raised error than a run that never ends
             self.error = error
         finally:
@@ -189,10 +191,10 @@ class Carrier:
     def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], then: Callable[[Any], Any]) -> None:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
 
-        def ended(done: Done) -> None:
-            if lane in self.waits and not done.cancelled():
+        def ended(found: Any) -> None:
+            if lane in self.waits and found is not ENDED:
                 del self.waits[lane]
-                then(done.result())
+                then(found)
 
         self.waits[lane] = self.ground.start(work, ended)
 
@@ -281,8 +283,10 @@ class Carrier:
             return
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
-        attempt, bound = Attempt(lane, Flag()), cast(Admitted, lane.admitted).bound
-        context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag) if tool.hidden else None
+        attempt, bound, context = Attempt(lane), cast(Admitted, lane.admitted).bound, None
+        if tool.hidden:
+            attempt.flag = Flag()
+            context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag)
         start = partial(tool.start, bound, context, self.session.injected)
         if tool.is_async:
             self.run_task(attempt, outcome_of(start))
@@ -292,7 +296,7 @@ class Carrier:
             self.finished(lane, attempted(start))
             return
         self.attempts[lane] = attempt
-        attempt.timer = self.ground.later(effect.timeout_s, self.expire, attempt)
+        self.set_alarm(attempt, effect.timeout_s)
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
@@ -314,14 +318,11 @@ class Carrier:
         """Run an async tool in a task of its own: one that refuses to be cancelled cannot hold its caller."""
         attempt.task = self.ground.start(work, partial(self.task_ended, attempt))
 
-    def task_ended(self, attempt: Attempt, task: Done) -> None:
+    def task_ended(self, attempt: Attempt, outcome: Any) -> None:
         """An async tool has ended, by itself or because it was told to."""
-        if not task.cancelled():
-            self.reported(attempt, task.result())
-        elif attempt.ending:
-            self.reported(attempt, Unfinished(End.STOPPED, attempt.by_cancel))
-        else:
-            self.reported(attempt, Raised(RuntimeError("the tool cancelled itself")))
+        if outcome is ENDED:
+            outcome = Unfinished(End.STOPPED, attempt.by_cancel)
+        self.reported(attempt, outcome)
 
     def reported(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool has said how it ended."""
@@ -331,8 +332,7 @@ class Carrier:
         if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
             self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))  # a plain function that returned a coroutine
             return
-        if attempt.timer:
-            attempt.timer.cancel()
+        self.let_alarm_go(attempt)
         self.attempts.pop(attempt.lane, None)
         if attempt.ending:
             outcome = told_to_end(outcome, attempt.by_cancel)
@@ -340,16 +340,40 @@ class Carrier:
 
     def finished(self, lane: Lane, outcome: Returned | Raised) -> None:
         """A quick tool has ended on the spot."""
-        self.attempts[lane] = attempt = Attempt(lane, Flag())
-        self.reported(attempt, outcome)
+        self.reported(Attempt(lane), outcome)
+
+    def set_alarm(self, attempt: Attempt, seconds: float) -> None:
+        """Be told when the time of an attempt is over. Attempts that begin together with the same time share an alarm."""
+        alarm = self.alarms.get(seconds)
+        if alarm is None:
+            alarm = self.alarms[seconds] = Alarm()
+            alarm.timer = self.ground.later(seconds, self.ring, alarm)
+        alarm.attempts.add(attempt)
+        attempt.alarm = alarm
+
+    def let_alarm_go(self, attempt: Attempt) -> None:
+        """An attempt needs its alarm no longer."""
+        alarm, attempt.alarm = attempt.alarm, None
+        if alarm is not None:
+            alarm.attempts.discard(attempt)
+            if not alarm.attempts and alarm.timer is not None:
+                alarm.timer.cancel()
+                alarm.timer = None  # nobody may join it any more
+
+    def ring(self, alarm: Alarm) -> None:
+        """The time of these attempts is over."""
+        for attempt in list(alarm.attempts):
+            attempt.alarm = None
+            self.expire(attempt)
 
     def expire(self, attempt: Attempt) -> None:
         """The time of an attempt is over: end it, and if it will not end, give it up."""
         attempt.ending = True
-        attempt.flag.set()
+        if attempt.flag is not None:
+            attempt.flag.set()
         if attempt.task is not None:
             attempt.task.cancel()
-            attempt.timer = self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
+            self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
         elif attempt.job is not None and self.host.services.threads.withdraw(attempt.job):
             self.give_up(attempt, End.NOT_STARTED)
         else:
@@ -357,6 +381,8 @@ class Carrier:
 
     def give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
         """Answer without the tool; if it reports after all, that is recorded."""
+        if self.attempts.get(attempt.lane) is not attempt:
+            return  # it ended in time
         attempt.given_up = True
         self.attempts.pop(attempt.lane, None)
         self.host.services.given_up.add(attempt)
@@ -384,8 +410,7 @@ class Carrier:
         for attempt in list(self.attempts.values()):
             if (hard or not lane_tool(attempt.lane).writes) and not attempt.ending:
                 attempt.by_cancel = True
-                if attempt.timer:
-                    attempt.timer.cancel()
+                self.let_alarm_go(attempt)
                 self.expire(attempt)
         self.pump()
 

@@ -117,38 +117,43 @@ def _description_of(parsed: Docstring) -> str:
 def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
     """Part the prose from the sections, and write the sections as Google's style has them.
 
-    A section begins with a known heading at the left edge and ends with the next heading, or with a line at the left
-    edge that is not an item. Chinese docstrings often do not indent items, so an item there counts as indented.
+    A section begins with a known heading at the left edge. It ends with the next heading, or with a line at the left
+    edge; but Chinese docstrings often do not indent, so a section that begins at the left edge lasts until a blank line.
     """
     prose: list[str] = []
     sections: list[str] = []
-    heading = ""
-    for line in lines:
+    heading, body = "", []
+    for line in [*lines, _END]:
         found = _HEADING.fullmatch(line)
-        if found and _begins_a_section(found):
-            heading = _ENGLISH[found["name"]]
-            sections.append(heading + ":")
-            if found["rest"]:
-                sections.append("    " + found["rest"])
-        elif heading and (not line.strip() or line[0].isspace() or _belongs(heading, line, sections)):
-            sections.append(_item(line) if heading in _WITH_ITEMS else _indented(line))
-        else:
-            heading = ""
+        begins = found is not None and _begins_a_section(found)
+        if heading and not begins and line is not _END and _continues(heading, body, line):
+            body.append(line)
+            continue
+        if any(text.strip() for text in body):
+            sections += [heading + ":", *(_item(text) if heading in _WITH_ITEMS else _indented(text) for text in body)]
+        heading, body = "", []
+        if found and begins:
+            heading, body = _ENGLISH[found["name"]], [found["rest"]] if found["rest"] else []
+        elif line is not _END:
             prose.append(line)
     return "\n".join(prose).strip(), "\n".join(sections)
+
+
+_END = "\0"
+
+
+def _continues(heading: str, body: Sequence[str], line: str) -> bool:
+    """Whether a line still belongs to the section."""
+    if not line.strip() or line[0].isspace():
+        return True
+    at_the_edge = not body or (not body[0][:1].isspace() and bool(body[-1].strip()))
+    return at_the_edge and (heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None)
 
 
 def _begins_a_section(found: re.Match[str]) -> bool:
     """Whether it is a heading: with a colon, and with text after it only for what can be said on one line."""
     has_colon = found["rest"] is not None
     return has_colon and (not found["rest"] or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples"))
-
-
-def _belongs(heading: str, line: str, sections: Sequence[str]) -> bool:
-    """Whether a line at the left edge continues the section: an item, or text right below the heading."""
-    if heading in _WITH_ITEMS:
-        return _ITEM.fullmatch(line) is not None
-    return sections[-1] == heading + ":"
 
 
 def _indented(line: str) -> str:

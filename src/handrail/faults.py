@@ -153,7 +153,8 @@ def writable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Begin with a capital letter, unless a name in backticks stands first."""
     return text[:1].upper() + text[1:]
 
 
@@ -360,10 +361,10 @@ def _value_fault(error: ValidationError) -> Fault:
     place = named(error.instance_path)
     if isinstance(error.kind, Kind.FalseSchema):
         return Fault(
-            field_of(error.instance_path), "unknown", _sentence(f"{place} is not allowed."), f"leave out {place}"
+            field_of(error.instance_path), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}"
         )
     must, was = _requirement(error)
-    message = _sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
+    message = sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
     return Fault(
         field_of(error.instance_path), error.kind.name, message, f"make {place} {must.removeprefix('be ')}", must
     )
@@ -374,7 +375,7 @@ def _out_of(path: Place, options: Sequence[Json], was: Json) -> Fault:
     place, allowed = named(path), f"one of {listed(options)}"
     near = nearest(was, [value for value in options if isinstance(value, str)], most=1) if isinstance(was, str) else []
     hint = f" Did you mean {shown(near[0])}?" if near else ""
-    message = _sentence(f"{place} must be {allowed}; it was {shown(was)}.{hint}")
+    message = sentence(f"{place} must be {allowed}; it was {shown(was)}.{hint}")
     advice = f"set {place} to {shown(near[0]) if near else allowed}"
     return Fault(field_of(path), "enum", message, advice, allowed)
 

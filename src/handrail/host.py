@@ -269,18 +269,20 @@ class Host:
         if session.observers:
             session.tell(ModelAsked(asked.number, len(asked.messages), len(asked.tools)))
             listener = Ears(session)
-        asking = asyncio.ensure_future(model.ask(request, listener))
-        session.stops.append(asking.cancel)
+        time_limit = asyncio.timeout(None if left_s == float("inf") else left_s)
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(time_limit.reschedule, 0.0)
+
+        session.stops.append(stop)
         try:
-            turn = await asyncio.wait_for(asking, None if left_s == float("inf") else left_s)
+            async with time_limit:
+                turn = await model.ask(request, listener)
         except TimeoutError:
             raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
-        except asyncio.CancelledError:
-            if session.cancelled.is_set():
-                raise ModelError("the run was cancelled while the model was asked", code="cancelled") from None
-            raise
         finally:
-            session.stops.remove(asking.cancel)
+            session.stops.remove(stop)
         if session.observers:
             session.tell(ModelAnswered(asked.number, turn))
         return turn

@@ -64,7 +64,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
         "missing_colon": Repair(_LOSSY, "no colon between a name and its value"),
         "ellipsis": Repair(_LOSSY, "dots in place of members"),
         "hash_comment": Repair(_LOSSY, "a comment that begins with `#`"),
-        "double_braces": Repair(_LOSSY, "braces or a code fence between two pairs of braces"),
+        "double_braces": Repair(_LOSSY, "a second pair of braces around an object"),
         "wrong_bracket": Repair(_LOSSY, "a closing bracket of the other kind"),
         "escaped_text": Repair(_LOSSY, "the whole object escaped as if inside a string"),
         "open_fence": Repair(_LOSSY, "a code fence that is not closed"),

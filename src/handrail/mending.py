@@ -68,7 +68,7 @@ _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may clo
     "『": ("』", "typographic_quotes"),
     **dict.fromkeys("`´", ("`´", "backtick_quotes")),
 }
-_BODY: Final = {closers: re.compile(rf"(?:[^\\{closers}]++|\\.)*+", re.DOTALL) for closers, _ in _QUOTES.values()}
+_BODY: Final = {closers: re.compile(rf"(?:[^\\{closers}]++|\\.|\\\Z)*+", re.DOTALL) for closers, _ in _QUOTES.values()}
 _ESCAPE: Final = re.compile(r"\\(.)|\"", re.DOTALL)
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.

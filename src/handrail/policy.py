@@ -108,7 +108,7 @@ class Policy:
         if tool.approve and tool.asks_for(arguments):
             declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
             return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}")
-        if self.ask_from is not None and _RISKS.index(risk) >= _RISKS.index(self.ask_from):
+        if risk in _ASKED_FROM[self.ask_from]:
             return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk")
         return _ALLOWED[risk]
 
@@ -125,6 +125,7 @@ class Policy:
             raise ConfigError(f"the policy {str(path)!r} cannot be used: {error}") from error
 
 
+_ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {None: (), **{risk: _RISKS[n:] for n, risk in enumerate(_RISKS)}}
 _ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
 
 

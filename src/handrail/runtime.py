@@ -13,7 +13,7 @@ from typing import Any
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
 from handrail.conversation import AskModel, Ending, heed_repeats
 from handrail.errors import Json, ModelError
 from handrail.events import Event
@@ -165,6 +165,28 @@ class Runtime(Host):
             await _carried(Carrier(self, ground, session, batch), ground.finished)
         return batch
 
+async def _reporting(work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> None:
+    ended(await work)
+
+
+class LoopTask:
+    """A task that reports its end, also when it is cancelled, which may happen before its first step."""
+
+    __slots__ = ("_ended", "_task")
+
+    def __init__(self, task: asyncio.Task[None], ended: Callable[[Any], Any]) -> None:
+        self._task, self._ended = task, ended
+
+    def cancel(self) -> None:
+        """See `Stoppable.cancel`."""
+        self._task.add_done_callback(self._stopped)
+        self._task.cancel()
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._ended(ENDED)
+
+
 class LoopGround:
     """The running event loop as a carrier's ground."""
 
@@ -183,11 +205,9 @@ class LoopGround:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(then, *args)
 
-    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> asyncio.Task[Any]:
-        """See `Ground.start`."""
-        task = self._loop.create_task(work)
-        task.add_done_callback(ended)
-        return task
+    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> LoopTask:
+        """See `Ground.start`. The task reports in its own last step: no callback, no further turn of the loop."""
+        return LoopTask(self._loop.create_task(_reporting(work, ended)), ended)
 
     def over(self) -> None:
         """See `Ground.over`."""

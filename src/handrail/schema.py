@@ -265,20 +265,21 @@ def _faults_of(error: ValidationError, arguments: Json) -> list[Fault]:
 
 def _fault_of(details: dict[str, Any], arguments: Json) -> Fault:
     """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
-    kind = str(details["type"])
+    kind, said = str(details["type"]), str(details["msg"])
     path = _path_in(arguments, details["loc"], missing=kind == "missing")
-    place, said = faults.named(path), str(details["msg"])
+    field, place = faults.field_of(path), faults.named(path)
     if kind == "missing":
-        return Fault(faults.field_of(path), "missing", f"{place} is required.", f"add {place}")
-    for opening in ("Value error, ", "Assertion failed, ", "Input should be "):
-        if said.startswith(opening):
-            said = said.removeprefix(opening)
-            break
-    text = faults.writable(said[:200]).rstrip(".")
-    if opening == "Input should be ":
-        message = f"{place} must be {text}; it was {faults.shown(details['input'])}."
-        return Fault(faults.field_of(path), "type", message, f"make {place} {text}", text)
-    return Fault(faults.field_of(path), "rule", f"{place} was refused: {text}.", f"correct {place}")
+        return Fault(field, "missing", f"{place} is required.", f"add {place}")
+    opening = next((text for text in _OPENINGS if said.startswith(text)), "")
+    text = faults.writable(said.removeprefix(opening)[:200]).rstrip(".")
+    if opening == _MUST_BE:
+        message = faults.sentence(f"{place} must be {text}; it was {faults.shown(details['input'])}.")
+        return Fault(field, "type", message, f"make {place} {text}", text)
+    return Fault(field, "rule", faults.sentence(f"{place} was refused: {text}."), f"correct {place}")
+
+
+_MUST_BE = "Input should be "
+_OPENINGS = (_MUST_BE, "Value error, ", "Assertion failed, ")
 
 
 def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) -> list[int | str]:

@@ -123,6 +123,11 @@ async def outcome_of(start: Callable[[], Any]) -> Returned | Raised:
         return Raised(error)
     except SystemExit as error:
         return Raised(RuntimeError(f"the tool asked the program to exit ({error.code})"))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Raised(RuntimeError("the tool cancelled itself"))
 
 
 def approval_from(outcome: Returned | Raised) -> Approval | None:

@@ -28,25 +28,19 @@ MOST_EXPANSIONS = 1_000
 MOST_CHAINED = 100
 """`$ref`s that lead from one to the next."""
 
-IN_ONE = frozenset(
-    {
-        "items",
-        "contains",
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "contentSchema",
-        "not",
-        "if",
-        "then",
-        "else",
-    }
-)
-IN_LIST = frozenset({"prefixItems", "allOf", "anyOf", "oneOf"})
-IN_MAP = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 
-IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text: a table of keywords, written to be read."""
+    return frozenset(text.split())
+
+
+IN_ONE = words("items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties") | words(
+    "contentSchema not if then else"
+)
+IN_LIST = words("prefixItems allOf anyOf oneOf")
+IN_MAP = words("properties patternProperties dependentSchemas $defs definitions")
+
+IN_PLACE = words("allOf anyOf oneOf not if then else dependentSchemas")
 """Keywords whose subschemas see the same value as the schema itself, not a part of it."""
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
 from handrail.conversation import AskModel, Ending, heed_repeats
 from handrail.errors import Json, ModelError
 from handrail.events import Event
@@ -213,7 +213,7 @@ class ThreadGround:
 
     def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> RemoteTask:
         """See `Ground.start`: the coroutine runs on the background loop, its end is reported here."""
-        return RemoteTask(self._background.loop, work, lambda task: self.post(ended, task))
+        return RemoteTask(self._background.loop, work, lambda found: self.post(ended, found))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`."""
@@ -242,7 +242,7 @@ class RemoteTask:
     """A task on another thread's event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], Any]
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]
     ) -> None:
         self._loop, self._work, self._ended = loop, work, ended
         self._task: asyncio.Task[Any] | None = None
@@ -250,7 +250,7 @@ class RemoteTask:
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(lambda task: self._ended(ENDED if task.cancelled() else task.result()))
 
     def cancel(self) -> None:
         """See `Stoppable.cancel`. It comes after `_begin`, because the loop keeps the order."""

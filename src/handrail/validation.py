@@ -31,7 +31,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from handrail import faults, strictjson
 from handrail.errors import Code, Failure, Json
 from handrail.faults import Place
-from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk
+from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
 
 MOST_ERRORS = 10_000
 """Errors of one call that are looked at. A list of 10,000 numbers written as text is still read."""
@@ -182,12 +182,13 @@ def _unreadable(error: Exception) -> Failure:
 
 # ---------------------------------------------------------------------- closing
 
-_SHUT = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})
-_DESCRIBING = frozenset({"properties", "patternProperties", "$ref", "$dynamicRef"}) | IN_PLACE
-_ALTERNATIVES = frozenset({"anyOf", "oneOf"})
-_PARTS_OF_A_WHOLE = frozenset({"allOf", "then", "else", "dependentSchemas"})
-_INSIDE = frozenset({"properties", "patternProperties", "additionalProperties", "items", "prefixItems", "contains"})
-_INSIDE |= {"unevaluatedItems", "unevaluatedProperties"}
+_SHUT = words("additionalProperties patternProperties unevaluatedProperties")
+_DESCRIBING = words("properties patternProperties $ref $dynamicRef") | IN_PLACE
+_ALTERNATIVES = words("anyOf oneOf")
+_PARTS = words("allOf then else dependentSchemas")
+_INSIDE = words("properties patternProperties additionalProperties unevaluatedProperties") | words(
+    "items prefixItems contains unevaluatedItems"
+)
 
 
 def closed(schema: Schema, *, inside: bool = True) -> Schema:
@@ -243,7 +244,7 @@ class _Closing:
         for keyword, value in schema.items():
             if keyword in _ALTERNATIVES:
                 value = mapped({keyword: value}, alternative)[keyword]
-            elif keyword in _PARTS_OF_A_WHOLE:
+            elif keyword in _PARTS:
                 value = mapped({keyword: value}, self.part)[keyword]
             elif keyword in _INSIDE and self.inside:
                 value = mapped({keyword: value}, self.whole)[keyword]

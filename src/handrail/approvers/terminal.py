@@ -1,0 +1,195 @@
+"""Asks in the terminal whether a call may run: approve, deny with a reason, or edit the arguments first.
+
+What is shown was written by a model, so it may try to paint over the question: everything is shown with control
+characters, and those that reorder or hide text, escaped.
+
+Rule 1: nobody at the terminal is no answer. Without a terminal, or at its end, None is returned and the call waits.
+Rule 2: one question at a time, however many calls ask.
+Rule 3: only a clear word approves; anything else is asked again.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import select
+import shlex
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Literal, TextIO, TypeAlias
+
+from handrail.effects import Approval, AskHuman
+from handrail.errors import Json
+
+Word: TypeAlias = Literal["approve", "deny", "edit"]
+
+_WORDS: Mapping[str, Word] = {
+    "a": "approve", "approve": "approve", "y": "approve", "yes": "approve",
+    "d": "deny", "deny": "deny", "n": "deny", "no": "deny",
+    "e": "edit", "edit": "edit",
+}  # fmt: skip
+
+# Control, format (zero width, bidirectional), surrogate, and the two separators that end a line.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# How often a waiting question looks whether it has been left.
+_LOOK_S = 0.1
+
+
+class _NobodyThere(Exception):  # noqa: N818  # not an error: the terminal's end
+    """The terminal has ended, or whoever asked has gone."""
+
+
+class TerminalApprover:
+    """A person at the terminal.
+
+    Args:
+        input: Where answers are read; the process's own terminal by default.
+        output: Where questions are written: stderr by default, because stdout belongs to results.
+        by: Who answers, for the record; the login name by default.
+        editor: Command that edits a file; $VISUAL or $EDITOR by default, and one line of JSON where there is none.
+    """
+
+    def __init__(
+        self, *, input: TextIO | None = None, output: TextIO | None = None, by: str = "", editor: str | None = None
+    ) -> None:
+        self._input, self._output, self._by = input, output, by or _login_name()
+        self._editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
+        self._one_at_a_time = Lock()
+        self._visit = 0
+
+    def __call__(self, asked: AskHuman) -> Approval | None:
+        """Ask about one call; None when nobody is there."""
+        visit = self._visit
+        with self._one_at_a_time:
+            keyboard = self._keyboard()
+            if keyboard is None or visit != self._visit:
+                return None
+            try:
+                return _Question(keyboard, self._output or sys.stderr, self, visit).put(asked)
+            except _NobodyThere:
+                return None
+
+    def leave(self) -> None:
+        """Give up every question that stands: whoever asked has gone. Later ones are asked as ever."""
+        self._visit += 1
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a terminal to ask in."""
+        return self._keyboard() is not None
+
+    def _keyboard(self) -> TextIO | None:
+        keyboard = self._input or sys.stdin  # None when the process was started with stdin closed
+        return keyboard if keyboard is not None and not keyboard.closed and keyboard.isatty() else None
+
+
+class _Question:
+    """One question, from its first line to the answer."""
+
+    def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
+        self._keyboard, self._screen, self._approver, self._visit = keyboard, screen, approver, visit
+
+    def put(self, asked: AskHuman) -> Approval:
+        """Show the call and take a clear answer."""
+        arguments: Mapping[str, Json] = asked.arguments
+        edited = False
+        self._say(f"\n  {printable(asked.call.name)} wants to run   risk: {asked.risk}\n")
+        if asked.reason:
+            self._say(f"  because it must ask: {printable(asked.reason)}\n")
+        self._show(arguments)
+        while True:
+            match _WORDS.get(self._line("  (a)pprove, (d)eny, (e)dit? ").strip().lower()):
+                case "approve":
+                    return Approval(True, self._approver._by, "", arguments if edited else None)
+                case "deny":
+                    return Approval(False, self._approver._by, self._line("  why (the model is told)? ").strip())
+                case "edit":
+                    changed = self._edited(arguments)
+                    if changed is not None:
+                        arguments, edited = changed, True
+                    self._show(arguments)
+                case None:
+                    self._say("  Answer a, d or e.\n")
+
+    def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        """Let the person change the arguments; None, said why, when the result is no JSON object."""
+        editor = self._approver._editor
+        text = edit_in(editor, _pretty(arguments)) if editor else self._line("  arguments as JSON: ")
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            self._say(f"  That is no JSON ({error}); nothing was changed.\n")
+            return None
+        if not isinstance(value, dict):
+            self._say("  Arguments are a JSON object; nothing was changed.\n")
+            return None
+        return value
+
+    def _show(self, arguments: Mapping[str, Json]) -> None:
+        for line in _pretty(arguments).splitlines():
+            self._say(f"    {line}\n")
+
+    def _say(self, text: str) -> None:
+        self._screen.write(text)
+        self._screen.flush()
+
+    def _line(self, prompt: str) -> str:
+        """Return one line from the person."""
+        self._say(prompt)
+        # Waiting in `readline` would hold the lock of stdin, on which the interpreter then dies at its end; and nobody
+        # could take the question back. Windows cannot wait for a terminal otherwise.
+        while os.name == "posix" and not select.select([self._keyboard], [], [], _LOOK_S)[0]:
+            if self._visit != self._approver._visit:
+                raise _NobodyThere
+        line = self._keyboard.readline()
+        if not line:
+            self._say("\n")
+            raise _NobodyThere
+        return line
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return text that a terminal shows as it is: what would move the cursor, hide or reorder text is escaped.
+
+    >>> printable("rm \\x1b[2K file")
+    'rm \\\\x1b[2K file'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(char) if char not in keep and unicodedata.category(char) in _UNSEEN else char for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _pretty(arguments: Mapping[str, Json]) -> str:
+    """Return the exact arguments as JSON that may be shown: still the same JSON, with more of it escaped."""
+    text = json.dumps(arguments, ensure_ascii=False, indent=2)
+    return "".join(
+        json.dumps(char)[1:-1] if char != "\n" and unicodedata.category(char) in _UNSEEN else char for char in text
+    ).replace("\x7f", "\\u007f")
+
+
+def edit_in(editor: str, text: str) -> str:
+    """Return the text as the person left it in their editor."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "arguments.json")
+        file.write_text(text + "\n", encoding="utf-8")
+        subprocess.run([*shlex.split(editor), str(file)], check=False)
+        return file.read_text(encoding="utf-8")
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name for this user, as in some containers
+        return ""

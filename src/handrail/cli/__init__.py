@@ -1,0 +1,103 @@
+"""The command line: `handrail COMMAND`, one file per command in `commands/`.
+
+A command is imported when it is used, so that `--version`, `--help` and completion answer at once and load none of the
+machinery.
+
+Rule 1: results go to stdout, everything else to stderr; a program may read stdout.
+Rule 2: a mistake of the caller ends in one sentence and an exit code of `exits`, never in a traceback (`--debug` shows it).
+Rule 3: nothing imports this package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any, cast
+
+import click
+
+from handrail import __version__
+from handrail.cli import exits
+from handrail.errors import HandrailError
+
+COMMANDS = {
+    "demo": "Watch a model and its tools at work; needs no key and no network.",
+    "run": "Ask a model one question and let it use your tools.",
+    "chat": "Talk with a model that can use your tools.",
+    "call": "Call one tool by hand, with every check that a model's call gets.",
+    "tools": "Look at tools as a model sees them.",
+    "repair": "Read a model's argument text and name what had to be mended.",
+    "doctor": "Say what this machine has, and what is missing.",
+    "completion": "Print the completion script for a shell.",
+}
+"""Every command with the first line of its help, which is thereby known without importing it."""
+
+
+class Program(click.Group):
+    """A group whose commands are imported when they are used, and whose errors are sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order in which a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        return cast(click.Command, import_module(f"handrail.cli.commands.{cmd_name}").command)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or suggest one that is spelled alike."""
+        self.commands = dict.fromkeys(COMMANDS, click.Command(None))  # click looks for similar names here
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Tell the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), code.meaning) for code in exits.Exit if code.told])
+        with formatter.section("Start with"):
+            formatter.write_text("handrail demo")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its return value is the exit code."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe can still be caught
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            code = exits.Exit.INTERRUPTED
+        except BrokenPipeError:
+            _let_go_of_stdout()
+            code = exits.Exit.NOBODY_READS
+        except HandrailError as error:
+            if is_debugging(ctx):
+                traceback.print_exc()
+            click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+            code = exits.of_error(error)
+        ctx.exit(int(code or 0))
+
+
+def is_debugging(ctx: click.Context) -> bool:
+    """Whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
+    return bool(ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"))
+
+
+def _let_go_of_stdout() -> None:
+    """Point stdout at nothing: the interpreter flushes it once more when it ends, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="handrail %(version)s")
+def main() -> None:
+    """The layer between a model's tool call and your production system.
+
+    Every call that a model makes is checked, allowed, carried out at most once, limited in time, and answered.
+    """

@@ -1,0 +1,99 @@
+"""`handrail demo`: an incident, from the question to the answer, on a stand-in cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any, cast
+
+import click
+
+from handrail.approvers.terminal import TerminalApprover
+from handrail.cli import exits, options
+from handrail.cli.demo.cluster import TOOLS, Cluster
+from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, script
+from handrail.cli.printer import Printer, console
+from handrail.cli.timeline import Timeline
+from handrail.effects import Approval, AskHuman
+from handrail.ports import Approver
+from handrail.runs import Run, as_line
+from handrail.runtime import Runtime
+from handrail.testing import ScriptedServer
+
+# Between two pieces of the scripted model's answer: slow enough to see that it streams.
+PAUSE_S = 0.04
+
+_FILES = {
+    "handrail/lifecycle.py": "the life of one call, in the order that is its safety",
+    "handrail/effects.py": "what that life asks for, and what may be answered",
+    "handrail/batch.py": "the calls of one answer, carried on together",
+    "handrail/runtime.py": "who performs all this, on asyncio",
+    "handrail/cli/demo/cluster.py": "the tools of this demo",
+}
+
+
+@click.command("demo")
+@click.option("--lang", type=click.Choice(["zh", "en"]), default="zh", show_default=True, help="Language of the story.")
+@click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
+@options.model(required=False)
+@options.wire
+@options.as_json
+@options.debug
+def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_json: bool) -> int:
+    """Watch a model and its tools at work; needs no key and no network.
+
+    A scripted model, behind a real HTTP server on this machine, looks into a slow service. It makes the mistakes that
+    models make, and you are asked before anything is restarted.
+
+    \b
+    Examples:
+      handrail demo
+      handrail demo --lang en --wire
+      handrail demo --model openai:NAME      # a real model, the same tools
+    """
+    texts, cluster = TEXTS[lang], Cluster()
+    screen = console(click.get_text_stream("stderr") if as_json else None)
+    printer = Printer(Timeline(streams=True, wire=wire), screen, captions={} if model else CAPTIONS)
+    approver = TerminalApprover()
+    asks: Approver = approver if approver.is_there and not no_input else _approve_for_the_demo
+    server = nullcontext() if model else ScriptedServer(script(lang), pause_s=PAUSE_S)
+    _introduce(printer, model, texts.question, asks is approver)
+    with server as scripted:
+        chosen = model or cast(ScriptedServer, scripted).model
+        run = asyncio.run(_investigate(texts.question, texts.system, chosen, cluster, asks, printer))
+    printer.close()
+    if as_json:
+        click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
+    else:
+        _conclude(printer, run, cluster)
+    return exits.of_run(run.status, options.failures_of(run))
+
+
+async def _investigate(
+    question: str, system: str, model: str, cluster: Cluster, approver: Approver, observer: Any
+) -> Run:
+    async with Runtime(TOOLS, approver=approver, observers=[observer]) as runtime:
+        return await runtime.run(question, system=system, model=model, deps=cluster)
+
+
+def _approve_for_the_demo(asked: AskHuman) -> Approval:
+    return Approval(True, by="the demo itself, not a person")
+
+
+def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:
+    if model:
+        printer.say(f"The model is {model}. The cluster is a stand-in in this process: nothing real can be restarted.")
+    else:
+        printer.say(
+            "The model is scripted, behind a real HTTP server on this machine. Nothing leaves it, and no key is needed.\n"
+            "The cluster is a stand-in in this process. Everything between the two is handrail, as in production."
+        )
+    if not asks:
+        printer.say("Nobody is asked here (no terminal, or --no-input): the demo approves the restart by itself.")
+    printer.question(question)
+
+
+def _conclude(printer: Printer, run: Run, cluster: Cluster) -> None:
+    times = cluster.restarts.get("api-gateway", 0)
+    printer.say(f"{run!r}\nIn the stand-in cluster, api-gateway was restarted {times} time{'' if times == 1 else 's'}.")
+    printer.pairs("Five files to read:", _FILES)

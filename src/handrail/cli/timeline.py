@@ -1,0 +1,165 @@
+"""What a person reads of a run while it happens: a fold from events to lines.
+
+    turn 1
+      → get_pod_logs  pod="api-gateway-7c9d"
+      ✗ get_pod_logs  attempt 1: deadline, stopped; again in 0.1 s
+      ✓ get_pod_logs  0.93 s, 2 attempts  ["14:02 ...", ...]
+
+Rule 1: pure: what comes in is an event, what comes out are lines. Colours, widths and files are the printer's.
+Rule 2: a line stays short by leaving things out visibly (`…`); what went wrong is told whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    AttemptFailed,
+    CallAdmitted,
+    CallFinished,
+    Event,
+    FinishedLate,
+    HttpExchange,
+    ModelAnswered,
+    ModelAsked,
+    RunEnded,
+    Streamed,
+)
+from handrail.messages import TextDelta, Turn
+
+Kind: TypeAlias = Literal[
+    "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
+    "late", "advice", "ended", "note", "wire",
+]  # fmt: skip
+
+MOST_SHOWN_CHARS = 400
+"""Of arguments and results. A terminal's width cuts them first; a file keeps this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the timeline. `about` names the call; `whole` lines are wrapped, others may be cut at the edge."""
+
+    kind: Kind
+    text: str = ""
+    about: str = ""
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the model's text as it arrives; it follows the piece before without a break."""
+
+    text: str
+
+
+Told: TypeAlias = Line | Piece
+
+
+class Timeline:
+    """Folds the events of one run, or of several one after the other.
+
+    Args:
+        streams: Tell the model's text as it arrives. Otherwise only what it says beside calls: the answer itself is the
+            result of the run, and whoever prints results prints it.
+        wire: Tell requests and answers as they were on the wire.
+    """
+
+    def __init__(self, *, streams: bool = False, wire: bool = False) -> None:
+        self._streams, self._wire = streams, wire
+        self._names: dict[str, str] = {}
+        self._streamed = False
+
+    def tell(self, event: Event) -> list[Told]:
+        """Return what this event adds."""
+        return list(self._told(event))
+
+    def _told(self, event: Event) -> Iterator[Told]:
+        match event:
+            case ModelAsked(turn=turn):
+                self._streamed = False
+                yield Line("turn", f"turn {turn}")
+            case Streamed(delta=TextDelta(text=text)) if self._streams:
+                self._streamed = True
+                yield Piece(text)
+            case ModelAnswered(answer=answer):
+                yield from self._answered(answer)
+            case CallAdmitted(call=call, repairs=repairs) if repairs:
+                yield Line("repaired", f"repaired: {', '.join(repairs)}", self._name(call), whole=True)
+            case AttemptFailed(call=call, attempt=attempt, reason=reason, retry_in_s=wait_s):
+                then = "no further attempt" if wait_s is None else f"again in {wait_s:.1f} s"
+                yield Line("retry", f"attempt {attempt}: {reason}; {then}", self._name(call), whole=True)
+            case ApprovalAsked(call=call, reason=reason):
+                yield Line("ask", f"waits for a person: {reason}", self._name(call), whole=True)
+            case ApprovalGiven(call=call):
+                yield _given(event, self._name(call))
+            case CallFinished(call=call, result=result, seconds=seconds):
+                yield from _finished(result, seconds, self._name(call))
+            case FinishedLate(call=call, error=error):
+                how = f"failed late: {error}" if error else "finished late, after the model had been told otherwise"
+                yield Line("late", how, self._name(call), whole=True)
+            case HttpExchange() if self._wire:
+                yield Line("wire", "", whole=True)
+            case RunEnded(status=status, reason=reason) if status != "done":
+                yield Line("ended", f"{status}: {reason}" if reason else status, whole=True)
+            case _:
+                return
+
+    def _answered(self, answer: Turn) -> Iterator[Told]:
+        if answer.text and not self._streamed:
+            if self._streams:
+                yield Piece(answer.text)  # it came in one go, from a server that does not stream
+            elif answer.calls:
+                yield Line("said", answer.text, whole=True)
+        self._names = _names_of(answer.calls)
+        for call in answer.calls:
+            yield Line("call", shortened(call.arguments), self._name(call))
+
+    def _name(self, call: ToolCall) -> str:
+        return self._names.get(call.id, call.name)
+
+
+def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
+    """Return what each call is called in this turn; several of one tool are numbered."""
+    several = Counter(call.name for call in calls)
+    seen: Counter[str] = Counter()
+    names = {}
+    for call in calls:
+        seen[call.name] += 1
+        names[call.id] = f"{call.name}#{seen[call.name]}" if several[call.name] > 1 else call.name
+    return names
+
+
+def _given(event: ApprovalGiven, name: str) -> Line:
+    answer = event.approval
+    if answer is None:
+        return Line("waiting", "nobody is there to approve it", name, whole=True)
+    by = f" by {answer.by}" if answer.by else ""
+    if not answer.granted:
+        return Line("denied", f"denied{by}{f': {answer.reason}' if answer.reason else ''}", name, whole=True)
+    edited = "" if answer.arguments is None else ", with edited arguments"
+    return Line("granted", f"approved{by}{edited}", name, whole=True)
+
+
+def _finished(result: ToolResult, seconds: float, name: str) -> Iterator[Line]:
+    if result.failure is not None:
+        kind: Kind = "failed" if result.attempts else "refused"
+        yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)
+        if result.failure.suggestion:
+            yield Line("advice", result.failure.suggestion, whole=True)
+        return
+    tries = f", {result.attempts} attempts" if result.attempts > 1 else ""
+    again = ", repeated from before" if result.replayed else ""
+    yield Line("result", f"{seconds:.2f} s{tries}{again}  {shortened(result.text)}", name)
+
+
+def shortened(text: str) -> str:
+    """Return text as one line of bounded length."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MOST_SHOWN_CHARS else f"{flat[:MOST_SHOWN_CHARS]}…"
