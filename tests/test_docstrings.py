@@ -127,7 +127,9 @@ def test_chinese_headings_are_read_in_numpy_style():
 
 
 @pytest.mark.parametrize("heading", ["参数：", "参数:", "参数", "输入参数：", "参数说明："])
-@pytest.mark.parametrize("item", ["city：城市名", "city: 城市名", "- city：城市名", "`city`：城市名", "  city（str）：城市名"])
+@pytest.mark.parametrize(
+    "item", ["city：城市名", "city: 城市名", "- city：城市名", "`city`：城市名", "  city（str）：城市名"]
+)
 def test_items_are_read_however_they_are_marked(heading, item):
     colon = heading.endswith((":", "："))
     docs = read(f"查询。\n\n{heading}\n{item}\n" if colon else f"查询。\n\n{heading}：\n{item}\n")
@@ -163,17 +165,23 @@ def test_a_docstring_without_sections_is_all_description(text):
 
 def test_a_line_after_a_blank_one_ends_a_section_that_is_not_indented():
     docs = read("查询。\n\n参数：\ncity：城市名\n\n注意：只用于今天。")
-    assert (docs.parameters, docs.description) == ({"city": "城市名"}, "查询。\n\n\n注意：只用于今天。")
+    assert (docs.parameters, docs.description) == ({"city": "城市名"}, "查询。\n\n注意：只用于今天。")
 
 
 def test_a_broken_section_is_kept_as_description():
     assert read("Do it.\n\nArgs:\nthis is no item").description == "Do it.\n\nthis is no item"
 
 
-@given(st.lists(st.sampled_from(["Args:", "参数：", "----", "x: y", "  x：y", ":param a: b", "", "Returns:", "text.", ":"])))
+@given(
+    st.lists(
+        st.sampled_from(["Args:", "参数：", "----", "x: y", "  x：y", ":param a: b", "", "Returns:", "text.", ":"])
+    )
+)
 def test_no_docstring_raises_and_no_prose_is_lost(lines):
     docs = read("\n".join(lines))
-    everything = " ".join([docs.description, docs.returns, *docs.parameters.values(), *docs.raises.values(), *docs.examples])
+    everything = " ".join(
+        [docs.description, docs.returns, *docs.parameters.values(), *docs.raises.values(), *docs.examples]
+    )
     assert "text." in everything or "text." not in lines
 
 

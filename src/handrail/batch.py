@@ -67,13 +67,15 @@ class Batch:
         self._conduct, self._budget, self._spent, self._turn = conduct, budget, spent, turn
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
+        self._followers: dict[int, list[int]] = {}
         self._ending: deque[tuple[Lane, ToolResult]] = deque()
         self._open(finish, tools)
 
     def _open(self, finish: Finish, tools: Toolset) -> None:
         conduct, planned = self._conduct, False
         for lane in self.lanes:
-            lane.since = conduct.now()
+            if conduct.tell is not None:
+                lane.since = conduct.now()
             known = read(lane.call, tools, finish, repair=conduct.repair)
             if isinstance(known, Failure):
                 self._end(lane, refused(lane.call, known))
@@ -102,6 +104,9 @@ class Batch:
         self._waits = {
             index: {other for other in wait if self.results[other] is None} for index, wait in enumerate(plan.waits_for)
         }
+        for index, wait in self._waits.items():
+            for other in wait:
+                self._followers.setdefault(other, []).append(index)
         for lane in self.lanes:
             if lane.pending is not None and not self._waits[lane.index]:
                 self._begin(lane)
@@ -197,9 +202,8 @@ class Batch:
             self.left -= 1
             if self._conduct.tell is not None:
                 self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since))
-            for index, wait in self._waits.items():
-                if lane.index in wait:
-                    wait.remove(lane.index)
-                    if not wait and self.lanes[index].pending is not None:
-                        self._begin(self.lanes[index])
+            for index in self._followers.pop(lane.index, ()):
+                self._waits[index].discard(lane.index)
+                if not self._waits[index] and self.lanes[index].pending is not None:
+                    self._begin(self.lanes[index])
 

@@ -12,7 +12,6 @@ Rule 2: everything here happens in the ground's own thread; other threads only `
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
@@ -274,7 +273,9 @@ class Carrier:
 
     def invoke(self, lane: Lane, effect: Invoke) -> None:
         """Start the tool, in a task or a thread, with a timer at its side."""
-        tool = lane_tool(lane)
+        admitted = lane.admitted
+        assert admitted is not None
+        tool = admitted.tool
         if effect.timeout_s <= 0:
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
@@ -283,11 +284,11 @@ class Carrier:
             return
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
-        attempt, bound, context = Attempt(lane), cast(Admitted, lane.admitted).bound, None
+        attempt, context = Attempt(lane), None
         if tool.hidden:
             attempt.flag = Flag()
             context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag)
-        start = partial(tool.start, bound, context, self.session.injected)
+        start = partial(tool.start, admitted.bound, context, self.session.injected)
         if tool.is_async:
             self.run_task(attempt, outcome_of(start))
         elif tool.blocking:
@@ -329,7 +330,7 @@ class Carrier:
         if attempt.given_up:
             self.reported_late(attempt, outcome)
             return
-        if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
+        if isinstance(outcome, Returned) and hasattr(outcome.value, "__await__"):
             self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))  # a plain function that returned a coroutine
             return
         self.let_alarm_go(attempt)

@@ -118,11 +118,12 @@ def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
     """Part the prose from the sections, and write the sections as Google's style has them.
 
     A section begins with a known heading at the left edge. It ends with the next heading, or with a line at the left
-    edge; but Chinese docstrings often do not indent, so a section that begins at the left edge lasts until a blank line.
+    edge. Chinese docstrings often do not indent: a section whose first line is at the edge lasts until a blank line.
     """
     prose: list[str] = []
     sections: list[str] = []
-    heading, body = "", []
+    heading = ""
+    body: list[str] = []
     for line in [*lines, _END]:
         found = _HEADING.fullmatch(line)
         begins = found is not None and _begins_a_section(found)

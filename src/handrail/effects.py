@@ -122,7 +122,7 @@ class Claimed:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Invoke:
     """Start the tool once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
 
@@ -130,7 +130,7 @@ class Invoke:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Returned:
     """The tool returned. `late` says that it did so after its deadline, before anyone was told."""
 

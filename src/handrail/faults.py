@@ -186,7 +186,13 @@ def of_errors(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
     flat = list(_without_unions(errors))
     objects = sorted({tuple(error.instance_path) for error in flat if _is_about_names(error)}, key=_nearest_the_top)
     names = [fault for place in islice(objects, MOST_FAULTS + 1) for fault in _name_faults(place, flat, schema)]
-    values = [_value_fault(error) for error in flat if not _is_about_names(error)]
+    listed_at = {tuple(error.instance_path) for error in flat if isinstance(error.kind, Kind.Enum | Kind.Constant)}
+    values = [
+        _value_fault(error)
+        for error in flat
+        if not _is_about_names(error)
+        and not (isinstance(error.kind, Kind.Type) and tuple(error.instance_path) in listed_at)  # the list says more
+    ]
     return names + values
 
 
@@ -364,6 +370,7 @@ def _value_fault(error: ValidationError) -> Fault:
             field_of(error.instance_path), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}"
         )
     must, was = _requirement(error)
+    expected = must.removeprefix("be ")
     message = sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
     return Fault(
         field_of(error.instance_path), error.kind.name, message, f"make {place} {must.removeprefix('be ')}", must

@@ -141,9 +141,9 @@ def _dependencies(schema: Schema) -> Schema:
     if not isinstance(schema.get("dependencies"), dict):
         return schema
     said = {key: value for key, value in schema.items() if key != "dependencies"}
-    for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict)):
+    for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict | bool)):
         if chosen := {name: value for name, value in schema["dependencies"].items() if isinstance(value, kind)}:
-            said[keyword] = {**said.get(keyword, {}), **chosen}
+            said[keyword] = {**_if(dict, said.get(keyword)), **chosen}
     return said
 
 
@@ -155,9 +155,14 @@ def _required(schema: Schema) -> Schema:
     properties = said.get("properties")
     needed = list(_marked_required(properties)) if isinstance(properties, dict) else []
     if needed:
-        named = said.get("required", [])
-        said = {**said, "required": list(dict.fromkeys([*named, *needed]))}
+        named = _if(list, said.get("required"))
+        said = {**said, "required": [*named, *(name for name in needed if name not in named)]}
     return said
+
+
+def _if(kind: type, value: Json) -> Any:
+    """Return the value if it has the shape it should have, else an empty one; compiling finds what is wrong with it."""
+    return value if isinstance(value, kind) else kind()
 
 
 def _marked_required(properties: Mapping[str, Json]) -> Iterator[str]:

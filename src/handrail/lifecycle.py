@@ -57,7 +57,7 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
 Life: TypeAlias = Generator[Effect, Any, ToolResult]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read:
     """A call whose tool is known and whose arguments are JSON."""
 
@@ -158,7 +158,7 @@ def admit(read: Read, policy: Policy, place: str = "") -> Admitted | Failure:
 # ---------------------------------------------------------------------- carrying out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """How a call ended, before its result is shaped for the model."""
 
@@ -220,11 +220,12 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Admitt
 
 
 def _read(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
-    deadline = min(conduct.now() + call.tool.timeout_s, conduct.deadline)
+    began = conduct.now()
+    deadline = min(began + call.tool.timeout_s, conduct.deadline)
     attempt = 0
     while True:
         attempt += 1
-        outcome = yield _invoke(call, attempt, deadline, conduct)
+        outcome = yield _invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(outcome.value, attempts=attempt, note=_late(outcome))
         diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool))
@@ -278,12 +279,12 @@ def _claimed(claim: Claim, tool: BaseTool, conduct: Conduct) -> Generator[Effect
 
 def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
     """Run a claimed write until it is known how it ended, or known that nobody knows."""
-    tool = call.tool
-    deadline = min(conduct.now() + tool.timeout_s, conduct.deadline)
+    tool, began = call.tool, conduct.now()
+    deadline = min(began + tool.timeout_s, conduct.deadline)
     attempt, doubtful = 0, False
     while True:
         attempt += 1
-        outcome = yield _invoke(call, attempt, deadline, conduct)
+        outcome = yield _invoke(tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(outcome.value, attempts=attempt, note=_late(outcome)), "done"
         diagnosis = retries.diagnose(outcome, tool.name, _allowed_s(tool))
@@ -346,9 +347,13 @@ def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
     return Ended(failure=failures[claimed.state])
 
 
-def _invoke(call: Admitted, attempt: int, deadline: float, conduct: Conduct) -> Invoke:
-    left = deadline - conduct.now()
-    return Invoke(attempt, max(0.0, min(left, call.tool.attempt_timeout_s or left)))
+def _invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invoke:
+    # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
+    # one and the same time, and a driver needs one timer for them.
+    left_s = min(tool.timeout_s, conduct.deadline - began)
+    if attempt > 1:
+        left_s -= conduct.now() - began
+    return Invoke(attempt, max(0.0, min(left_s, tool.attempt_timeout_s or left_s)))
 
 
 def _wait_before(

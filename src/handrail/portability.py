@@ -21,7 +21,7 @@ from typing import Any
 
 from handrail.errors import Json
 from handrail.subschemas import Schema, target, types_of, walk, words
-from handrail.subsets import Lossy, Subset, as_alternatives, fits, followed, is_local, values_of
+from handrail.subsets import Lossy, Subset, as_alternatives, fits, followed, is_local, values_of, without_single_all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +219,7 @@ class _Gemini(Subset):
 
     def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema, with what it refers to in place of the reference."""
+        schema = without_single_all_of(schema) if isinstance(schema, dict) else schema
         reference = str(schema.get("$ref")) if isinstance(schema, dict) else ""
         if not is_local(reference):
             return super().rewritten(schema, path)

@@ -35,10 +35,12 @@ class Repeats:
 
     def rounds_with(self, name: str, arguments: Any, text: str) -> int:
         """Add a finished call; return how often the circle that it closes has been gone round (1: no circle)."""
-        self.steps.append((name, arguments, text))
-        steps = list(self.steps)
-        if len(steps) < TOLD_AT or not any(steps[-1] == earlier for earlier in steps[-1 - LONGEST_CIRCLE : -1]):
+        step = (name, arguments, text)
+        news = step not in self.steps
+        self.steps.append(step)
+        if news:
             return 1  # nearly every call ends here
+        steps = list(self.steps)
         return max(_rounds(steps, length) for length in range(1, LONGEST_CIRCLE + 1))
 
 

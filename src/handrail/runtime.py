@@ -6,9 +6,11 @@ What performing an effect means stands in `carrier`; what a run does next stands
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from contextvars import copy_context
+from typing import Any, cast
 
 from handrail.batch import Batch
 from handrail.budgets import Budget
@@ -165,35 +167,37 @@ class Runtime(Host):
             await _carried(Carrier(self, ground, session, batch), ground.finished)
         return batch
 
-async def _reporting(work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> None:
-    ended(await work)
+class Work:
+    """A coroutine on its way to a task, or in one."""
 
+    __slots__ = ("cancelled", "coroutine", "ended", "runner")
 
-class LoopTask:
-    """A task that reports its end, also when it is cancelled, which may happen before its first step."""
-
-    __slots__ = ("_ended", "_task")
-
-    def __init__(self, task: asyncio.Task[None], ended: Callable[[Any], Any]) -> None:
-        self._task, self._ended = task, ended
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> None:
+        self.coroutine, self.ended = coroutine, ended
+        self.runner: asyncio.Task[None] | None = None
+        self.cancelled = False
 
     def cancel(self) -> None:
-        """See `Stoppable.cancel`."""
-        self._task.add_done_callback(self._stopped)
-        self._task.cancel()
-
-    def _stopped(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            self._ended(ENDED)
+        """See `Stoppable.cancel`. Work that no task has begun yet is begun and cancelled there."""
+        self.cancelled = True
+        if self.runner is not None:
+            self.runner.cancel()
 
 
 class LoopGround:
-    """The running event loop as a carrier's ground."""
+    """The running event loop as a carrier's ground.
 
-    __slots__ = ("_loop", "finished")
+    Work runs in tasks, as many as are suspended at once: a runner goes on with the next piece of work while each ends
+    without waiting for anything, and another runner is begun as soon as one is suspended. Tools that answer at once thus
+    share a task; a task is the dearest part of a quick call (6 us of 20).
+    """
+
+    __slots__ = ("_loop", "_looking", "_queue", "finished")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._queue: deque[Work] = deque()
+        self._looking = False
         self.finished: asyncio.Future[None] = self._loop.create_future()
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
@@ -205,9 +209,38 @@ class LoopGround:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(then, *args)
 
-    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> LoopTask:
-        """See `Ground.start`. The task reports in its own last step: no callback, no further turn of the loop."""
-        return LoopTask(self._loop.create_task(_reporting(work, ended)), ended)
+    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Work:
+        """See `Ground.start`."""
+        queued = Work(work, ended)
+        self._queue.append(queued)
+        if not self._looking:
+            self._looking = True
+            self._look()
+        return queued
+
+    def _look(self) -> None:
+        """Begin a runner if work is waiting: the one before, if any, has had its first step and is suspended."""
+        if self._queue:
+            self._loop.create_task(self._run())
+            self._loop.call_soon(self._look)
+        else:
+            self._looking = False
+
+    async def _run(self) -> None:
+        runner, clean = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
+        while self._queue:
+            work = self._queue.popleft()
+            work.runner = runner
+            if work.cancelled:
+                runner.cancel()
+            try:
+                found = await work.coroutine
+            except asyncio.CancelledError:
+                work.ended(ENDED)
+                return
+            work.ended(found)
+            if runner.cancelling() or copy_context() != clean:
+                return  # what a tool left behind in its context is not for the next one
 
     def over(self) -> None:
         """See `Ground.over`."""

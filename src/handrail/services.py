@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -114,11 +114,10 @@ def _post(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], outcome: 
         loop.call_soon_threadsafe(_give, ended, outcome)
 
 
-async def outcome_of(start: Callable[[], Any]) -> Returned | Raised:
+async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
     try:
-        value = start()
-        return Returned(await value if inspect.isawaitable(value) else value)
+        return Returned(await start())
     except Exception as error:  # the one broad catch around a user's tool
         return Raised(error)
     except SystemExit as error:

@@ -25,7 +25,7 @@ LEAST_RESULT_BYTES = 512
 _LONGEST_TEXT_IN_CUT = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shaped:
     """What the model reads, what was left out (a sentence, empty when nothing was), and the whole text if it was cut."""
 

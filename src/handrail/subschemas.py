@@ -95,7 +95,7 @@ def target(root: Schema, reference: str) -> Json:
 def types_of(schema: Schema) -> list[str]:
     """Return the keyword `type` as a list; empty when it is absent."""
     types = schema.get("type", [])
-    return [types] if isinstance(types, str) else list(types)
+    return list(types) if isinstance(types, list) else [types]
 
 
 def measure(schema: Schema) -> None:

@@ -89,7 +89,7 @@ class Subset:
 
     def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Write one schema with fewer keywords where that says the same."""
-        schema = _without_single_all_of(schema)
+        schema = without_single_all_of(schema)
         if "oneOf" in schema and "anyOf" not in schema:
             if not _are_apart(schema["oneOf"], self.root):
                 self.lose(path, "it must fit exactly one of several alternatives that are not clearly apart")
@@ -199,7 +199,7 @@ def _is_of(value: Json, name: str) -> bool:
     return kind == name or (kind == "integer" and name == "number")
 
 
-def _without_single_all_of(schema: Schema) -> Schema:
+def without_single_all_of(schema: Schema) -> Schema:
     """Older generators wrap a reference in `allOf` to put a description beside it."""
     parts = schema.get("allOf", ())
     if len(parts) != 1 or not isinstance(parts[0], dict):

@@ -131,22 +131,22 @@ class BaseTool:
 
     # ------------------------------------------------------------------ what follows from the declaration
 
-    @property
+    @cached_property
     def writes(self) -> bool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
 
-    @property
+    @cached_property
     def opens(self) -> bool:
         """Whether it has something to open before its first call."""
         return type(self).open is not BaseTool.open
 
-    @property
+    @cached_property
     def needs(self) -> Permission:
         """The permission that a run needs to see it."""
         return self.permission or ("read" if self.effect == "read" else "write")
 
-    @property
+    @cached_property
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
         return self.risk or _RISK_OF[self.effect]
@@ -223,9 +223,9 @@ class BaseTool:
 
     # ------------------------------------------------------------------ what a call needs to know
 
-    def arguments_of(self, parsed: Mapping[str, Json]) -> Checked | Failure:
+    def arguments_of(self, parsed: dict[str, Json]) -> Checked | Failure:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
-        return self.checker.check(cast(dict[str, Json], parsed))
+        return self.checker.check(parsed)
 
     def rule_broken_by(self, bound: Mapping[str, Any]) -> Failure | None:
         """Ask the tool's own `check`; an exception of it other than `ToolError` counts as a refusal without reason."""

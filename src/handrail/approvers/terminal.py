@@ -163,7 +163,9 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(char) if char not in keep and unicodedata.category(char) in _UNSEEN else char for char in text)
+    return "".join(
+        _escaped(char) if char not in keep and unicodedata.category(char) in _UNSEEN else char for char in text
+    )
 
 
 def _escaped(char: str) -> str:

@@ -4,7 +4,7 @@ A command is imported when it is used, so that `--version`, `--help` and complet
 machinery.
 
 Rule 1: results go to stdout, everything else to stderr; a program may read stdout.
-Rule 2: a mistake of the caller ends in one sentence and an exit code of `exits`, never in a traceback (`--debug` shows it).
+Rule 2: a mistake of the caller ends in one sentence and an exit code of `exits`; the traceback is for `--debug`.
 Rule 3: nothing imports this package.
 """
 
@@ -38,27 +38,29 @@ COMMANDS = {
 class Program(click.Group):
     """A group whose commands are imported when they are used, and whose errors are sentences."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Name the commands in the order in which a newcomer meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
         return cast(click.Command, import_module(f"handrail.cli.commands.{cmd_name}").command)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest one that is spelled alike."""
         self.commands = dict.fromkeys(COMMANDS, click.Command(None))  # click looks for similar names here
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Tell the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), code.meaning) for code in exits.Exit if code.told])

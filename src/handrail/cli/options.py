@@ -1,25 +1,41 @@
-"""Options that several commands share, each defined once, and what they mean."""
+"""Options that several commands share, each defined once, and the values that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce, wraps
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 import click
 
-from handrail.errors import Failure
+from handrail.approvers.terminal import TerminalApprover
+from handrail.budgets import Budget
+from handrail.cli.loading import tools_from
+from handrail.effects import Approval, AskHuman, Risk
+from handrail.errors import ConfigError, Failure
 from handrail.messages import ToolMessage
+from handrail.policy import Policy
+from handrail.ports import Observer
 from handrail.runs import Run
+from handrail.runtime import Runtime
+from handrail.toolset import Toolset
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def model(*, required: bool) -> Callable[[F], F]:
-    """`--model provider:name`."""
-    return click.option(
-        "--model", metavar="PROVIDER:NAME", envvar="HANDRAIL_MODEL" if required else None, required=required, show_envvar=True,
-        help="Model to ask, such as openai:NAME, or openai:NAME@http://localhost:8000/v1 for a compatible server.",
-    )  # fmt: skip
+# ---------------------------------------------------------------------- single options
+
+tools = click.option(
+    "--tools", "places", metavar="PLACE", multiple=True,
+    help="Where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE. May be given several times.",
+)  # fmt: skip
+wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result and errors.")
+verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and results whole.")
 
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -27,10 +43,115 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None
 
 
 debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show tracebacks. Also HANDRAIL_DEBUG=1."
+    "--debug", is_flag=True, expose_value=False, callback=_note_debug,
+    help="Show every message, and tracebacks. Also HANDRAIL_DEBUG=1.",
+)  # fmt: skip
+
+
+def model(*, required: bool) -> Callable[[F], F]:
+    """`--model PROVIDER:NAME`; where a model is required, HANDRAIL_MODEL is the default."""
+    return click.option(
+        "--model", metavar="PROVIDER:NAME", envvar="HANDRAIL_MODEL" if required else None, required=required,
+        show_envvar=required,
+        help="Model to ask, such as openai:NAME, or openai:NAME@http://localhost:8000/v1 for a compatible server.",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what a runtime is made from
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Approves calls of some risks because the command line says so, and asks in the terminal about the others."""
+
+    terminal: TerminalApprover
+    risks: frozenset[Risk]
+
+    def __call__(self, asked: AskHuman) -> Approval | None:
+        """See `ports.Approver`."""
+        return Approval(True, by=f"--yes-to {asked.risk}") if asked.risk in self.risks else self.terminal(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a runtime is made from, as the command line gives it."""
+
+    tools: Toolset
+    policy: Policy
+    consent: Consent
+
+    def runtime(self, *observers: Observer) -> Runtime:
+        """Return a runtime; it is the caller's to close."""
+        return Runtime(self.tools, policy=self.policy, approver=self.consent, observers=observers)
+
+
+_SETUP = (
+    tools,
+    click.option(
+        "--yes-to", metavar="RISKS", default="", help="Approve calls of these risks unasked: low,medium,high."
+    ),
+    click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
 )
-wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+
+
+def setup(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that make a runtime; it gets them as one `setup`."""
+
+    @wraps(command)
+    def with_setup(places: tuple[str, ...], yes_to: str, rules: Path | None, **others: Any) -> Any:
+        policy = Policy.from_toml(rules) if rules else Policy()
+        made = Setup(tools_from(places), policy, Consent(TerminalApprover(), _risks(yes_to)))
+        return command(setup=made, **others)
+
+    return _with(_SETUP, with_setup)
+
+
+_LEAST_ONE = click.IntRange(min=1)
+_USUAL = Budget()
+_BUDGET = (
+    click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=_USUAL.time_s,
+                 show_default=True, help="Time that a run may take; what people take to answer does not count."),
+    click.option("--max-calls", metavar="N", type=_LEAST_ONE, default=_USUAL.calls, show_default=True,
+                 help="Calls that a run may make."),
+    click.option("--max-turns", metavar="N", type=_LEAST_ONE, default=_USUAL.turns, show_default=True,
+                 help="Answers that the model may give."),
+    click.option("--max-tokens", metavar="N", type=_LEAST_ONE, help="Tokens that a run may use, in and out."),
+)  # fmt: skip
+
+
+def budget(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that limit a run; it gets them as one `budget`."""
+
+    @wraps(command)
+    def with_budget(max_seconds: float, max_calls: int, max_turns: int, max_tokens: int | None, **others: Any) -> Any:
+        made = Budget(time_s=max_seconds, calls=max_calls, turns=max_turns, tokens=max_tokens)
+        return command(budget=made, **others)
+
+    return _with(_BUDGET, with_budget)
+
+
+def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
+    """Decorate a command with options, so that its help lists them in this order."""
+    return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def _risks(said: str) -> frozenset[Risk]:
+    named = {word.strip().lower() for word in said.split(",") if word.strip()}
+    if unknown := named - set(get_args(Risk)):
+        raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
+    return frozenset(risk for risk in get_args(Risk) if risk in named)
+
+
+# ---------------------------------------------------------------------- small helpers of commands
+
+
+def text_or_stdin(text: str) -> str:
+    """Return the text, or all of stdin for `-`."""
+    if text != "-":
+        return text
+    if sys.stdin is None or sys.stdin.closed:
+        raise ConfigError("`-` reads from stdin, which is closed")
+    return sys.stdin.read()
 
 
 def failures_of(run: Run) -> Iterator[Failure | None]:

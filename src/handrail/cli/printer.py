@@ -1,25 +1,25 @@
 """Paints a timeline: marks, colours, widths. The only module that knows rich.
 
 Rule 1: whatever a model or a tool wrote is shown with control characters escaped, in every output.
-Rule 2: colour is never the only carrier of a meaning: every line has a mark.
+Rule 2: colour is never the only carrier of a meaning: every line has a mark or words of its own.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TextIO
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from handrail.approvers.terminal import printable
 from handrail.cli.timeline import Kind, Line, Piece, Timeline, Told
-from handrail.cli.wire import exchange_text
-from handrail.events import ApprovalAsked, ApprovalGiven, Event, HttpExchange, ModelAsked
+from handrail.events import ApprovalAsked, ApprovalGiven, Event, ModelAsked
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "turn": ("", "bold"),
@@ -42,28 +42,40 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
 }
 """Mark and style of every kind of line."""
 
+# Output to a file has no edge; this one keeps lines readable in an editor and a diff.
+_WIDTH_OF_A_FILE = 110
+
+# The answer stands where the timeline's words stand.
+_INDENT = "         "
+
 
 @dataclass(slots=True)
 class Printer:
-    """Prints a run as it happens; an observer.
+    """Prints runs as they happen; an observer.
 
     While a question stands in the terminal, lines are held back, so that nothing is printed into the answer.
+
+    Args:
+        console: Where the timeline goes.
+        answers: Where the model's streamed text goes; the same console by default.
+        captions: Shown below the head of a turn.
     """
 
     timeline: Timeline
     console: Console
+    answers: Console | None = None
     now: Callable[[], float] = monotonic
     captions: Mapping[int, str] = field(default_factory=dict)
     _started: float = field(init=False)
     _held: list[Event] = field(default_factory=list)
     _questions: int = 0
-    _in_text: bool = False
+    _text: Flow | None = None
 
     def __post_init__(self) -> None:
         self._started = self.now()
 
     def __call__(self, event: Event) -> None:
-        """Print what an event adds."""
+        """Print what an event adds, once nobody is being asked."""
         if isinstance(event, ApprovalGiven):
             self._questions -= 1
         self._held.append(event)
@@ -77,71 +89,130 @@ class Printer:
     def _print(self, event: Event) -> None:
         for told in self.timeline.tell(event):
             self.show(told)
-            if isinstance(event, ModelAsked) and (caption := self.captions.get(event.turn)):
-                self.show(Line("note", caption, whole=True))
-            if isinstance(told, Line) and told.kind == "wire" and isinstance(event, HttpExchange):
-                self.console.print(Text(printable(exchange_text(event), keep="\n"), style="dim"))
+        if isinstance(event, ModelAsked) and (caption := self.captions.get(event.turn)):
+            self.show(Line("note", caption, whole=True))
 
     def show(self, told: Told) -> None:
         """Print one line, or the next piece of the model's text."""
         if isinstance(told, Piece):
             self._piece(told.text)
             return
-        self._end_text()
+        self.close()
         if told.kind == "turn":
             self.console.print()
-        self.console.print(self._row(told))
+        for row in self._rows(told):
+            self.console.print(row, soft_wrap=True)
 
     def _piece(self, text: str) -> None:
-        if not self._in_text:
-            self.console.print()
-            self._in_text = True
-        self.console.print(Text(printable(text, keep="\n\t")), end="", soft_wrap=True)
+        target = self.answers or self.console
+        if self._text is None:
+            self._text = Flow(target.width, _INDENT) if target.is_terminal else Flow(None)
+            target.print()
+        target.print(Text(printable(self._text.feed(text), keep="\n\t")), end="", soft_wrap=True)
 
-    def _end_text(self) -> None:
-        if self._in_text:
-            self.console.print()
-            self._in_text = False
+    def close(self) -> None:
+        """End the streamed text that stands open, if any."""
+        if self._text is not None:
+            rest, self._text = self._text.close(), None
+            (self.answers or self.console).print(Text(printable(rest, keep="\n\t")), soft_wrap=True)
+
+    def _rows(self, line: Line) -> Sequence[Text]:
+        """Lay a line out: seconds, mark, and the words beside them, wrapped or cut at the edge."""
+        mark, style = _LOOKS[line.kind]
+        words = Text()
+        if line.about:
+            words.append(printable(line.about), style="bold").append("  ")
+        words.append(printable(line.text, keep="\n"), style="" if line.kind == "result" else style)
+        if not line.whole:
+            words.truncate(self.console.width - len(_INDENT), overflow="ellipsis")
+        clock = f"{self.now() - self._started:6.1f} "
+        head = Text.assemble((clock, "dim"), (f"{mark} ", style)) if mark else Text(_INDENT)
+        return _beside(head, words, self.console)
+
+    # ------------------------------------------------------------------ words of ours around a run
 
     def say(self, text: str) -> None:
-        """Print a paragraph of ours, set apart."""
-        self._end_text()
+        """Print a paragraph, set apart."""
+        self.close()
         self.console.print()
         self.console.print(Text(printable(text, keep="\n")))
 
     def question(self, text: str) -> None:
         """Print what the model is asked."""
         self.console.print()
-        self.console.print(Text.assemble(("> ", "bold"), (printable(text), "bold")))
+        self.console.print(Text(f"> {printable(text)}", style="bold"))
 
-    def pairs(self, title: str, pairs: Mapping[str, str]) -> None:
-        """Print names with what they are."""
-        self.console.print()
-        self.console.print(Text(title))
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(no_wrap=True)
-        for name, what in pairs.items():
-            rows.add_row(Text(f"  {name}"), Text(what, style="dim"))
-        self.console.print(rows)
+    def rows(self, title: str, rows: Iterable[Sequence[str]]) -> None:
+        """Print rows in columns below a title."""
+        self.say(title)
+        print_columns(self.console, rows)
 
-    def close(self) -> None:
-        """End the line that a streamed text may have left open."""
-        self._end_text()
 
-    def _row(self, line: Line) -> Table:
-        mark, style = _LOOKS[line.kind]
-        text = Text(no_wrap=not line.whole, overflow="fold" if line.whole else "ellipsis")
-        if line.about:
-            text.append(printable(line.about), style="bold").append("  ")
-        text.append(printable(line.text), style=style if line.kind != "result" else "")
-        row = Table.grid(padding=(0, 1))
-        row.add_column(width=6, justify="right", style="dim")
-        row.add_column(width=1, style=style)
-        row.add_column(overflow="fold")
-        row.add_row(f"{self.now() - self._started:.2f}", mark, text)
-        return row
+class Flow:
+    """Breaks a text that arrives in pieces into lines, at spaces and between wide characters.
+
+    Args:
+        width: Columns of a line, indent included; None leaves lines as they are.
+        indent: Before every line.
+    """
+
+    def __init__(self, width: int | None, indent: str = "") -> None:
+        self._width, self._indent = width, indent
+        self._column = 0
+        self._word = ""
+
+    def feed(self, text: str) -> str:
+        """Return what can be shown already: all but the last word, which may go on."""
+        if self._width is None:
+            return text
+        return "".join(map(self._char, text))
+
+    def close(self) -> str:
+        """Return the rest."""
+        return self._flushed()
+
+    def _char(self, char: str) -> str:
+        if char == "\n":
+            shown, self._column = self._flushed() + "\n", 0
+            return shown
+        self._word += char
+        return self._flushed() if char == " " or cell_len(char) > 1 else ""
+
+    def _flushed(self) -> str:
+        """Place the word that has come to its end, on this line or the next."""
+        word, self._word = self._word, ""
+        if not word:
+            return ""
+        assert self._width is not None
+        cells = cell_len(word)
+        begins = "" if self._column else self._indent
+        if self._column and self._column + cell_len(word.rstrip()) > self._width:
+            begins, self._column = f"\n{self._indent}", 0
+        self._column = (self._column or len(self._indent)) + cells
+        return begins + word
 
 
 def console(file: TextIO | None = None) -> Console:
     """Return where to print: colours only on a terminal, and as NO_COLOR, FORCE_COLOR, TERM and COLUMNS say."""
-    return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+    made = Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = _WIDTH_OF_A_FILE
+    return made
+
+
+def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> None:
+    """Print rows in columns without a frame, so that they can be copied and cut; the last column is wrapped."""
+    cells = [[printable(cell, keep="\n") for cell in row] for row in ([heads] if heads else []) + list(rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        style = "bold" if heads and not number else ""
+        head = Text("".join(f"{set_cell_size(cell, width)}  " for cell, width in zip(row[:-1], widths, strict=False)))
+        for line in _beside(head, Text(row[-1]), target):
+            line.stylize(style)
+            target.print(line, soft_wrap=True)
+
+
+def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:
+    """Wrap words beside a head; on a terminal too narrow for that, below each other."""
+    lines = words.wrap(target, max(20, target.width - head.cell_len), overflow="fold") or [Text()]
+    return [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from handrail.calls import ToolCall, ToolResult
+from handrail.cli.wire import exchange_text
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -37,6 +38,9 @@ Kind: TypeAlias = Literal[
     "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
     "late", "advice", "ended", "note", "wire",
 ]  # fmt: skip
+
+Detail: TypeAlias = Literal["ends", "short", "all"]
+"""How much is told: only ends that are no answer, everything shortened, or everything whole."""
 
 MOST_SHOWN_CHARS = 400
 """Of arguments and results. A terminal's width cuts them first; a file keeps this much."""
@@ -68,16 +72,19 @@ class Timeline:
     Args:
         streams: Tell the model's text as it arrives. Otherwise only what it says beside calls: the answer itself is the
             result of the run, and whoever prints results prints it.
+        detail: How much is told.
         wire: Tell requests and answers as they were on the wire.
     """
 
-    def __init__(self, *, streams: bool = False, wire: bool = False) -> None:
-        self._streams, self._wire = streams, wire
+    def __init__(self, *, streams: bool = False, detail: Detail = "short", wire: bool = False) -> None:
+        self._streams, self._detail, self._wire = streams, detail, wire
         self._names: dict[str, str] = {}
         self._streamed = False
 
     def tell(self, event: Event) -> list[Told]:
         """Return what this event adds."""
+        if self._detail == "ends" and not isinstance(event, RunEnded | HttpExchange):
+            return []
         return list(self._told(event))
 
     def _told(self, event: Event) -> Iterator[Told]:
@@ -100,12 +107,12 @@ class Timeline:
             case ApprovalGiven(call=call):
                 yield _given(event, self._name(call))
             case CallFinished(call=call, result=result, seconds=seconds):
-                yield from _finished(result, seconds, self._name(call))
+                yield from self._finished(result, seconds, self._name(call))
             case FinishedLate(call=call, error=error):
                 how = f"failed late: {error}" if error else "finished late, after the model had been told otherwise"
                 yield Line("late", how, self._name(call), whole=True)
             case HttpExchange() if self._wire:
-                yield Line("wire", "", whole=True)
+                yield Line("wire", exchange_text(event), whole=True)
             case RunEnded(status=status, reason=reason) if status != "done":
                 yield Line("ended", f"{status}: {reason}" if reason else status, whole=True)
             case _:
@@ -119,21 +126,39 @@ class Timeline:
                 yield Line("said", answer.text, whole=True)
         self._names = _names_of(answer.calls)
         for call in answer.calls:
-            yield Line("call", shortened(call.arguments), self._name(call))
+            yield self._shown("call", "", call.arguments, self._name(call))
+
+    def _finished(self, result: ToolResult, seconds: float, name: str) -> Iterator[Line]:
+        if result.failure is not None:
+            kind: Kind = "failed" if result.attempts else "refused"
+            yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)
+            if result.failure.suggestion:
+                yield Line("advice", result.failure.suggestion, whole=True)
+            return
+        tries = f", {result.attempts} attempts" if result.attempts > 1 else ""
+        again = ", repeated from before" if result.replayed else ""
+        yield self._shown("result", f"{seconds:.2f} s{tries}{again}  ", result.text, name)
+
+    def _shown(self, kind: Kind, head: str, text: str, name: str) -> Line:
+        """Show arguments or a result, short or whole."""
+        if self._detail == "all":
+            return Line(kind, head + text, name, whole=True)
+        return Line(kind, head + shortened(text), name)
 
     def _name(self, call: ToolCall) -> str:
         return self._names.get(call.id, call.name)
 
 
 def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
-    """Return what each call is called in this turn; several of one tool are numbered."""
+    """Return what each call is called in this turn: several of one tool numbered, all of one width."""
     several = Counter(call.name for call in calls)
     seen: Counter[str] = Counter()
     names = {}
     for call in calls:
         seen[call.name] += 1
         names[call.id] = f"{call.name}#{seen[call.name]}" if several[call.name] > 1 else call.name
-    return names
+    width = max(map(len, names.values()), default=0)
+    return {id: name.ljust(width) for id, name in names.items()}
 
 
 def _given(event: ApprovalGiven, name: str) -> Line:
@@ -145,18 +170,6 @@ def _given(event: ApprovalGiven, name: str) -> Line:
         return Line("denied", f"denied{by}{f': {answer.reason}' if answer.reason else ''}", name, whole=True)
     edited = "" if answer.arguments is None else ", with edited arguments"
     return Line("granted", f"approved{by}{edited}", name, whole=True)
-
-
-def _finished(result: ToolResult, seconds: float, name: str) -> Iterator[Line]:
-    if result.failure is not None:
-        kind: Kind = "failed" if result.attempts else "refused"
-        yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)
-        if result.failure.suggestion:
-            yield Line("advice", result.failure.suggestion, whole=True)
-        return
-    tries = f", {result.attempts} attempts" if result.attempts > 1 else ""
-    again = ", repeated from before" if result.replayed else ""
-    yield Line("result", f"{seconds:.2f} s{tries}{again}  {shortened(result.text)}", name)
 
 
 def shortened(text: str) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
-from typing import Any, cast
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from handrail.approvers.terminal import TerminalApprover
-from handrail.cli import exits, options
+from handrail.cli import conversing, exits, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
-from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, script
+from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
-from handrail.effects import Approval, AskHuman
-from handrail.ports import Approver
+from handrail.effects import Approval
+from handrail.ports import Observer
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
-from handrail.testing import ScriptedServer
+from handrail.testing import ScriptedApprover, ScriptedServer
 
 # Between two pieces of the scripted model's answer: slow enough to see that it streams.
 PAUSE_S = 0.04
@@ -52,15 +53,13 @@ def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_js
       handrail demo --model openai:NAME      # a real model, the same tools
     """
     texts, cluster = TEXTS[lang], Cluster()
-    screen = console(click.get_text_stream("stderr") if as_json else None)
+    screen = console(sys.stderr if as_json else sys.stdout)
     printer = Printer(Timeline(streams=True, wire=wire), screen, captions={} if model else CAPTIONS)
-    approver = TerminalApprover()
-    asks: Approver = approver if approver.is_there and not no_input else _approve_for_the_demo
-    server = nullcontext() if model else ScriptedServer(script(lang), pause_s=PAUSE_S)
-    _introduce(printer, model, texts.question, asks is approver)
-    with server as scripted:
-        chosen = model or cast(ScriptedServer, scripted).model
-        run = asyncio.run(_investigate(texts.question, texts.system, chosen, cluster, asks, printer))
+    terminal = TerminalApprover()
+    asks = terminal.is_there and not no_input
+    _introduce(printer, model, texts.question, asks)
+    with _chosen(model, lang) as chosen:
+        run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer))
     printer.close()
     if as_json:
         click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
@@ -69,23 +68,33 @@ def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_js
     return exits.of_run(run.status, options.failures_of(run))
 
 
+@contextmanager
+def _chosen(model: str | None, lang: Language) -> Iterator[str]:
+    """Give the name of the model to ask; without one, serve the story meanwhile."""
+    if model:
+        yield model
+        return
+    with ScriptedServer(script(lang), pause_s=PAUSE_S) as server:
+        yield server.model
+
+
 async def _investigate(
-    question: str, system: str, model: str, cluster: Cluster, approver: Approver, observer: Any
+    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, observer: Observer
 ) -> Run:
+    approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
+    leave = terminal.leave if terminal else None
     async with Runtime(TOOLS, approver=approver, observers=[observer]) as runtime:
-        return await runtime.run(question, system=system, model=model, deps=cluster)
-
-
-def _approve_for_the_demo(asked: AskHuman) -> Approval:
-    return Approval(True, by="the demo itself, not a person")
+        return await conversing.ask(
+            runtime, texts.question, on_interrupt=leave, system=texts.system, model=model, deps=cluster
+        )
 
 
 def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:
     if model:
-        printer.say(f"The model is {model}. The cluster is a stand-in in this process: nothing real can be restarted.")
+        printer.say(f"The model is {model}. The cluster is a stand-in in this process; nothing real is restarted.")
     else:
         printer.say(
-            "The model is scripted, behind a real HTTP server on this machine. Nothing leaves it, and no key is needed.\n"
+            "The model is a script behind a real HTTP server on this machine. Nothing leaves it; no key is needed.\n"
             "The cluster is a stand-in in this process. Everything between the two is handrail, as in production."
         )
     if not asks:
@@ -96,4 +105,4 @@ def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -
 def _conclude(printer: Printer, run: Run, cluster: Cluster) -> None:
     times = cluster.restarts.get("api-gateway", 0)
     printer.say(f"{run!r}\nIn the stand-in cluster, api-gateway was restarted {times} time{'' if times == 1 else 's'}.")
-    printer.pairs("Five files to read:", _FILES)
+    printer.rows("Five files to read:", _FILES.items())

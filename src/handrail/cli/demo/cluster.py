@@ -88,7 +88,7 @@ async def get_pod_metrics(
 
 # Destructive means high risk, and high risk asks a person. Two restarts of one service never overlap.
 @hr.tool(effect="destructive", resource="service:{service}", timeout_s=30)
-async def restart_service(context: hr.Context[Cluster], service: str, reason: str) -> str:
+async def restart_service(context: hr.Context[Cluster], service: str, reason: str) -> str:  # noqa: ARG001  # for people
     """Restart a service. Requests in flight are lost.
 
     Args:
@@ -96,7 +96,9 @@ async def restart_service(context: hr.Context[Cluster], service: str, reason: st
         reason: Why, for the people who are on call.
     """
     if service != SERVICE:
-        raise hr.NoEffect("SERVICE_NOT_FOUND", f"There is no service `{service}`.", suggestion=f"Did you mean `{SERVICE}`?")
+        raise hr.NoEffect(
+            "SERVICE_NOT_FOUND", f"There is no service `{service}`.", suggestion=f"Did you mean `{SERVICE}`?"
+        )
     await asyncio.sleep(0.5)
     restarts = context.deps.restarts
     restarts[service] = restarts.get(service, 0) + 1

@@ -1,10 +1,10 @@
 """What the scripted model of the demo says, with the mistakes that models make.
 
-    turn 1  two calls at once; one hangs and is tried again
-    turn 2  arguments that are no JSON
-    turn 3  a value that the tool does not know, 4 corrected
-    turn 5  a restart, which a person must approve
-    turn 6  a look at the result, 7 the answer
+turn 1  two calls at once; one hangs and is tried again
+turn 2  arguments that are no JSON
+turn 3  a value that the tool does not know, 4 corrected
+turn 5  a restart, which a person must approve
+turn 6  a look at the result, 7 the answer
 """
 
 from __future__ import annotations
@@ -53,32 +53,36 @@ TEXTS: Mapping[Language, Texts] = {
         looking="我先同时看日志和指标。",
         reason="连接池泄漏，P99 延迟 2.81 秒",
         answer=(
-            "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，请求排队，P99 延迟升到 2.81 秒；"
-            "CPU 只有 31%，不是算力问题。\n"
+            "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，请求排队，"
+            "P99 延迟升到 2.81 秒；CPU 只有 31%，不是算力问题。\n"
             "处理：经批准已重启 api-gateway，P99 延迟降到 0.09 秒。\n"
             "建议：修复重载配置时的连接泄漏，否则会再次发生。"
         ),
         denied=(
-            "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，P99 延迟升到 2.81 秒。\n"
+            "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，"
+            "P99 延迟升到 2.81 秒。\n"
             "重启没有得到批准，所以我没有重启，服务仍然很慢。建议：修复重载配置时的连接泄漏。"
         ),
     ),
     "en": Texts(
         question="api-gateway is slow. Why?",
-        system=f"You assist the engineer on call. Look at logs and metrics before you conclude. The pod of {SERVICE} is {POD}.",
+        system=(
+            "You assist the engineer on call. Look at logs and metrics before you conclude. "
+            f"The pod of {SERVICE} is {POD}."
+        ),
         looking="I look at logs and metrics at once.",
         reason="connection pool leaks, P99 latency 2.81 s",
         answer=(
-            "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. The pool ran full "
-            "(512/512), requests queue, P99 latency is 2.81 s. CPU is at 31%: it is not a lack of power.\n"
+            "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
+            "The pool ran full (512/512), requests queue, P99 latency is 2.81 s. CPU is at 31%: it is not too small.\n"
             "Done: api-gateway was restarted with approval; P99 latency is down to 0.09 s.\n"
             "Next: mend the leak in the config reload, or this comes back."
         ),
         denied=(
-            "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. The pool ran full "
-            "(512/512), P99 latency is 2.81 s.\n"
-            "The restart was not approved, so I did not restart it, and it is still slow. Next: mend the leak in the config "
-            "reload."
+            "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
+            "The pool ran full (512/512), P99 latency is 2.81 s.\n"
+            "The restart was not approved, so I did not restart it, and it is still slow. "
+            "Next: mend the leak in the config reload."
         ),
     ),
 }

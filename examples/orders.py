@@ -1,0 +1,53 @@
+"""A write that happens at most once, in turn with others on the same order, and that a person must agree to when it is large.
+
+    handrail call get_order '{"order_id": "A-1"}' --tools examples/orders.py
+    handrail call refund '{"order_id": "A-1", "amount": 20}' --tools examples/orders.py
+    handrail call refund '{"order_id": "A-2", "amount": 180}' --tools examples/orders.py       # asks you
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+import handrail as hr
+
+
+@dataclass
+class Order:
+    """An order as the shop keeps it, amounts in euros."""
+
+    id: str
+    paid: float
+    refunded: float = 0.0
+
+
+ORDERS = {"A-1": Order("A-1", paid=49.0), "A-2": Order("A-2", paid=480.0)}
+
+
+@hr.tool(effect="read", resource="order:{order_id}", timeout_s=5)
+def get_order(order_id: str) -> Order:
+    """Look an order up.
+
+    Args:
+        order_id: Such as "A-1".
+    """
+    if order_id not in ORDERS:
+        raise hr.ToolError("ORDER_NOT_FOUND", f"There is no order {order_id!r}.", suggestion=f"Known: {', '.join(ORDERS)}.")
+    return ORDERS[order_id]
+
+
+# The key names the act: one refund per order, in whatever run, process or retry it is asked for.
+@hr.tool(effect="write", key="refund:{order_id}", resource="order:{order_id}", approve="amount > 100", timeout_s=10)
+def refund(order_id: str, amount: Annotated[float, Field(gt=0)]) -> Order:
+    """Pay a part of an order back, once.
+
+    Args:
+        order_id: Such as "A-1".
+        amount: In euros, at most what was paid.
+    """
+    order = ORDERS.get(order_id)
+    if order is None or amount > order.paid:
+        raise hr.NoEffect("NOT_REFUNDABLE", "There is no such order, or less was paid.", suggestion="Look with `get_order`.")
+    order.refunded += amount
+    return order

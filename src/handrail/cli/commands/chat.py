@@ -1,0 +1,91 @@
+"""`handrail chat`: questions and answers in the terminal, with tools."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from handrail.budgets import Budget
+from handrail.cli import conversing, exits, options
+from handrail.cli.exits import Exit
+from handrail.cli.options import Setup
+from handrail.cli.printer import Printer, console
+from handrail.cli.timeline import Timeline
+from handrail.messages import Message, SystemMessage, UserMessage
+from handrail.runs import Run
+
+try:  # gives the prompt editing and history; Windows has none
+    import readline  # noqa: F401
+except ImportError:
+    pass
+
+PROMPT = "> "
+
+
+@click.command("chat")
+@options.model(required=True)
+@click.option("--system", default="", metavar="TEXT", help="What the model is told before the first question.")
+@options.setup
+@options.budget
+@options.wire
+@options.verbose
+@options.debug
+def command(model: str, system: str, setup: Setup, budget: Budget, wire: bool, verbose: bool) -> int:
+    """Talk with a model that can use your tools.
+
+    The answer appears as it arrives, and calls as they run; what needs approval is asked here. Ctrl-C cancels the
+    answer under way, and leaves at the prompt, as Ctrl-D does. Without a terminal every line of stdin is a question.
+    The exit code is that of the last answer.
+
+    \b
+    Examples:
+      handrail chat --tools examples/weather.py --model openai:NAME
+      HANDRAIL_MODEL=openai:qwen3@http://localhost:8000/v1 handrail chat --tools examples/orders.py
+    """
+    timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire)
+    printer = Printer(timeline, console(sys.stderr), answers=console())
+    with asyncio.Runner() as runner:
+        runtime = setup.runtime(printer)
+        leave = setup.consent.terminal.leave
+
+        def answer(messages: Sequence[Message]) -> Run:
+            run = runner.run(conversing.ask(runtime, messages, on_interrupt=leave, model=model, budget=budget))
+            printer.close()
+            return run
+
+        try:
+            runtime.model(model)  # a wrong name or a missing key is told before the first question
+            return _hold(answer, [SystemMessage(system)] if system else [])
+        finally:
+            runner.run(runtime.close())
+
+
+def _hold(answer: Callable[[Sequence[Message]], Run], messages: Sequence[Message]) -> Exit:
+    """Talk until the person leaves; return the exit code of the last answer."""
+    code = Exit.OK
+    while (question := _next_question()) is not None:
+        if not question.strip():
+            continue
+        run = answer([*messages, UserMessage(question)])
+        code = exits.of_run(run.status, options.failures_of(run))
+        # A question that got neither a word nor a call is forgotten, so that it can be asked again. What was done
+        # stays known, also when the answer to it was cancelled.
+        if len(run.messages) > len(messages) + 1:
+            messages = run.messages
+    return code
+
+
+def _next_question() -> str | None:
+    """Return the next question, or None when there are no more."""
+    if sys.stdin is None or sys.stdin.closed:
+        return None
+    if not sys.stdin.isatty():
+        return sys.stdin.readline() or None
+    try:
+        return input(PROMPT)
+    except EOFError:
+        click.echo(err=True)
+        return None

@@ -1,0 +1,92 @@
+"""`handrail doctor`: what this machine has. It asks nobody: no key is tried, nothing is sent."""
+
+from __future__ import annotations
+
+import json
+import locale
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+import click
+
+from handrail import __version__, plugins
+from handrail.cli import options
+from handrail.cli.exits import Exit
+from handrail.cli.printer import console, print_columns
+
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+_PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+_PARTS = ("models", "dialects", "stores", "approvers")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; not `ok` is what keeps handrail from working."""
+
+    subject: str
+    found: str
+    ok: bool = True
+
+
+@click.command("doctor")
+@options.as_json
+def command(as_json: bool) -> int:
+    """Say what this machine has, and what is missing.
+
+    Nothing is sent anywhere. Keys are shown masked. The exit code is 1 when something that is needed is missing.
+
+    \b
+    Example:
+      handrail doctor --json
+    """
+    findings = list(examined(os.environ))
+    if as_json:
+        click.echo(json.dumps({"v": 1, "findings": [asdict(finding) for finding in findings]}, ensure_ascii=False))
+    else:
+        rows = [("✓" if finding.ok else "✗", finding.subject, finding.found) for finding in findings]
+        print_columns(console(), rows)
+    return Exit.OK if all(finding.ok for finding in findings) else Exit.ERROR
+
+
+def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at everything, in the order in which one would ask."""
+    yield Finding("handrail", __version__)
+    yield Finding("python", f"{platform.python_version()} at {sys.executable}", sys.version_info >= (3, 11))
+    for requirement in metadata.requires("handrail") or ():
+        if "extra ==" not in requirement:
+            yield _package(requirement)
+    for kind in _PARTS:
+        yield Finding(kind, ", ".join(plugins.known(kind)))
+    for name in _KEYS:
+        yield Finding(name, masked(environment.get(name, "")) or "not set")
+    for name in _PLAIN:
+        if name in environment:
+            yield Finding(name, environment[name])
+    yield Finding("terminal", _terminal())
+    yield Finding("encoding", f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}")
+
+
+def masked(key: str) -> str:
+    """Return enough of a key to tell it from another one, and no more."""
+    if not key:
+        return ""
+    return f"set, {len(key)} characters, ends in …{key[-4:]}" if len(key) >= 20 else f"set, {len(key)} characters"
+
+
+def _package(requirement: str) -> Finding:
+    name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+    try:
+        return Finding(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, f"missing; install it: pip install '{requirement}'", ok=False)
+
+
+def _terminal() -> str:
+    known = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+    ours = [name for name, stream in known.items() if stream is not None and stream.isatty()]
+    return f"{', '.join(ours) or 'none'}; {console().width} columns"

@@ -1,0 +1,68 @@
+"""`handrail repair`: how a model's argument text is read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from handrail import jsontext
+from handrail.approvers.terminal import printable
+from handrail.cli import options
+from handrail.cli.exits import Exit
+from handrail.errors import ConfigError, Failure
+from handrail.messages import Finish
+
+
+@click.command("repair")
+@click.argument("file", default="-")
+@click.option(
+    "--finish", type=click.Choice(get_args(Finish)), default="calls", show_default=True,
+    help="How the model's answer ended; a cut one is never mended.",
+)  # fmt: skip
+@click.option("--write", "for_write", is_flag=True, help="Read it as for a tool that writes: no guesses.")
+@options.as_json
+@options.debug
+def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
+    """Read a model's argument text and name what had to be mended.
+
+    FILE holds the text; `-`, the default, is stdin. The value goes to stdout, the repairs to stderr. The exit code is 1
+    when the text is refused, with what a model would be told.
+
+    \b
+    Examples:
+      echo "{'city': 'Paris',}" | handrail repair
+      handrail repair arguments.txt --finish length
+    """
+    outcome = jsontext.parse(_text_of(file), cast(Finish, finish), lossy=not for_write)
+    if as_json:
+        click.echo(json.dumps({"v": 1, **_document(outcome)}, ensure_ascii=False))
+    elif isinstance(outcome, Failure):
+        click.echo(f"{outcome.code}: {printable(outcome.message)}\n{outcome.suggestion}", err=True)
+    else:
+        text = json.dumps(outcome.value, ensure_ascii=False, indent=2)
+        click.echo(printable(text, keep="\n") if sys.stdout.isatty() else text)
+        for name in outcome.repairs:
+            repair = jsontext.REPAIRS[name]
+            click.echo(
+                f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}", err=True
+            )
+    return Exit.ERROR if isinstance(outcome, Failure) else Exit.OK
+
+
+def _text_of(file: str) -> str:
+    if file == "-":
+        return options.text_or_stdin("-").removesuffix("\n")  # the line end is the shell's, not the model's
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+
+
+def _document(outcome: jsontext.Parsed | Failure) -> dict[str, object]:
+    if isinstance(outcome, Failure):
+        return {"ok": False, **outcome.as_json()}
+    return {"ok": True, "value": outcome.value, "repairs": list(outcome.repairs), "lossy": outcome.lossy}

@@ -1,0 +1,143 @@
+"""`handrail tools`: what a model will be told of your tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from handrail import plugins
+from handrail.cli import options
+from handrail.cli.loading import tools_from
+from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError, Json
+from handrail.names import nearest
+from handrail.policy import Policy
+from handrail.tools import BaseTool
+from handrail.toolset import Toolset
+
+
+@click.group("tools")
+def command() -> None:
+    """Look at tools as a model sees them.
+
+    \b
+    Examples:
+      handrail tools list --tools examples/orders.py
+      handrail tools show refund --tools examples/orders.py
+      handrail tools schema --tools examples/weather.py --format openai-chat
+    """
+
+
+@command.command("list")
+@options.tools
+@options.as_json
+@options.debug
+def list_tools(places: Sequence[str], as_json: bool) -> None:
+    """List tools with their effect, their risk and when a person is asked.
+
+    \b
+    Example:
+      handrail tools list --tools examples/orders.py --json
+    """
+    tools = _loaded(places)
+    if as_json:
+        click.echo(json.dumps({"v": 1, "tools": [_facts(tool) for tool in tools]}, ensure_ascii=False))
+        return
+    rows = [(tool.name, tool.effect or "undeclared", tool.weighs, _asks(tool), tool.summary) for tool in tools]
+    print_columns(console(), rows, ("tool", "effect", "risk", "asks a person", "summary"))
+
+
+@command.command("show")
+@click.argument("name")
+@options.tools
+@options.as_json
+@options.debug
+def show(name: str, places: Sequence[str], as_json: bool) -> None:
+    """Show one tool: what it declares, and its arguments as JSON Schema.
+
+    \b
+    Example:
+      handrail tools show get_weather --tools examples/weather.py
+    """
+    tool = _one(_loaded(places), name)
+    facts = {**_facts(tool), "description": tool.description, "parameters": tool.parameters}
+    if as_json:
+        click.echo(json.dumps({"v": 1, **facts}, ensure_ascii=False))
+        return
+    parameters = json.dumps(facts.pop("parameters"), ensure_ascii=False, indent=2)
+    told = [(label.replace("_", " "), _text(fact)) for label, fact in facts.items() if fact not in (None, "", [])]
+    print_columns(console(), told)
+    click.echo(f"\nparameters\n{parameters}")
+
+
+@command.command("schema")
+@click.argument("names", nargs=-1)
+@options.tools
+@click.option("--format", "form", default="json", metavar="FORMAT", help="json, or a wire dialect such as openai-chat.")
+@click.option("--strict", is_flag=True, help="In the provider's strict form, where a schema allows it without loss.")
+@options.debug
+def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool) -> None:
+    """Print the definitions of tools as a provider gets them, or as plain JSON Schema.
+
+    \b
+    Examples:
+      handrail tools schema --tools examples/weather.py
+      handrail tools schema get_weather --tools examples/weather.py --format openai-chat
+    """
+    tools = _loaded(places)
+    chosen = Toolset([_one(tools, name) for name in names]) if names else tools
+    click.echo(json.dumps(_definitions(chosen, form, strict), ensure_ascii=False, indent=2))
+
+
+def _definitions(tools: Toolset, form: str, strict: bool) -> Json:
+    if form == "json":
+        return {tool.name: (tool.strict_parameters if strict else None) or tool.parameters for tool in tools}
+    known = plugins.known("dialects")
+    if form not in known:
+        raise ConfigError(f"there is no format {form!r}; known are {', '.join(['json', *known])}")
+    if not hasattr(plugins.load("dialects", form), "definitions"):
+        raise ConfigError(f"{form} writes tools into a prompt; it has no definitions of its own")
+    return tools.definitions(form, strict=strict)
+
+
+def _loaded(places: Sequence[str]) -> Toolset:
+    if not places:
+        raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
+    return tools_from(places)
+
+
+def _one(tools: Toolset, name: str) -> BaseTool:
+    if tool := tools.get(name):
+        return tool
+    near = nearest(name, [tool.name for tool in tools])
+    raise ConfigError(f"there is no tool {name!r}; {f'did you mean {near[0]!r}?' if near else f'there are {tools!r}'}")
+
+
+def _facts(tool: BaseTool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "effect": tool.effect,
+        "permission": tool.needs,
+        "risk": tool.weighs,
+        "asks_a_person": _asks(tool),
+        "timeout_s": tool.timeout_s,
+        "key": tool.key if isinstance(tool.key, str) else None,
+        "resource": tool.resource,
+        "tags": list(tool.tags),
+        "summary": tool.summary,
+    }
+
+
+def _asks(tool: BaseTool) -> str:
+    """Say when a person is asked, under the default policy."""
+    if isinstance(tool.approve, str):
+        return f"when {tool.approve}"
+    always = tool.approve is True or tool.weighs == Policy().ask_from
+    return "always" if always else "by a rule" if tool.approve else "no"
+
+
+def _text(fact: Any) -> str:
+    return ", ".join(map(str, fact)) if isinstance(fact, (list, tuple)) else str(fact)

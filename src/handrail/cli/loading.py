@@ -1,0 +1,139 @@
+"""Tools from a file or a module, named on the command line.
+
+    examples/weather.py          every tool at the top level of the file
+    company.tools                the same of a module on the path
+    company.tools:billing        one attribute: a tool, a function, a toolset, or a list of these
+
+Rule 1: a bare function is a tool only when it is named; at the top level of a file it may be anything.
+Rule 2: whatever is wrong with the user's file is one sentence with its place, and every tool is described and compiled
+        here, so that no mistake waits for its first call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from handrail.errors import ConfigError, HandrailError
+from handrail.tools import BaseTool
+from handrail.toolset import Toolset
+
+
+def tools_from(places: Iterable[str]) -> Toolset:
+    """Return the tools of all these places as one set, each compiled.
+
+    Raises:
+        ConfigError: A place cannot be found, imported, or has no tools.
+        SetupError: A tool cannot be described, or two have one name.
+    """
+    found: dict[int, BaseTool] = {}
+    for place in places:
+        for tool in _tools_at(place):
+            found[id(tool)] = tool  # one tool under two names, or alone and in a toolset, is still one tool
+    tools = Toolset(found.values())
+    for tool in tools:
+        _ = tool.checker, tool.bind
+    return tools
+
+
+def _tools_at(place: str) -> Iterable[BaseTool]:
+    path, attribute = _split(place)
+    module = _module(path)
+    if attribute:
+        return _named(module, path, attribute)
+    tools = [tool for value in list(vars(module).values()) for tool in _declared(value)]
+    if not tools:
+        raise ConfigError(f"there are no tools in {path}: {_hint(module)}")
+    return tools
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Part the attribute from the place; a drive letter's colon is none."""
+    path, colon, attribute = place.rpartition(":")
+    return (path, attribute) if colon and path and attribute.isidentifier() else (place, "")
+
+
+def _declared(value: Any) -> Iterator[BaseTool]:
+    if isinstance(value, BaseTool):
+        yield value
+    elif isinstance(value, Toolset):
+        yield from value
+
+
+def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
+    if not hasattr(module, attribute):
+        raise ConfigError(f"{path} has no {attribute!r}; {_hint(module)}")
+    value = getattr(module, attribute)
+    return value if isinstance(value, Toolset) else Toolset(value if isinstance(value, Sequence) else [value])
+
+
+def _hint(module: ModuleType) -> str:
+    """Say what there is, for someone who expected tools."""
+    declared = [name for name, value in vars(module).items() if any(True for _ in _declared(value))]
+    if declared:
+        return f"it has {', '.join(declared)}"
+    bare = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    if bare:
+        return f"decorate with @tool what the model may call ({', '.join(bare[:5])}), or name one after a colon"
+    return "decorate functions with @tool, or put a Toolset at its top level"
+
+
+# ---------------------------------------------------------------------- importing what a user wrote
+
+
+def _module(path: str) -> ModuleType:
+    is_file = path.endswith(".py") or "/" in path or "\\" in path
+    if is_file and not Path(path).is_file():
+        raise ConfigError(f"there is no file {path}")
+    try:
+        return _from_file(Path(path)) if is_file else _from_path(path)
+    except HandrailError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename or path}, line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        if error.name and not is_file and (path == error.name or path.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {error.name}, and no file of that name; a file ends in .py"
+            ) from error
+        raise ConfigError(f"{path} cannot be imported: there is no module {error.name} ({_line(error)})") from error
+    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
+        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error} ({_line(error)})") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import a file as `python FILE` would find what it imports itself."""
+    folder, name = str(path.resolve().parent), path.stem
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    # A name of its own, so that a file called like an installed module does not shadow it.
+    spec = util.spec_from_file_location(f"handrail_tools_{name}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file")
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # type hints are looked up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_path(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return import_module(name)
+
+
+def _line(error: BaseException) -> str:
+    """Say where in the user's own code an import went wrong."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "at import"

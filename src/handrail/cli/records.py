@@ -1,0 +1,64 @@
+"""Events as JSON, one line each, for programs that watch a run: `--jsonl`.
+
+    {"v": 1, "at_s": 0.012, "event": "call_admitted", "call": {"id": ...}, "arguments": {...}, "repairs": []}
+
+Rule 1: a record has the fields of its event, under their own names; a reader ignores events that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from time import monotonic
+from typing import Any, TextIO
+
+from handrail.errors import Json
+from handrail.events import Event, HttpExchange
+from handrail.shaping import plain
+
+
+def record_of(event: Event, at_s: float) -> dict[str, Json]:
+    """Return an event as a JSON object; values that have no JSON form appear as their `repr`."""
+    return {"v": 1, "at_s": round(at_s, 3), "event": _spelled(type(event).__name__), **_fields_of(event)}
+
+
+class Recorder:
+    """An observer that writes one line for every event."""
+
+    def __init__(self, file: TextIO, *, wire: bool = False, now: Callable[[], float] = monotonic) -> None:
+        self._file, self._wire, self._now, self._started = file, wire, now, now()
+
+    def __call__(self, event: Event) -> None:
+        """Write an event; what was on the wire only if asked for."""
+        if self._wire or not isinstance(event, HttpExchange):
+            self.write(record_of(event, self._now() - self._started))
+
+    def write(self, record: dict[str, Json]) -> None:
+        """Write one line, so that it can be read at once."""
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+
+def _fields_of(value: Any) -> dict[str, Json]:
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+
+
+def _plain(value: Any) -> Json:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {**_kind_of(value), **_fields_of(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return plain(value)
+
+
+def _kind_of(value: Any) -> dict[str, Json]:
+    """Name which of several a value is, where its fields do not tell: the deltas of a stream."""
+    name = type(value).__name__
+    return {"kind": _spelled(name.removesuffix("Delta"))} if name.endswith("Delta") else {}
+
+
+def _spelled(name: str) -> str:
+    """Return a class's name as JSON spells names: `CallAdmitted` is `call_admitted`."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", name).lower()
