@@ -1,8 +1,8 @@
-"""A write that happens at most once, in turn with others on the same order, and that a person must agree to when it is large.
+"""A write that happens at most once, in turn with others on its order; when it is large, a person must agree.
 
-    handrail call get_order '{"order_id": "A-1"}' --tools examples/orders.py
-    handrail call refund '{"order_id": "A-1", "amount": 20}' --tools examples/orders.py
-    handrail call refund '{"order_id": "A-2", "amount": 180}' --tools examples/orders.py       # asks you
+handrail call get_order '{"order_id": "A-1"}' --tools examples/orders.py
+handrail call refund '{"order_id": "A-1", "amount": 20}' --tools examples/orders.py
+handrail call refund '{"order_id": "A-2", "amount": 180}' --tools examples/orders.py       # asks you
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,9 @@ def get_order(order_id: str) -> Order:
         order_id: Such as "A-1".
     """
     if order_id not in ORDERS:
-        raise hr.ToolError("ORDER_NOT_FOUND", f"There is no order {order_id!r}.", suggestion=f"Known: {', '.join(ORDERS)}.")
+        raise hr.ToolError(
+            "ORDER_NOT_FOUND", f"There is no order {order_id!r}.", suggestion="Ask the user for the number."
+        )
     return ORDERS[order_id]
 
 
@@ -48,6 +50,6 @@ def refund(order_id: str, amount: Annotated[float, Field(gt=0)]) -> Order:
     """
     order = ORDERS.get(order_id)
     if order is None or amount > order.paid:
-        raise hr.NoEffect("NOT_REFUNDABLE", "There is no such order, or less was paid.", suggestion="Look with `get_order`.")
+        raise hr.NoEffect("NOT_REFUNDABLE", "No such order, or less was paid.", suggestion="Look with `get_order`.")
     order.refunded += amount
     return order

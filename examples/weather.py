@@ -1,7 +1,7 @@
 """Two reads for a model: what a tool is. Try them without a model, without a key:
 
-    handrail tools list --tools examples/weather.py
-    handrail call get_weather '{"city": "北京"}' --tools examples/weather.py
+handrail tools list --tools examples/weather.py
+handrail call get_weather '{"city": "北京"}' --tools examples/weather.py
 """
 
 from typing import Annotated, Literal, TypedDict
@@ -47,5 +47,6 @@ async def get_forecast(city: str, days: Annotated[int, Field(ge=1, le=7)] = 3) -
 
 def _temperature_of(city: str) -> float:
     if city not in _CELSIUS:
-        raise hr.ToolError("CITY_NOT_FOUND", f"There is no weather for {city!r}.", suggestion=f"Known: {', '.join(_CELSIUS)}.")
+        known = ", ".join(_CELSIUS)
+        raise hr.ToolError("CITY_NOT_FOUND", f"There is no weather for {city!r}.", suggestion=f"Known: {known}.")
     return _CELSIUS[city]

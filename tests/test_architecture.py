@@ -8,14 +8,16 @@ import handrail
 SRC = Path(handrail.__file__).parent
 
 NOUNS = "errors calls messages effects events context ports plugins".split()
-DESCRIBING = "docstrings names faults subschemas schema portability strictjson".split()
-TELLING = "keys expressions validation tools toolset".split()
+DESCRIBING = (
+    "docstrings names strictjson subschemas faults tidying foreign schema subsets portability "
+    "validation keys expressions tools toolset"
+).split()
 DECIDING = (
     "mending jsontext policy budgets repeats planning locks retries shaping lifecycle batch conversation".split()
 )
 PERFORMING = "dialects workers reading runs services host carrier runtime sync testing".split()
 PROGRAMS = ["cli"]
-ORDER = [*NOUNS, *DESCRIBING, *TELLING, *DECIDING, *PERFORMING, *PROGRAMS]
+ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 
 PLUGINS = {"models", "stores", "approvers", "observers"}
 PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
@@ -81,7 +83,7 @@ def test_the_nouns_need_only_the_standard_library():
 
 def test_no_module_of_the_core_is_async():
     """Sync and async are one implementation: what both drivers share has no `await`."""
-    core = {*NOUNS, *DESCRIBING, *TELLING, *DECIDING, "dialects", "carrier"} - {"ports"}
+    core = {*NOUNS, *DESCRIBING, *DECIDING, "dialects", "carrier"} - {"ports"}
     coroutines = [
         f"{path.relative_to(SRC)}:{node.lineno}"
         for path in modules()

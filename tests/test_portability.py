@@ -290,24 +290,36 @@ def instances(schema):
     return VALUES.filter(lambda value: not isinstance(value, dict | list))
 
 
+def meant(schema):
+    """Return what a schema says apart from null."""
+    for part in schema.get("anyOf", ()):
+        if part != {"type": "null"}:
+            return meant(part)
+    return schema
+
+
 def with_nulls(schema, value):
     """Write a value as strict mode has it: null for what is absent."""
+    body = meant(schema)
     if isinstance(value, dict):
-        body = next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema)
-        if "properties" not in body:
-            return with_nulls(body, value)
-        return {
-            name: with_nulls(part, value[name]) if name in value else None for name, part in body["properties"].items()
-        }
-    if isinstance(value, list):
-        body = next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema)
-        return [with_nulls(body.get("items", body), part) for part in value]
-    return value
+        parts = body["properties"].items()
+        return {name: with_nulls(part, value[name]) if name in value else None for name, part in parts}
+    return [with_nulls(body["items"], part) for part in value] if isinstance(value, list) else value
+
+
+def with_absent_nulls(schema, value):
+    """Put in the nulls that are the defaults of absent properties: strict mode sends them, and they mean the same."""
+    body = meant(schema)
+    if isinstance(value, dict):
+        parts = body["properties"].items()
+        nulls = {name: None for name, part in parts if part.get("default", 0) is None}
+        return {**nulls, **{name: with_absent_nulls(part, value[name]) for name, part in parts if name in value}}
+    return [with_absent_nulls(body["items"], part) for part in value] if isinstance(value, list) else value
 
 
 def spelled(schema, value):
     """Write a value as Gemini has it: the values of enums as text."""
-    body = next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema)
+    body = meant(schema)
     if isinstance(value, dict):
         return {name: spelled(body["properties"][name], part) for name, part in value.items()}
     if isinstance(value, list):
@@ -342,19 +354,3 @@ def test_what_a_model_may_send_it_can_still_say_and_it_comes_back(data, schema):
         assert is_taken_by_gemini(gemini, spelled(schema, value))
         assert from_gemini(schema, spelled(schema, value)) == value
     assert schema == before
-
-
-def with_absent_nulls(schema, value):
-    """Put in the nulls that are the defaults of absent properties: strict mode sends them, and they mean the same."""
-    body = next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema)
-    if isinstance(value, dict):
-        kept = {
-            name: with_absent_nulls(part, value[name]) for name, part in body["properties"].items() if name in value
-        }
-        nulls = {
-            name: None
-            for name, part in body["properties"].items()
-            if name not in value and part.get("default", 0) is None
-        }
-        return {**kept, **nulls}
-    return [with_absent_nulls(body["items"], part) for part in value] if isinstance(value, list) else value

@@ -81,6 +81,17 @@ def test_text_within_text_and_deep_inside_is_read():
     assert checked.repairs == ("text_to_array:a", "text_to_boolean:b.c[0]", "text_to_integer:a[0]")
 
 
+def test_many_repairs_are_counted_and_not_listed():
+    checked = Checker(tool(a={"type": "array", "items": {"type": "integer"}})).check({"a": ["1"] * 5000})
+    assert checked.arguments == {"a": [1] * 5000}
+    assert (len(checked.repairs), checked.repairs[-1]) == (21, "and 4,980 more")
+
+
+def test_the_nearest_name_is_meant_also_when_another_is_missing():
+    schema = tool(["town"], town={"type": "string"}, tone={"type": "string"})
+    assert "did you mean `tone`" in message(schema, {"tones": "x"})
+
+
 def test_text_is_left_alone_where_text_is_allowed():
     schema = tool(
         ["n"],

@@ -142,10 +142,10 @@ class Batch:
     def cancel_unstarted(self) -> None:
         """End every call that has not begun its life. Those under way are the driver's to end."""
         for lane in self.lanes:
-            if lane.pending is not None and lane.life is None:
+            if (pending := lane.pending) is not None:
                 lane.pending = None
                 failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
-                self._end(lane, refused(lane.call, failure))
+                self._end(lane, refused(lane.call, failure, pending.repairs))
         self._settle_ends()
 
     def _begin(self, lane: Lane) -> None:
@@ -169,7 +169,7 @@ class Batch:
                 return filled
             pending = filled
         place = keys.default_key(self._conduct.run_id, self._turn, lane.index) if pending.tool.writes else ""
-        admitted = admit(pending, self._conduct.policy, place)
+        admitted = admit(pending, self._conduct.policy, place, self._conduct.tell)
         if isinstance(admitted, Failure):
             return admitted
         return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted

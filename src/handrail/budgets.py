@@ -19,7 +19,7 @@ class Budget:
         calls: Calls that reach a tool.
         turns: Answers of the model.
         tokens: Input and output tokens together, as the provider counts them.
-        cost: In the currency of `price`, which turns a `Usage` into an amount.
+        cost: In the currency of `price_per_million`.
         per_tool: Calls by tool name.
     """
 

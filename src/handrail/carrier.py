@@ -7,18 +7,22 @@ What differs between drivers is a `Ground`: how a timer is set, a coroutine star
 one on asyncio, `sync` one in the calling thread.
 
 Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is recorded, never lost.
-Rule 2: everything here happens in the ground's own thread; other threads only `post`.
+Rule 2: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
+        left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that reports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event as Flag
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeGuard, cast
 
+from handrail import retries
 from handrail.batch import Batch, Lane
 from handrail.context import Context
 from handrail.effects import (
@@ -34,14 +38,14 @@ from handrail.effects import (
     Outcome,
     Raised,
     Reserve,
-    Resource,
     Returned,
     Settle,
     Unfinished,
+    Unknown,
     Verify,
     Wait,
 )
-from handrail.errors import NoEffect, StoreUnavailable, ToolError
+from handrail.errors import Code, NoEffect, StoreUnavailable, ToolError
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
 from handrail.host import Host, Session
 from handrail.lifecycle import Admitted
@@ -49,6 +53,8 @@ from handrail.services import outcome_of
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
+
+log = logging.getLogger("handrail")
 
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
@@ -78,7 +84,7 @@ class Ground(Protocol):
         ...
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """Call soon in the ground's thread; from any thread."""
+        """Call soon in the ground's thread; from any thread. Once the ground is left, call at once in the caller's."""
         ...
 
     def over(self) -> None:
@@ -112,6 +118,14 @@ class Alarm:
     timer: Stoppable | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """What a lane waits for. An answer is heeded while the lane waits for that very thing, else it comes too late."""
+
+    effect: Effect
+    stop: Stoppable | None = None
+
+
 class Carrier:
     """Carries one batch: begins what it asks for and answers as things end.
 
@@ -123,10 +137,11 @@ class Carrier:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
         self.error: Exception | None = None
         self.attempts: dict[Lane, Attempt] = {}
-        self.waits: dict[Lane, Stoppable | None] = {}
+        self.waits: dict[Lane, Waiting] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
         self.alarms: dict[float, Alarm] = {}
-        self.pumping = False
+        self.pumping = self.cancelled = False
+        self.people_asked, self.waited_until = 0, 0.0
 
     @property
     def over(self) -> bool:
@@ -139,11 +154,11 @@ class Carrier:
             return  # an answer given on the spot: the loop below goes on with it
         self.pumping = True
         try:
-            while self.batch.todo:
+            while self.batch.todo and self.error is None:
                 self.perform(*self.batch.todo.popleft())
             self.alarms.clear()  # what begins later has a later end
-        except Exception as error:  # a fault of ours or of a plug-in: better a raised error than a run that never ends
-            self.error = error
+        except Exception as error:
+            self.fail(error)
         finally:
             self.pumping = False
         if self.over:
@@ -151,118 +166,185 @@ class Carrier:
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
+        if self.cancelled and not isinstance(effect, Settle | Keep):
+            self.cut_short(lane, effect)
+            return
         match effect:
             case Invoke():
                 self.invoke(lane, effect)
             case Claim():
-                self.ask_store(lane, self.host.store.claim, effect)
+                self.ask_store(lane, effect, self.host.store.claim, effect)
             case Settle():
-                self.ask_store(lane, self.host.store.settle, effect)
+                self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
-                self.ask_store(lane, partial(self.host.store.keep, self.session.id), text)
-            case Reserve(resources=resources):
-                self.reserve(lane, resources)
+                self.ask_store(lane, effect, self.host.store.keep, self.session.id, text)
+            case Reserve():
+                self.reserve(lane, effect)
             case Wait(seconds=seconds):
-                self.waits[lane] = self.ground.later(seconds, self.waited, lane, None)
+                waiting = self.wait(lane, effect)
+                waiting.stop = self.ground.later(seconds, self.waited, lane, waiting, None)
             case AskHuman():
                 self.ask_human(lane, effect)
             case Verify():
-                self.verify(lane)
+                self.verify(lane, effect)
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
-        self.batch.answer(lane, answer)
+        try:
+            self.batch.answer(lane, answer)
+        except Exception as error:
+            self.fail(error)
         self.went_on(lane)
 
     def throw(self, lane: Lane, error: Exception) -> None:
         """Answer a lane with an exception that its life knows."""
-        self.batch.throw(lane, error)
+        try:
+            self.batch.throw(lane, error)
+        except Exception as fault:
+            self.fail(fault)
         self.went_on(lane)
 
     def went_on(self, lane: Lane) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
         if lane.admitted and lane.admitted.resources and self.batch.results[lane.index] is not None:
-            self.host.services.release(lane)
+            self.let_resources_go(lane)
         self.pump()
+
+    def let_resources_go(self, lane: Lane) -> None:
+        """Let the next call have what this one held. A write that still runs holds it until it reports."""
+        runs_on = lane_tool(lane).writes and any(attempt.lane is lane for attempt in list(self.host.services.given_up))
+        if not runs_on:
+            self.host.services.release(lane)
+
+    def fail(self, error: Exception) -> None:
+        """End the batch by a fault of ours or of a plug-in: better a raised error than a run that never ends."""
+        self.error = self.error or error
+        for waiting in self.waits.values():
+            if waiting.stop is not None:
+                waiting.stop.cancel()
+        self.waits.clear()
+        for attempt in list(self.attempts.values()):
+            self.let_alarm_go(attempt)
+            self.lose(attempt)
+            if attempt.task is not None:
+                attempt.task.cancel()
+        for lane in self.batch.lanes:
+            if lane.admitted and lane.admitted.resources:
+                self.let_resources_go(lane)
 
     # ------------------------------------------------------------------ waiting
 
-    def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], then: Callable[[Any], Any]) -> None:
+    def wait(self, lane: Lane, effect: Effect) -> Waiting:
+        """Note that a lane waits for the answer to an effect."""
+        waiting = self.waits[lane] = Waiting(effect)
+        return waiting
+
+    def came(self, lane: Lane, waiting: Waiting) -> bool:
+        """Whether the lane still waits for this, and from now on no longer does."""
+        if self.waits.get(lane) is not waiting:
+            return False
+        del self.waits[lane]
+        return True
+
+    def waited(self, lane: Lane, waiting: Waiting, answer: Any) -> None:
+        """The answer that a lane waited for is there."""
+        if self.came(lane, waiting):
+            self.answer(lane, answer)
+
+    def begin(
+        self, lane: Lane, effect: Effect, work: Coroutine[Any, Any, Any], then: Callable[[Any], Any]
+    ) -> None:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
+        waiting = self.wait(lane, effect)
 
         def ended(found: Any) -> None:
-            if lane in self.waits and found is not ENDED:
-                del self.waits[lane]
+            if not self.came(lane, waiting):
+                return
+            if found is ENDED:  # by somebody else: an event loop that shuts down
+                self.cut_short(lane, effect)
+            else:
                 then(found)
 
-        self.waits[lane] = self.ground.start(work, ended)
+        waiting.stop = self.ground.start(work, ended)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time."""
-        session, began = self.session, self.host.now()
-        session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
+        self.session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
+        if not self.people_asked:
+            self.waited_until = self.host.now()
+        self.people_asked += 1
 
         def answered(answer: Approval | None) -> None:
-            waited_s = self.host.now() - began
-            session.progress.spent.waited_s += waited_s
-            session.conduct.deadline += waited_s
-            session.tell(ApprovalGiven(effect.call, answer))
+            self.people_asked -= 1
+            self.count_wait()
+            self.session.tell(ApprovalGiven(effect.call, answer))
             self.answer(lane, answer)
 
-        self.begin(lane, self.host.services.ask_human(self.host.approver, effect), answered)
+        self.begin(lane, effect, self.host.services.ask_human(self.host.approver, effect), answered)
 
-    def verify(self, lane: Lane) -> None:
+    def count_wait(self) -> None:
+        """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
+        waited_s = self.host.now() - self.waited_until
+        self.waited_until += waited_s
+        self.session.progress.spent.waited_s += waited_s
+        self.session.conduct.deadline += waited_s
+
+    def verify(self, lane: Lane, effect: Verify) -> None:
         """Ask the tool whether its write has happened."""
         tool, admitted = lane_tool(lane), lane.admitted
         assert admitted is not None
         context = self.context(lane, 0, tool.timeout_s, Flag())
-        self.begin(lane, self.host.services.verify(tool, admitted.arguments, context), partial(self.answer, lane))
+        work = self.host.services.verify(tool, admitted.arguments, context)
+        self.begin(lane, effect, work, partial(self.answer, lane))
 
-    def waited(self, lane: Lane, answer: Any) -> None:
-        """The answer that a lane waited for is there."""
-        if lane in self.waits:
-            del self.waits[lane]
-            self.answer(lane, answer)
-
-    def reserve(self, lane: Lane, resources: Sequence[Resource]) -> None:
+    def reserve(self, lane: Lane, effect: Reserve) -> None:
         """Stand in line for resources, at most until the run's time is over."""
-        turn = partial(self.ground.post, self.reserved, lane)
-        if self.host.services.reserve(lane, resources, turn):
-            self.answer(lane, True)
-            return
+        waiting = self.wait(lane, effect)
+        turn = partial(self.ground.post, self.reserved, lane, waiting)
+        if self.host.services.reserve(lane, effect.resources, turn):
+            self.waited(lane, waiting, True)
+        else:
+            self.stand_in_line(lane, waiting)
+
+    def stand_in_line(self, lane: Lane, waiting: Waiting) -> None:
+        """Wait for the run's end, which moves while people are asked."""
         left_s = self.session.conduct.deadline - self.host.now()
-        self.waits[lane] = None if left_s == float("inf") else self.ground.later(left_s, self.waited, lane, False)
+        if left_s <= 0:
+            self.waited(lane, waiting, False)
+        elif left_s != float("inf"):
+            waiting.stop = self.ground.later(left_s, self.stand_in_line, lane, waiting)
 
-    def reserved(self, lane: Lane) -> None:
+    def reserved(self, lane: Lane, waiting: Waiting) -> None:
         """It is this lane's turn."""
-        if timer := self.waits.get(lane):
-            timer.cancel()
-        self.waited(lane, True)
+        if waiting.stop is not None:
+            waiting.stop.cancel()
+        self.waited(lane, waiting, True)
 
-    def ask_store(self, lane: Lane, ask: Callable[[Any], Any], effect: Any) -> None:
+    def ask_store(self, lane: Lane, effect: Effect, ask: Callable[..., Any], *args: Any) -> None:
         """Ask the store; answer at once when it does."""
         try:
-            answer = ask(effect)
-        except StoreUnavailable as error:
-            self.throw(lane, error)
+            answer = ask(*args)
+        except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
+            self.throw(lane, silent(error))
             return
         if isinstance(answer, ThreadFuture):
-            self.waits[lane] = None
-            answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, effect, done))
+            waiting = self.wait(lane, effect)
+            answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, waiting, done))
         else:
             self.claimed(lane, effect, answer)
             self.answer(lane, answer)
 
-    def stored(self, lane: Lane, effect: Any, done: ThreadFuture[Any]) -> None:
+    def stored(self, lane: Lane, waiting: Waiting, done: ThreadFuture[Any]) -> None:
         """The store has answered."""
-        if lane not in self.waits:
-            return  # cancelled meanwhile: a claim stays claimed, which is the truth
-        del self.waits[lane]
-        if error := done.exception():
-            self.throw(lane, error if isinstance(error, StoreUnavailable) else StoreUnavailable(str(error)))
+        if not self.came(lane, waiting):
+            return
+        try:
+            answer = done.result()
+        except Exception as error:
+            self.throw(lane, silent(error))
         else:
-            self.claimed(lane, effect, done.result())
-            self.answer(lane, done.result())
+            self.claimed(lane, waiting.effect, answer)
+            self.answer(lane, answer)
 
     def claimed(self, lane: Lane, effect: Any, answer: Any) -> None:
         """Remember a claim, for the tool's context and for a late report."""
@@ -294,8 +376,11 @@ class Carrier:
         elif tool.blocking:
             attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
         else:
-            self.finished(lane, attempted(start))
-            return
+            outcome = attempted(start)
+            if not is_awaitable(outcome):
+                self.answer(lane, outcome)
+                return
+            self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))
         self.attempts[lane] = attempt
         self.set_alarm(attempt, effect.timeout_s)
 
@@ -304,16 +389,16 @@ class Carrier:
         return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag)
 
     def open_first(self, lane: Lane, effect: Invoke) -> None:
-        """Open a tool before its first call; what goes wrong there is a failure of the call."""
+        """Open a tool before its first call; what goes wrong there is a failure of the call, and certainly no effect."""
 
         def opened(failed: Raised | None) -> None:
             if failed is not None:
-                self.answer(lane, failed)
+                self.answer(lane, not_opened(lane_tool(lane), failed))
             else:
                 self.invoke(lane, effect)
                 self.pump()
 
-        self.begin(lane, self.host.services.open(lane_tool(lane)), opened)
+        self.begin(lane, effect, self.host.services.open(lane_tool(lane)), opened)
 
     def run_task(self, attempt: Attempt, work: Coroutine[Any, Any, Returned | Raised]) -> None:
         """Run an async tool in a task of its own: one that refuses to be cancelled cannot hold its caller."""
@@ -321,8 +406,10 @@ class Carrier:
 
     def task_ended(self, attempt: Attempt, outcome: Any) -> None:
         """An async tool has ended, by itself or because it was told to."""
-        if outcome is ENDED:
+        if outcome is ENDED and (attempt.ending or attempt.given_up):
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
+        elif outcome is ENDED:
+            outcome = Raised(RuntimeError("the tool cancelled itself"))
         self.reported(attempt, outcome)
 
     def reported(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -330,7 +417,7 @@ class Carrier:
         if attempt.given_up:
             self.reported_late(attempt, outcome)
             return
-        if isinstance(outcome, Returned) and hasattr(outcome.value, "__await__"):
+        if is_awaitable(outcome):
             self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))  # a plain function that returned a coroutine
             return
         self.let_alarm_go(attempt)
@@ -338,10 +425,6 @@ class Carrier:
         if attempt.ending:
             outcome = told_to_end(outcome, attempt.by_cancel)
         self.answer(attempt.lane, outcome)
-
-    def finished(self, lane: Lane, outcome: Returned | Raised) -> None:
-        """A quick tool has ended on the spot."""
-        self.reported(Attempt(lane), outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
         """Be told when the time of an attempt is over. Attempts that begin together with the same time share an alarm."""
@@ -384,36 +467,70 @@ class Carrier:
         """Answer without the tool; if it reports after all, that is recorded."""
         if self.attempts.get(attempt.lane) is not attempt:
             return  # it ended in time
-        attempt.given_up = True
-        self.attempts.pop(attempt.lane, None)
-        self.host.services.given_up.add(attempt)
+        if end is End.RUNNING_ON:
+            self.lose(attempt)
+        else:
+            del self.attempts[attempt.lane]
         self.answer(attempt.lane, Unfinished(end, attempt.by_cancel))
+
+    def lose(self, attempt: Attempt) -> None:
+        """Go on without an attempt that is under way."""
+        attempt.given_up = True
+        del self.attempts[attempt.lane]
+        self.host.services.given_up.add(attempt)
 
     def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool that had been given up has ended after all: tell it, and settle its claim with the truth."""
         self.host.services.given_up.discard(attempt)
         lane = attempt.lane
-        if settle := late_settlement(self.claims.get(lane), outcome):
-            self.host.store.settle(settle)
+        if is_awaitable(outcome):  # a plain function that returned a coroutine: what is in it will not happen
+            if inspect.iscoroutine(outcome.value):
+                outcome.value.close()
+            outcome = Unfinished(End.STOPPED, attempt.by_cancel)
+        try:
+            if settle := late_settlement(self.claims.get(lane), outcome):
+                self.host.store.settle(settle)
+        except Exception:  # the claim stays in doubt, as it was told
+            log.exception("the late end of %s in run %s could not be recorded", lane.call.name, self.session.id)
+        if cast(Admitted, lane.admitted).resources and self.over_for(lane):
+            self.let_resources_go(lane)
         if self.session.observers:
             self.session.tell(late_event(lane, outcome))
+
+    def over_for(self, lane: Lane) -> bool:
+        """Whether nothing of this lane will be carried on."""
+        return self.error is not None or self.batch.results[lane.index] is not None
 
     # ------------------------------------------------------------------ cancelling
 
     def cancel(self, hard: bool = False) -> None:
-        """End every call: what waits at once, reads at once, a write under way at its deadline (at once if `hard`)."""
+        """End every call: what waits at once, reads at once, a write under way at its deadline (at once if `hard`).
+
+        What a store was asked is waited for: it answers soon, and its answer is the truth.
+        """
+        self.cancelled = True
         self.batch.cancel_unstarted()
         for lane, waiting in list(self.waits.items()):
-            if waiting is not None:
-                waiting.cancel()
-            del self.waits[lane]
-            self.throw(lane, CallCancelled())
+            if not isinstance(waiting.effect, Claim | Settle | Keep) and self.came(lane, waiting):
+                if waiting.stop is not None:
+                    waiting.stop.cancel()
+                self.cut_short(lane, waiting.effect)
         for attempt in list(self.attempts.values()):
             if (hard or not lane_tool(attempt.lane).writes) and not attempt.ending:
                 attempt.by_cancel = True
                 self.let_alarm_go(attempt)
                 self.expire(attempt)
         self.pump()
+
+    def cut_short(self, lane: Lane, effect: Effect) -> None:
+        """Answer an effect that is not performed, or not to its end, because the run was cancelled."""
+        match effect:
+            case Invoke():
+                self.answer(lane, Unfinished(End.NOT_STARTED, cancelled=True))
+            case Verify():
+                self.answer(lane, Unknown())
+            case _:
+                self.throw(lane, CallCancelled())
 
 
 def lane_tool(lane: Lane) -> BaseTool:
@@ -424,6 +541,28 @@ def lane_tool(lane: Lane) -> BaseTool:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
+    """Whether a plain function returned a coroutine, or something else that is still to be awaited."""
+    return isinstance(outcome, Returned) and hasattr(outcome.value, "__await__")
+
+
+def silent(error: Exception) -> StoreUnavailable:
+    """Return what a life knows of a store that did not answer."""
+    return error if isinstance(error, StoreUnavailable) else StoreUnavailable(f"{type(error).__name__}: {error}")
+
+
+def not_opened(tool: BaseTool, failed: Raised) -> Raised:
+    """Return how a call ends whose tool could not be opened; the next call tries again."""
+    error = NoEffect(
+        Code.UNAVAILABLE,
+        f"`{tool.name}` is not ready: what it needs could not be opened.",
+        suggestion="Go on without it, or try again later.",
+        retryable=retries.diagnose(failed, tool.name, tool.timeout_s).passing,
+    )
+    error.__cause__ = failed.error
+    return Raised(error)
 
 
 def told_to_end(outcome: Outcome, by_cancel: bool) -> Outcome:

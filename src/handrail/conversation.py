@@ -91,7 +91,7 @@ def conversation(
     spent = progress.spent
     while True:
         if over := budgets.used_up(budget, spent, conduct.now() - started):
-            return Ending("budget", over, _last_text(progress.messages))
+            return Ending("budget", over, last_text(progress.messages))
         progress.turn += 1
         shown = tools()
         turn: Turn = yield AskModel(progress.messages, shown, progress.turn)
@@ -130,7 +130,8 @@ def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str) -> Ending
     return Ending("stopped", circle, turn.text) if circle else None
 
 
-def _last_text(messages: Sequence[Message]) -> str:
+def last_text(messages: Sequence[Message]) -> str:
+    """Return the last thing that the model said."""
     texts = (message.turn.text for message in reversed(messages) if isinstance(message, AssistantMessage))
     return next(filter(None, texts), "")
 

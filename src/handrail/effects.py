@@ -13,8 +13,9 @@ raises between two of them is a crash test.
     Settle     -> None, once it is durable
     Keep       -> str, the handle of a text that is too long for the model
 
-A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator at any of them but
-`Invoke`, which it answers with `Unfinished`: what was started has a truth to be told.
+A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
+anything has begun: `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to be told: `Invoke` is answered
+with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
 from __future__ import annotations

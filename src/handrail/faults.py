@@ -289,7 +289,7 @@ def _name_faults(place: tuple[str | int, ...], errors: Sequence[ValidationError]
     free = [name for name in known if name not in given and name not in missing]
     strange: list[str] = []
     for name in unknown[: 2 * MOST_FAULTS]:
-        meant = nearest(name, missing, most=1) or nearest(name, free, most=1)
+        meant = nearest(name, [*missing, *free], most=1)
         if meant:
             yield _misspelt(place, name, meant[0], needed=meant[0] in missing)
             (missing if meant[0] in missing else free).remove(meant[0])
@@ -372,9 +372,7 @@ def _value_fault(error: ValidationError) -> Fault:
     must, was = _requirement(error)
     expected = must.removeprefix("be ")
     message = sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
-    return Fault(
-        field_of(error.instance_path), error.kind.name, message, f"make {place} {must.removeprefix('be ')}", must
-    )
+    return Fault(field_of(error.instance_path), error.kind.name, message, f"make {place} {expected}", expected)
 
 
 def _out_of(path: Place, options: Sequence[Json], was: Json) -> Fault:

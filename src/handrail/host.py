@@ -7,28 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
+from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar, cast
 
 from handrail import plugins, shaping
 from handrail.batch import Batch, Lane
 from handrail.budgets import Budget
+from handrail.calls import ToolResult
 from handrail.context import Context, Injected
-from handrail.conversation import AskModel, Ending, Progress, Talk, conversation
+from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.dialects import WireDialect, dialect
 from handrail.effects import (
     Claim,
     Claimed,
 )
-from handrail.errors import ConfigError, Json, MissingInjection, ModelError, SetupError
+from handrail.errors import ConfigError, HandrailError, Json, MissingInjection, ModelError, SetupError
 from handrail.events import Event, HttpExchange, ModelAnswered, ModelAsked, RunEnded, RunStarted, Streamed
 from handrail.lifecycle import Conduct
 from handrail.messages import Delta, Options, Turn
@@ -42,6 +46,8 @@ from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
 T = TypeVar("T")
+
+log = logging.getLogger("handrail")
 
 # How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
 MOST_RUNS_REMEMBERED = 10_000
@@ -88,7 +94,10 @@ class Ears:
 
 def _tell(observers: Sequence[Observer], event: Event) -> None:
     for observer in observers:
-        observer(event)
+        try:
+            observer(event)
+        except Exception:  # one that only looks on must not cost a result
+            log.exception("the observer %r raised on %s; the run goes on", observer, type(event).__name__)
 
 
 class Host:
@@ -135,6 +144,7 @@ class Host:
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
         self.now, self._jitter = now, jitter
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
+        self._guard = Lock()
         self._live: dict[str, Session] = {}
         self.services = Services()
         self._models: dict[str, Model] = {}
@@ -154,7 +164,7 @@ class Host:
         remember: bool = False,
     ) -> Session:
         """Open a run, or go on with one that `handle` or `call` has named before."""
-        run_id, budget = run or f"r_{token_hex(4)}", budget or self.budget
+        run_id, budget = run or new_run_id(), budget or self.budget
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
         conduct = Conduct(
@@ -172,10 +182,11 @@ class Host:
         return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening)
 
     def _recalled(self, run_id: str) -> Progress:
-        progress = self._remembered.setdefault(run_id, Progress())
-        self._remembered.move_to_end(run_id)
-        while len(self._remembered) > MOST_RUNS_REMEMBERED:
-            self._remembered.popitem(last=False)
+        with self._guard:
+            progress = self._remembered.setdefault(run_id, Progress())
+            self._remembered.move_to_end(run_id)
+            while len(self._remembered) > MOST_RUNS_REMEMBERED:
+                self._remembered.popitem(last=False)
         return progress
 
     def begin(self, session: Session, model: str) -> None:
@@ -184,9 +195,8 @@ class Host:
         Raises:
             SetupError: A run of that id is under way already.
         """
-        if session.id in self._live:
+        if self._live.setdefault(session.id, session) is not session:
             raise SetupError(f"the run {session.id!r} is under way already")
-        self._live[session.id] = session
         if session.observers:
             session.tell(RunStarted(session.id, model))
 
@@ -243,17 +253,28 @@ class Host:
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
-    def session_for(self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> Session:
-        """Open the next turn of the run that calls from elsewhere name; without a name they are a run of their own.
+    def session_for(
+        self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
+    ) -> tuple[Session, int]:
+        """Open the next turn, and say its number, of the run that calls from elsewhere name.
+
+        Without a name they are a run of their own.
 
         Raises:
             MissingInjection: One of the tools that are called needs a value that the caller did not give.
         """
         session = self.session(run=run, deps=deps, inject=inject, remember=run is not None)
-        called = (self.tools.get(call.name) for call in turn.calls)
-        check_injected([tool for tool in called if tool], session.injected)
-        session.progress.turn += 1
-        return session
+        tools = self.callable_tools()
+        called = (tools.resolve(call.name) for call in turn.calls)
+        check_injected([tool for tool in called if isinstance(tool, BaseTool)], session.injected)
+        with self._guard:  # two turns of one number would share the keys of their writes
+            session.progress.turn += 1
+            return session, session.progress.turn
+
+    def heeded(self, session: Session, batch: Batch) -> list[ToolResult]:
+        """Return the results of calls from elsewhere, those that close a circle with a word to the model."""
+        with self._guard:
+            return heed_repeats(session.progress.repeats, batch)[0]
 
     def talk(self, session: Session) -> Talk:
         """Open the conversation of a run."""
@@ -272,13 +293,17 @@ class Host:
         time_limit = asyncio.timeout(None if left_s == float("inf") else left_s)
         loop = asyncio.get_running_loop()
 
-        def stop() -> None:
-            loop.call_soon_threadsafe(time_limit.reschedule, 0.0)
+        def end() -> None:
+            with suppress(RuntimeError):  # it has just ended by itself
+                time_limit.reschedule(0.0)
 
+        stop = partial(loop.call_soon_threadsafe, end)
         session.stops.append(stop)
+        if session.cancelled.is_set():
+            stop()
         try:
             async with time_limit:
-                turn = await model.ask(request, listener)
+                turn = await _asked(model, request, listener)
         except TimeoutError:
             raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
         finally:
@@ -288,7 +313,11 @@ class Host:
         return turn
 
     def cancel(self, run_id: str) -> bool:
-        """End a run of this process: its calls are told, and its task ends with status `cancelled`."""
+        """End a run of this process, from any thread: its calls are told, and its `Run` has the status `cancelled`.
+
+        Returns:
+            Whether such a run is under way. It ends soon, not at once.
+        """
         session = self._live.get(run_id)
         if session is None:
             return False
@@ -296,6 +325,12 @@ class Host:
         for stop in list(session.stops):
             stop()
         return True
+
+    async def close_models(self) -> None:
+        """Close the connections of the models that were made here."""
+        for model in self._models.values():
+            if aclose := getattr(model, "aclose", None):
+                await aclose()
 
     # ------------------------------------------------------------------ what drivers need around an effect
 
@@ -319,11 +354,33 @@ class Host:
         )
 
 
+def new_run_id() -> str:
+    """Return the name of a run that nobody named."""
+    return f"r_{token_hex(4)}"
+
+
+async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
+    """Ask; what a model raises beside what it may raise is told as its failure, and not as its text: it may hold keys."""
+    try:
+        return await model.ask(request, listener)
+    except HandrailError:
+        raise
+    except Exception as error:
+        raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
+
+
+def cancelled(session: Session) -> Ending:
+    """Return how a run ends that was cancelled."""
+    return Ending("cancelled", "the run was cancelled", last_text(session.progress.messages))
+
+
 def ending_by(error: ModelError, session: Session) -> Ending:
     """Return how a run ends whose model could not be asked."""
     if session.cancelled.is_set():
-        return Ending("cancelled", "the run was cancelled")
-    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error))
+        return cancelled(session)
+    return Ending(
+        "budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages)
+    )
 
 
 def wire_dialect(name: str) -> WireDialect:

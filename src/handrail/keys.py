@@ -23,8 +23,8 @@ Template: TypeAlias = Callable[[Mapping[str, Json]], str]
 def template(text: str) -> Template:
     """Compile `refund:{order_id}`; a dot goes into an object (`{user.id}`), braces are doubled to be literal.
 
-    A value cannot forge the template's own separators: `:`, `/` and `%` in it are written as percent escapes, so that
-    `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3").
+    A value cannot forge a separator: `:`, `/`, `%` and whatever else stands between the fields are written in it as
+    percent escapes, so that `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3").
 
     >>> template("order:{id}")({"id": "a:b"})
     'order:a%3Ab'
@@ -35,6 +35,7 @@ def template(text: str) -> Template:
     literals, paths = _parsed(text)
     if not paths:
         return lambda _: literals[0]
+    escapes = {ord(sign): f"%{ord(sign):02X}" for sign in "".join(["%:/", *literals]) if not sign.isalnum()}
 
     def filled(arguments: Mapping[str, Json]) -> str:
         parts = [literals[0]]
@@ -42,7 +43,7 @@ def template(text: str) -> Template:
             value: Json = arguments
             for name in path:
                 value = value[name]
-            parts.append(_escaped(value))
+            parts.append((value if isinstance(value, str) else canonical(value)).translate(escapes))
             parts.append(literal)
         return "".join(parts)
 
@@ -73,11 +74,6 @@ def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
     except ValueError as error:
         raise ToolDefinitionError(f"{text!r} is not a template such as \"order:{{order_id}}\": {error}") from error
     return [*literals, literal], paths
-
-
-def _escaped(value: Json) -> str:
-    text = value if isinstance(value, str) else canonical(value)
-    return text.replace("%", "%25").replace(":", "%3A").replace("/", "%2F")
 
 
 def canonical(value: Json) -> str:

@@ -28,6 +28,7 @@ from handrail.effects import (
     Claimed,
     ClaimState,
     Effect,
+    End,
     Found,
     Invoke,
     Keep,
@@ -40,10 +41,12 @@ from handrail.effects import (
     Settle,
     SettledState,
     Unfinished,
+    Unknown,
+    Verification,
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, Json, StoreUnavailable
+from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
 from handrail.policy import Decision, Policy, Verdict
@@ -53,8 +56,11 @@ from handrail.toolset import Toolset
 LEASE_BEYOND_TIMEOUT_S = 30.0
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
+_LONGEST_EDIT_TOLD = 500
+_VERIFIED = "the answer was lost; it was verified that this happened"
 
 Life: TypeAlias = Generator[Effect, Any, ToolResult]
+Tell: TypeAlias = Callable[[Event], None]
 
 
 @dataclass(slots=True)
@@ -82,6 +88,8 @@ class Admitted:
     repairs: Sequence[str] = ()
     key: str = ""
     resources: Sequence[Resource] = ()
+    note: str = ""
+    """A sentence for the model beside the result, from before the call ran."""
 
 
 @dataclass(slots=True)
@@ -105,7 +113,7 @@ class Conduct:
     backoff: retries.Backoff = field(default_factory=retries.Backoff)
     repair: bool = True
     guard: bool = True
-    tell: Callable[[Event], None] | None = None
+    tell: Tell | None = None
 
 
 # ---------------------------------------------------------------------- admission
@@ -120,12 +128,30 @@ def read(call: ToolCall, tools: Toolset, finish: Finish, *, repair: bool = True)
     return parsed if isinstance(parsed, Failure) else Read(call, tool, parsed.value, parsed.repairs)
 
 
-def admit(read: Read, policy: Policy, place: str = "") -> Admitted | Failure:
+def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
     """Check the arguments, the tool's own rule, and the policy.
+
+    What the author's own code raises on the way (a validator, a key function) refuses the call: when unsure whether
+    something may run, it may not.
 
     Args:
         place: The call's place in its run; the key of a write whose tool declares none.
+        tell: Learns of such an exception.
+
+    Raises:
+        SetupError: The tool cannot be used as it is declared.
     """
+    try:
+        return _checked(read, policy, place)
+    except SetupError:
+        raise
+    except Exception as error:
+        if tell is not None:
+            tell(AttemptFailed(read.call, 0, f"not admitted: {type(error).__name__}: {error}", None))
+        return retries.internal(read.tool.name)
+
+
+def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     tool = read.tool
     checked = tool.arguments_of(read.arguments)
     if isinstance(checked, Failure):
@@ -142,17 +168,12 @@ def admit(read: Read, policy: Policy, place: str = "") -> Admitted | Failure:
             f"This run may not use `{tool.name}` like this: {verdict.reason}.",
             "Go on without it, or tell the user what would need to be allowed.",
         )
+    key = tool.key_of(checked.arguments, place) if tool.writes else ""
+    if isinstance(key, Failure):
+        return key
     repairs = (*read.repairs, *checked.repairs) if checked.repairs else read.repairs
-    return Admitted(
-        read.call,
-        tool,
-        checked.arguments,
-        bound,
-        verdict,
-        repairs,
-        tool.key_of(checked.arguments, place) if tool.writes else "",
-        tool.resources_of(checked.arguments) if tool.resource else (),
-    )
+    touched = tool.resources_of(checked.arguments) if tool.resource else ()
+    return Admitted(read.call, tool, checked.arguments, bound, verdict, repairs, key, touched)
 
 
 # ---------------------------------------------------------------------- carrying out
@@ -176,10 +197,8 @@ def carry_out(call: Admitted, conduct: Conduct) -> Life:
             answer = yield AskHuman(
                 call.call, call.arguments, call.verdict.risk, call.verdict.reason, call.tool.description
             )
-            heeded = _heeded(answer, call, conduct)
-            if isinstance(heeded, Failure):
-                return refused(call.call, heeded, call.repairs)
-            call = heeded
+            if refusal := _heeded(answer, call, conduct):
+                return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
         if call.resources and not (yield Reserve(call.resources)):
             return refused(call.call, retries.not_started(call.tool.name), call.repairs)
@@ -196,8 +215,8 @@ def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> To
     return ToolResult(call.id, call.name, None, failure, shaping.text_of(failure.as_json()), repairs=repairs)
 
 
-def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Admitted | Failure:
-    """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
+def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failure | None:
+    """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
     name = call.tool.name
     if answer is None:
         return Failure(
@@ -212,11 +231,22 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Admitt
             f"A person did not approve `{name}`{because}.",
             "Do not ask for the same again; heed the reason, or ask the user how to go on.",
         )
-    if answer.arguments is None:
-        return call
-    # Edited arguments pass every check again: a person can mistype too.
-    edited = admit(Read(call.call, call.tool, dict(answer.arguments), call.repairs), conduct.policy, call.key)
-    return edited if isinstance(edited, Failure) else replace(edited, repairs=(*edited.repairs, "edited_by_approver"))
+    return _edited(call, answer.arguments, conduct) if answer.arguments is not None else None
+
+
+def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> Failure | None:
+    """Give the call the arguments that a person wrote, once they have passed every check again: a person can mistype too."""
+    edited = admit(Read(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
+    if isinstance(edited, Failure):
+        return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
+    changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
+    dropped = [name for name in call.arguments if name not in edited.arguments]
+    call.note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_TOLD]}"
+    call.note += f", without {', '.join(dropped)}" if dropped else ""
+    # In place: the driver looks at the call too, when it starts the tool and when it lets go of its resources.
+    call.arguments, call.bound = edited.arguments, edited.bound
+    call.key, call.resources = edited.key, edited.resources
+    return None
 
 
 def _read(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
@@ -231,9 +261,9 @@ def _read(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool))
         wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
-        if wait_s is None:
-            return Ended(failure=diagnosis.failure, attempts=attempt)
-        yield Wait(wait_s)
+        failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, call.tool.name))
+        if failure is not None:
+            return Ended(failure=failure, attempts=attempt)
 
 
 def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
@@ -247,19 +277,18 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         tool.timeout_s + LEASE_BEYOND_TIMEOUT_S,
         guard=conduct.guard and not tool.repeatable,
     )
-    claimed = yield from _claimed(claim, call.tool, conduct)
-    if claimed.state is ClaimState.CHECK:
-        ended, state = yield from _check(call, None)
-    elif claimed.state in (ClaimState.FRESH, ClaimState.AGAIN):
-        ended, state = None, "failed"
-    else:
-        return _not_mine(claimed, call)
-    if ended is None:
-        ended, state = yield from _write_attempts(call, conduct)
+    claimed = yield from _claimed(claim, tool, conduct)
+    match claimed.state:
+        case ClaimState.FRESH | ClaimState.AGAIN:
+            ended, state = yield from _write_attempts(call, conduct)
+        case ClaimState.CHECK:
+            ended, state = yield from _check_first(call, conduct)
+        case _:
+            return _not_mine(claimed, call)
     value = shaping.plain(ended.value) if state == "done" else None
     try:
         yield Settle(claim.scope, claim.key, claimed.fence, state, value)
-    except StoreUnavailable:
+    except (StoreUnavailable, CallCancelled):
         # What happened is still told. The claim stays open, so whoever claims next learns that it is in doubt.
         pass
     return ended
@@ -284,44 +313,67 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
     attempt, doubtful = 0, False
     while True:
         attempt += 1
-        outcome = yield _invoke(tool, attempt, began, conduct)
+        outcome = yield _invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(outcome.value, attempts=attempt, note=_late(outcome)), "done"
-        diagnosis = retries.diagnose(outcome, tool.name, _allowed_s(tool))
+        diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool)), None
+        if not diagnosis.no_effect:
+            found = yield from _verified(call, outcome)
+            if isinstance(found, NotFound):
+                diagnosis = retries.without_effect(diagnosis, tool.name)
         doubtful = doubtful or not diagnosis.no_effect
         wait_s = None
-        if not doubtful or tool.replay_class == "key":
+        if not isinstance(found, Found) and _may_repeat(tool, doubtful):
             wait_s = _wait_before(attempt + 1, diagnosis, tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
-        if doubtful and wait_s is None:
-            ended, state = yield from _check(call, diagnosis)
-            if ended is None:  # verified: it did not happen
-                return Ended(failure=_did_not_happen(tool.name), attempts=attempt), "failed"
-            return replace(ended, attempts=attempt), state
-        if wait_s is None:
-            return Ended(failure=diagnosis.failure, attempts=attempt), "failed"
-        try:
-            yield Wait(wait_s)
-        except CallCancelled:
-            cancelled = Failure(Code.CANCELLED, f"The run was cancelled before `{tool.name}` was tried again.")
-            if doubtful:
-                return Ended(failure=retries.in_doubt(tool.name), attempts=attempt), "in_doubt"
-            return Ended(failure=cancelled, attempts=attempt), "failed"
+        if isinstance(found, Found):
+            return Ended(found.value, attempts=attempt, note=_VERIFIED), "done"
+        failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, tool.name))
+        if failure is not None and doubtful:
+            told = diagnosis.failure if diagnosis.worded else retries.in_doubt(tool.name)
+            return Ended(failure=told, attempts=attempt), "in_doubt"
+        if failure is not None:
+            return Ended(failure=failure, attempts=attempt), "failed"
 
 
-def _check(
-    call: Admitted, diagnosis: retries.Diagnosis | None
-) -> Generator[Effect, Any, tuple[Ended | None, SettledState]]:
-    """Find out what became of a write that was begun. None means: verified, it did not happen."""
-    if call.tool.replay_class == "verify":
-        match (yield Verify()):
-            case Found(value=value):
-                return Ended(value, replayed=True, note="the answer was lost; it was verified that this happened"), "done"
-            case NotFound():
-                return None, "failed"
-    worded = diagnosis is not None and diagnosis.worded
-    failure = diagnosis.failure if diagnosis is not None and worded else retries.in_doubt(call.tool.name)
-    return Ended(failure=failure), "in_doubt"
+def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
+    """Whether a write may be started again: what cannot be undone, or was not declared, never by itself."""
+    return tool.effect == "write" and (not doubtful or tool.replay_class == "key")
+
+
+def _check_first(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
+    """Go on with a write that somebody else began: perform it when it has certainly not happened."""
+    match (yield from _verified(call)):
+        case Found(value=value):
+            return Ended(value, replayed=True, note=_VERIFIED), "done"
+        case NotFound():
+            return (yield from _write_attempts(call, conduct))
+        case _:
+            return Ended(failure=retries.in_doubt(call.tool.name)), "in_doubt"
+
+
+def _verified(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect, Any, Verification]:
+    """Ask the tool, where it can tell, whether a write that was begun has happened.
+
+    That a write is not there yet says nothing while it is still running.
+    """
+    if call.tool.replay_class != "verify":
+        return Unknown()
+    try:
+        found: Verification = yield Verify()
+    except (StoreUnavailable, CallCancelled):
+        return Unknown()
+    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
+    return Unknown() if runs_on and isinstance(found, NotFound) else found
+
+
+def _waited(seconds: float, tool: str) -> Generator[Effect, Any, Failure | None]:
+    """Let time pass before the next attempt, or return why there is none."""
+    try:
+        yield Wait(seconds)
+    except (StoreUnavailable, CallCancelled):
+        return Failure(Code.CANCELLED, f"The run was cancelled before `{tool}` was tried again.")
+    return None
 
 
 def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
@@ -389,15 +441,6 @@ def _tell_of(
     conduct.tell(AttemptFailed(call.call, attempt, reason, wait_s))
 
 
-def _did_not_happen(tool: str) -> Failure:
-    return Failure(
-        Code.UNAVAILABLE,
-        f"`{tool}` failed, and it was verified that it did not happen.",
-        "It may be called again.",
-        retryable=True,
-    )
-
-
 def _store_silent(tool: str) -> Failure:
     return Failure(
         Code.UNAVAILABLE,
@@ -416,7 +459,7 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
         text = shaping.text_of(ended.failure.as_json())
         return ToolResult(call.call.id, call.tool.name, None, ended.failure, text, ended.attempts, repairs=call.repairs)
     shaped = shaping.shape(ended.value, call.tool.result_bytes or conduct.result_bytes)
-    note, handle = ended.note, ""
+    note, handle = _joined(call.note, ended.note), ""
     if call.repairs:
         note = _joined(note, f"your arguments were repaired ({', '.join(call.repairs)}); write them as plain JSON")
     if shaped.cut:
@@ -433,4 +476,4 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
 
 
 def _joined(first: str, second: str) -> str:
-    return f"{first}; {second}" if first else second
+    return "; ".join(filter(None, (first, second)))

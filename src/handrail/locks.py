@@ -1,32 +1,15 @@
 """Who holds which resource, and who is next: keyed locks for readers and writers, first come, first served.
 
-Pure bookkeeping: `ask` and `release` say who may go on, and a driver lets them. All keys of one call are taken together
-or not at all, so nobody holds one while waiting for another and no circle of waiting can arise.
+Pure bookkeeping: `ask` and `release` say who may go on, and a driver lets them. All keys of one call are asked for at
+once, so whoever waits for somebody came later, and no circle of waiting can arise.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import takewhile
 
 from handrail.effects import Resource
-
-
-@dataclass(slots=True)
-class _Queue:
-    """Those who asked for one key, in order of asking; the first ones may be inside."""
-
-    waiting: deque[tuple[Hashable, bool]] = field(default_factory=deque)
-
-    def lets_in(self, owner: Hashable) -> bool:
-        """Whether nobody stands before `owner` that it must not pass: a writer passes no one, a reader only readers."""
-        for place, (other, exclusive) in enumerate(self.waiting):
-            if other == owner:
-                return place == 0 or not exclusive
-            if exclusive:
-                return False
-        return False
 
 
 class Locks:
@@ -40,38 +23,41 @@ class Locks:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[str, _Queue] = {}
-        self._asked: dict[Hashable, dict[str, bool]] = {}
+        self._lines: dict[str, dict[Hashable, bool]] = {}
+        """For each key those who asked for it, in order, and whether each wants it alone."""
+        self._asked: dict[Hashable, Mapping[str, bool]] = {}
 
     def ask(self, owner: Hashable, resources: Sequence[Resource]) -> bool:
-        """Stand in line for all of these; True when they are the owner's at once."""
+        """Stand in line for all of these; True when they are the owner's at once. An owner asks once until it releases."""
         wanted: dict[str, bool] = {}
         for resource in resources:
             wanted[resource.key] = wanted.get(resource.key, False) or resource.exclusive
         self._asked[owner] = wanted
         for key, exclusive in wanted.items():
-            self._queues.setdefault(key, _Queue()).waiting.append((owner, exclusive))
+            self._lines.setdefault(key, {})[owner] = exclusive
         return self._may_go(owner)
 
     def release(self, owner: Hashable) -> list[Hashable]:
         """Leave every line, held or waiting; return those who may go on now."""
         freed: dict[Hashable, None] = {}
-        for key, exclusive in self._asked.pop(owner, {}).items():
-            queue = self._queues[key]
-            before = {other for other, _ in queue.waiting if other != owner and queue.lets_in(other)}
-            queue.waiting.remove((owner, exclusive))
-            if not queue.waiting:
-                del self._queues[key]
-            for other, _ in queue.waiting:
-                if other in before:
-                    continue  # was let in by this key already; another key held it back, or it is inside
-                if not queue.lets_in(other):
-                    break
-                freed[other] = None
+        for key in self._asked.pop(owner, {}):
+            line = self._lines[key]
+            before = set(_inside(line))
+            del line[owner]
+            if line:
+                freed.update(dict.fromkeys(other for other in _inside(line) if other not in before))
+            else:
+                del self._lines[key]
         return [other for other in freed if self._may_go(other)]
 
     def _may_go(self, owner: Hashable) -> bool:
-        return all(self._queues[key].lets_in(owner) for key in self._asked[owner])
+        return all(owner in _inside(self._lines[key]) for key in self._asked[owner])
 
     def __repr__(self) -> str:
-        return f"<Locks: {len(self._queues)} resources, {len(self._asked)} holding or waiting>"
+        return f"<Locks: {len(self._lines)} resources, {len(self._asked)} holding or waiting>"
+
+
+def _inside(line: Mapping[Hashable, bool]) -> list[Hashable]:
+    """Whom a key lets in: the first in line, and if that is a reader all readers before the first writer."""
+    first, alone = next(iter(line.items()))
+    return [first] if alone else list(takewhile(lambda owner: not line[owner], line))

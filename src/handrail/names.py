@@ -8,7 +8,7 @@ Rule 2: what is compared is cut to a bounded length first, so that a name of a m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from difflib import SequenceMatcher
 
 MOST_COMPARED = 100
@@ -42,7 +42,7 @@ def resolve_name(raw: str, known: Iterable[str]) -> str | None:
     >>> resolve_name("tool:execute_terminal", ["terminal"]) is None
     True
     """
-    names = known if isinstance(known, (dict, set, frozenset)) else set(known)
+    names = known if isinstance(known, Mapping | Set) else set(known)
     if raw in names:
         return raw
     for piece in _TOKEN.split(raw[: 10 * MOST_COMPARED]):

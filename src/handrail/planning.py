@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from handrail import jsontext
+from handrail import jsontext, keys
 from handrail.calls import ToolCall
 from handrail.effects import Resource
 from handrail.errors import Json
@@ -26,7 +26,8 @@ from handrail.toolset import Tools, Toolset
 
 # `$name$`, `$name.path$`, `$name[0].path$`: a dollar sum ("$5-$10") is none, because nothing in the turn is called `5-`.
 _MARK = re.compile(r"\$([A-Za-z_][\w-]*)((?:[.\[][^$]*)?)\$")
-_PLACE = re.compile(r"var_?(\d+)$")
+_PLACE = re.compile(r"var_?([0-9]{1,4})")
+_INDEX = re.compile(r"[0-9]{1,9}")
 _DEEPEST = 64
 
 
@@ -133,7 +134,7 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
             everyone.append(index)
             if barrier is not None and barrier != index:
                 mine.add(barrier)
-        waits.append(frozenset(mine))
+        waits.append(frozenset(mine - {index}))  # two of its resources may turn out to be one
     return waits
 
 
@@ -174,7 +175,7 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
 
 
 def _is_reference(value: Mapping[str, Json]) -> bool:
-    return isinstance(value.get("$call"), str) and value.keys() <= {"$call", "path"}
+    return isinstance(value.get("$call"), str) and isinstance(value.get("path", ""), str) and value.keys() <= {"$call", "path"}
 
 
 def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
@@ -188,7 +189,7 @@ def _place_of(name: str, places: Mapping[str, int]) -> int | None:
     """A call by its id, or by its place: `var1` is the first of the turn."""
     if name in places:
         return places[name]
-    by_place = _PLACE.match(name)
+    by_place = _PLACE.fullmatch(name)
     index = int(by_place[1]) - 1 if by_place else -1
     return index if 0 <= index < len(places) else None
 
@@ -221,7 +222,7 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     def fill(value: Json) -> Json:
         if isinstance(value, str) and "$" in value:
             whole = _MARK.fullmatch(value)
-            if whole and (whole[1] in places or _PLACE.match(whole[1])):
+            if whole and (whole[1] in places or _PLACE.fullmatch(whole[1])):
                 return value_of(whole[1], whole[2], marked=True)
             return _MARK.sub(lambda found: _inlined(found, places, value_of), value)
         if isinstance(value, dict):
@@ -239,7 +240,7 @@ def _inlined(found: re.Match[str], places: Mapping[str, int], value_of: Any) -> 
     if _place_of(found[1], places) is None:
         return found[0]  # a dollar sign of the text's own
     value = value_of(found[1], found[2], marked=True)
-    return value if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) else keys.canonical(value)
 
 
 def _pointed(path: str) -> list[str]:
@@ -254,7 +255,7 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
-        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             has = f"it has {', '.join(list(value)[:12])}" if isinstance(value, dict) else "it is no object"

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from handrail import expressions
 from handrail.effects import Risk
-from handrail.errors import ConfigError, Json
+from handrail.errors import ConfigError, Json, SetupError
 from handrail.tools import BaseTool, Permission
 from handrail.toolset import permits
 
+T = TypeVar("T")
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 
 _RISKS: Sequence[Risk] = get_args(Risk)
@@ -57,6 +58,8 @@ class Rule:
     _holds: expressions.Condition | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tool, str):
+            raise ConfigError(f"a rule is for the tool {self.tool!r}, which is no name")
         if self.then not in get_args(Then):
             raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
         object.__setattr__(self, "_holds", expressions.condition(self.when) if self.when else None)
@@ -116,12 +119,14 @@ class Policy:
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file: `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`.
 
+        TOML has no null: `ask_from = "never"` asks for no risk.
+
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.
         """
         try:
             return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, SetupError) as error:
             raise ConfigError(f"the policy {str(path)!r} cannot be used: {error}") from error
 
 
@@ -130,7 +135,16 @@ _ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within 
 
 
 def _policy(table: dict[str, Any]) -> Policy:
-    rules = [Rule(**rule) for rule in table.pop("rules", [])]
+    rules = [_filled(Rule, rule) for rule in table.pop("rules", [])]
     if table.get("ask_from") == "never":
         table["ask_from"] = None
-    return Policy(**table, rules=rules)
+    return replace(_filled(Policy, table), rules=rules)
+
+
+def _filled(kind: type[T], table: dict[str, Any]) -> T:
+    """Return a value with the fields that a table gives; a misspelt key is told, never dropped."""
+    known = [each.name for each in fields(cast(Any, kind)) if each.init]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}")
+    return kind(**table)

@@ -7,16 +7,16 @@ or when the far side tells duplicates apart.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from time import time
 from typing import Any
 from uuid import uuid4
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, ModelError, NoEffect, StoreUnavailable, ToolError
+from handrail.errors import Code, Failure, NoEffect, ToolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,12 @@ class Diagnosis:
 
 # By class name, so that no HTTP library is imported to recognise its errors: httpx and httpx2 share these names, requests
 # and aiohttp have some of them. The first group failed before anything was sent.
-_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ClientConnectorError", "NewConnectionError"}
-_TIMED_OUT = {"TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
-_BROKEN_OFF = {"NetworkError", "ReadError", "WriteError", "CloseError", "ProtocolError", "RemoteProtocolError",
-               "ClientConnectionError", "ChunkedEncodingError", "ClientOSError", "ServerDisconnectedError"}  # fmt: skip
+_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ClientConnectorError",
+             "ConnectionTimeoutError", "NewConnectionError", "ConnectionRefusedError", "gaierror"}  # fmt: skip
+_TIMED_OUT = {"TimeoutError", "TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
+_BROKEN_OFF = {"ConnectionError", "NetworkError", "ReadError", "WriteError", "CloseError", "ProtocolError",
+               "RemoteProtocolError", "ClientConnectionError", "ChunkedEncodingError", "ClientOSError",
+               "ServerDisconnectedError", "ModelError", "StoreUnavailable"}  # fmt: skip
 
 _AMBIGUOUS_STATUS = {408, 409, 425, 429}
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
@@ -80,21 +82,34 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagn
             after_s=error.retry_after_s,
             worded=True,
         )
-    if isinstance(error, StoreUnavailable):
-        return Diagnosis(_unavailable(tool), passing=True, no_effect=True)
     status, headers = _http_answer(error)
     if status is not None:
         return _by_status(status, headers, tool)
     return _by_class(error, tool, timeout_s)
 
 
+def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
+    """Return what is known of a failed write once it is verified that it did not happen."""
+    if not diagnosis.passing:
+        return replace(diagnosis, no_effect=True)
+    failure = Failure(
+        Code.UNAVAILABLE,
+        f"`{tool}` failed, and it was verified that it did not happen.",
+        "It may be called again.",
+        retryable=True,
+    )
+    return replace(diagnosis, failure=failure, no_effect=True)
+
+
 def _by_class(error: Exception, tool: str, timeout_s: float) -> Diagnosis:
+    if isinstance(inner := getattr(error, "reason", None), OSError):
+        error = inner  # urllib wraps what the socket said in a URLError
     names = {cls.__name__ for cls in type(error).__mro__}
-    if isinstance(error, ConnectionRefusedError | socket.gaierror) or names & _NOT_SENT:
+    if names & _NOT_SENT:
         return Diagnosis(_unavailable(tool), passing=True, no_effect=True)
-    if isinstance(error, TimeoutError) or names & _TIMED_OUT:
+    if names & _TIMED_OUT:
         return Diagnosis(_timeout(tool, timeout_s), passing=True)
-    if isinstance(error, ConnectionError | ModelError) or names & _BROKEN_OFF:
+    if names & _BROKEN_OFF:
         return Diagnosis(_unavailable(tool), passing=True)
     return Diagnosis(internal(tool))
 
@@ -182,10 +197,10 @@ def retry_after_s(said: str | None, now: float | None = None) -> float | None:
     if not said:
         return None
     try:
-        return max(0.0, float(said))
+        seconds = float(said)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - (time() if now is None else now))
-    except (TypeError, ValueError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(said).timestamp() - (time() if now is None else now)
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return None
+    return max(0.0, seconds) if isfinite(seconds) else None

@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, cast
 
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
-from handrail.conversation import AskModel, Ending, heed_repeats
+from handrail.conversation import AskModel, Ending
 from handrail.errors import Json, ModelError
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, ending_by, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.runs import Run
@@ -123,9 +123,7 @@ class Runtime(Host):
     async def close(self) -> None:
         """Close the tools that were opened, last one first, the models' connections, and let the threads go."""
         await self.services.close()
-        for model in self._models.values():
-            if aclose := getattr(model, "aclose", None):
-                await aclose()
+        await self.close_models()
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -145,7 +143,7 @@ class Runtime(Host):
                 ending: Ending = over.value
                 return ending
             if session.cancelled.is_set():
-                return Ending("cancelled", "the run was cancelled")
+                return cancelled(session)
             if isinstance(asked, AskModel):
                 answer = await self.ask(session, model, asked, options)
             else:
@@ -155,16 +153,16 @@ class Runtime(Host):
         self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None
     ) -> list[ToolResult]:
         """Carry out calls that come from elsewhere, as one turn of the run they name."""
-        session = self.session_for(turn, run=run, deps=deps, inject=inject)
-        batch = await self._carry(session, turn, session.progress.turn)
-        return heed_repeats(session.progress.repeats, batch)[0] if run else batch.finished()
+        session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
+        batch = await self._carry(session, turn, number)
+        return self.heeded(session, batch) if run else batch.finished()
 
     async def _carry(self, session: Session, turn: Turn, number: int) -> Batch:
         """Carry out the calls of one turn; every one has its result when this returns."""
         batch = self.batch(session, turn, number)
         if not batch.done:
             ground = LoopGround()
-            await _carried(Carrier(self, ground, session, batch), ground.finished)
+            await _carried(Carrier(self, ground, session, batch), ground)
         return batch
 
 class Work:
@@ -205,9 +203,11 @@ class LoopGround:
         return self._loop.call_later(seconds, then, *args)
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Ground.post`. A loop that has closed meanwhile no longer wants to hear of it."""
-        with suppress(RuntimeError):
+        """See `Ground.post`. It is left when its loop is closed."""
+        try:
             self._loop.call_soon_threadsafe(then, *args)
+        except RuntimeError:
+            then(*args)
 
     def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Work:
         """See `Ground.start`."""
@@ -248,9 +248,13 @@ class LoopGround:
             self.finished.set_result(None)
 
 
-async def _carried(carrier: Carrier, finished: asyncio.Future[None]) -> None:
+async def _carried(carrier: Carrier, ground: LoopGround) -> None:
     """Return when every call has its result."""
-    carrier.session.stops.append(carrier.cancel)
+    session, finished = carrier.session, ground.finished
+    stop = partial(ground.post, carrier.cancel)
+    session.stops.append(stop)
+    if session.cancelled.is_set():
+        stop()
     try:
         carrier.pump()
         await finished
@@ -260,7 +264,7 @@ async def _carried(carrier: Carrier, finished: asyncio.Future[None]) -> None:
             await asyncio.wait([finished], timeout=2 * CANCEL_GRACE_S)
         raise
     finally:
-        carrier.session.stops.remove(carrier.cancel)
+        session.stops.remove(stop)
     if carrier.error is not None:
         raise carrier.error
 

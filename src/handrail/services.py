@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -19,7 +21,9 @@ from handrail.errors import Json
 from handrail.locks import Locks
 from handrail.ports import Approver
 from handrail.tools import BaseTool
-from handrail.workers import Threads
+from handrail.workers import Threads, raised
+
+log = logging.getLogger("handrail")
 
 
 class Services:
@@ -32,7 +36,8 @@ class Services:
         self._locks, self._guard = Locks(), Lock()
         self._in_line: dict[Hashable, Callable[[], Any]] = {}
         self._opened: dict[int, BaseTool] = {}
-        self._opening: dict[int, asyncio.Task[Returned | Raised]] = {}
+        self._opening: dict[int, Future[Returned | Raised]] = {}
+        self._openers: set[asyncio.Task[None]] = set()
 
     def reserve(self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]) -> bool:
         """Stand in line for resources; True when they are free at once, else `turn` is called later."""
@@ -80,26 +85,43 @@ class Services:
 
     async def open(self, tool: BaseTool) -> Raised | None:
         """Open a tool once, however many calls wait for it; a failed opening is tried again by the next call."""
-        opening = self._opening.get(id(tool))
-        if opening is None:
-            opening = self._opening[id(tool)] = asyncio.ensure_future(self.called(partial(tool.open)))
+        with self._guard:
+            if self.is_open(tool):
+                return None
+            opening = self._opening.get(id(tool))
+            if opening is None:
+                opening = self._opening[id(tool)] = Future()
+                opener = asyncio.ensure_future(self._open(tool, opening))  # outlives a caller that is cancelled
+                self._openers.add(opener)
+                opener.add_done_callback(self._openers.discard)
         try:
-            outcome = await asyncio.wait_for(asyncio.shield(opening), tool.timeout_s)
+            # A future of threads: those who wait may stand in several event loops.
+            outcome = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(opening)), tool.timeout_s)
         except TimeoutError:
             return Raised(TimeoutError(f"{tool.name} did not open in time"))
-        self._opening.pop(id(tool), None)
-        if isinstance(outcome, Raised):
-            return outcome
-        self._opened[id(tool)] = tool
-        return None
+        return outcome if isinstance(outcome, Raised) else None
+
+    async def _open(self, tool: BaseTool, opening: Future[Returned | Raised]) -> None:
+        outcome: Returned | Raised = Raised(RuntimeError(f"{tool.name}: the event loop ended while it was opened"))
+        try:
+            outcome = await self.called(partial(tool.open))
+        finally:
+            with self._guard:
+                del self._opening[id(tool)]
+                if isinstance(outcome, Returned):
+                    self._opened[id(tool)] = tool
+            opening.set_result(outcome)
 
     async def close(self) -> None:
-        """Close the tools that were opened, last one first, and let the threads go."""
+        """Close the tools that were opened, last one first, and let the threads go. One that fails does not stop it."""
         while self._opened:
             _, tool = self._opened.popitem()
-            closed = tool.close()
-            if inspect.isawaitable(closed):
-                await closed
+            try:
+                closed = tool.close()
+                if inspect.isawaitable(closed):
+                    await closed
+            except Exception:  # the author's code
+                log.exception("tool %r could not be closed", tool.name)
         self.threads.close()
 
 
@@ -118,10 +140,13 @@ async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
     try:
         return Returned(await start())
-    except Exception as error:  # the one broad catch around a user's tool
-        return Raised(error)
-    except SystemExit as error:
-        return Raised(RuntimeError(f"the tool asked the program to exit ({error.code})"))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return Raised(RuntimeError("the tool cancelled itself"))
+    except BaseException as error:  # the one broad catch around a user's tool
+        return raised(error)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

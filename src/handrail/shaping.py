@@ -9,10 +9,12 @@ Rule 2: a result is never an error because of its size, or because it does not t
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from handrail.errors import Json
 
@@ -22,7 +24,11 @@ DEFAULT_RESULT_BYTES = 16 * 1024
 # Below this a cut would hold little but the line that speaks of it.
 LEAST_RESULT_BYTES = 512
 
-_LONGEST_TEXT_IN_CUT = 2000
+# What the line in a cut text takes, and how little of a value is worth showing.
+_ROOM_FOR_LINE = 64
+_LEAST_VALUE = 40
+_GAP = " [...] "
+_LONGEST_LINE = 200
 
 
 @dataclass(slots=True)
@@ -41,39 +47,63 @@ def text_of(value: Any) -> str:
     written as its `repr`. Lone surrogates, which no wire can carry, are replaced.
     """
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    try:
-        return to_json(value, inf_nan_mode="strings", fallback=repr).decode()
-    except (PydanticSerializationError, ValueError, RecursionError):
-        return repr(value).encode("utf-8", "replace").decode()
-
-
-def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
-    """Return what of `value` the model reads within `most_bytes`."""
-    text = text_of(value)
-    if len(text) <= most_bytes and (text.isascii() or len(text.encode()) <= most_bytes):
-        return Shaped(text)
-    room = max(most_bytes, LEAST_RESULT_BYTES)
-    if isinstance(value, str):
-        return _cut_text(text, room)
-    flat = plain(value)
-    if isinstance(flat, list) and flat:
-        return _cut_rows(flat, text, room)
-    if isinstance(flat, dict) and flat:
-        return _cut_object(flat, text, room)
-    return _cut_text(text, room)
+        return value if value.isascii() else _carried(value)
+    for bytes_mode in _BYTES_MODES:
+        try:
+            return to_json(value, inf_nan_mode="strings", bytes_mode=bytes_mode, fallback=_repr).decode()
+        except _NO_JSON:
+            continue
+    try:  # the one obstacle that can be taken away: surrogates
+        return _carried(json.dumps(to_jsonable_python(value, inf_nan_mode="strings", fallback=_repr), ensure_ascii=False))
+    except _NO_JSON:
+        return _carried(_repr(value))
 
 
 def plain(value: Any) -> Json:
     """Return a value as plain JSON, or None when it has no such form."""
+    text = text_of(value)
+    return text if isinstance(value, str) else _parsed(text)
+
+
+def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
+    """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
+    text, room = text_of(value), max(most_bytes, LEAST_RESULT_BYTES)
+    if len(text) <= room and (text.isascii() or _size(text) <= room):
+        return Shaped(text)
+    flat = None if isinstance(value, str) else _parsed(text)
+    if isinstance(flat, list):
+        return _cut_rows(flat, text, room)
+    if isinstance(flat, dict):
+        return _cut_object(flat, text, room)
+    return _cut_text(text, room)
+
+
+# Bytes are mostly text; where they are not, all of the result's are written in base64.
+_BYTES_MODES: Sequence[Literal["utf8", "base64"]] = ("utf8", "base64")
+_NO_JSON = (PydanticSerializationError, ValueError, TypeError, RecursionError)
+
+
+def _carried(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _repr(value: Any) -> str:
     try:
-        return to_jsonable_python(value, inf_nan_mode="strings", fallback=repr)
-    except (PydanticSerializationError, ValueError, RecursionError):
+        return repr(value)
+    except Exception:  # the author's own `__repr__`, or a structure too deep for it
+        return f"<{type(value).__name__}>"
+
+
+def _parsed(text: str) -> Json:
+    try:
+        return from_json(text)
+    except ValueError:
         return None
 
 
 def _cut_text(text: str, room: int) -> Shaped:
     """Keep the head and the tail, two thirds to one: what a log or a page is about stands first, how it ended last."""
+    room -= _ROOM_FOR_LINE
     head, tail = _first(text, room * 2 // 3), _last(text, room // 3)
     left_out = len(text) - len(head) - len(tail)
     cut = f"{left_out} of {len(text)} characters in the middle are left out"
@@ -87,9 +117,8 @@ def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
     left = room - 2
     while len(kept_head) + len(kept_tail) < len(rows):
         from_head = len(kept_head) <= 2 * len(kept_tail)
-        row = rows[len(kept_head)] if from_head else rows[-1 - len(kept_tail)]
-        line = text_of(row) if not isinstance(row, str) else to_json(row).decode()
-        left -= len(line.encode()) + 1
+        line = _json(rows[len(kept_head)] if from_head else rows[-1 - len(kept_tail)])
+        left -= _size(line) + 1
         if left < 0:
             break
         (kept_head if from_head else kept_tail).append(line)
@@ -102,29 +131,50 @@ def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
 
 def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     """Keep every key; share the room among the values, so that a short one is whole and a long one is cut."""
-    share = max(40, room // len(fields) - 8)
-    spare = room - sum(min(share, len(text_of(each).encode())) + len(name) + 8 for name, each in fields.items())
-    long = [name for name, each in fields.items() if len(text_of(each).encode()) > share]
-    share += max(0, spare) // max(1, len(long))
-    shortened = {name: _shortened(each, share) if name in long else each for name, each in fields.items()}
-    told = text_of(shortened)
-    if len(told.encode()) > room + room // 8:
+    sizes = {name: _size(_json(each)) for name, each in fields.items()}
+    left = room - 2 - sum(_size(_json(name)) + 2 for name in fields)
+    long, share = _longest(sizes, left)
+    if share < _LEAST_VALUE:
         return _cut_text(text, room)  # very many keys
+    told = _json({name: _shortened(each, share) if name in long else each for name, each in fields.items()})
+    if _size(told) > room:
+        return _cut_text(text, room)  # text that JSON writes much longer: quotes, control characters
     return Shaped(told, f"long values of {', '.join(long[:10])} are cut", text)
 
 
+def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
+    """Return which values must be cut so that all fit, and to how much each: the short ones leave the others more."""
+    left = len(sizes)
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        if sizes[name] > room // left:
+            return [each for each in sizes if sizes[each] > room // left], room // left
+        room, left = room - sizes[name], left - 1
+    return [], room
+
+
 def _shortened(value: Json, room: int) -> Json:
-    if isinstance(value, str):
-        return f"{_first(value, room * 2 // 3)} [...] {_last(value, room // 4)}"
+    """Return a value that takes about `room` bytes of JSON: of a list its first rows, else the head and tail of its text."""
     if isinstance(value, list) and room > 200:
         kept: list[Json] = []
+        room -= _ROOM_FOR_LINE
         for row in value:
-            room -= len(text_of(row).encode()) + 1
-            if room < 60:
+            room -= _size(_json(row)) + 1
+            if room < 0:
                 break
             kept.append(row)
         return [*kept, f"[... {len(value) - len(kept)} more of {len(value)} ...]"]
-    return f"{_first(text_of(value), room)} [...]"
+    text = text_of(value)
+    # What JSON escapes takes two bytes or more: the text is cut by as much as it will grow.
+    room = (room - len(_GAP) - 2) * _size(text) // _size(_json(text))
+    return f"{_first(text, room * 2 // 3)}{_GAP}{_last(text, room // 3)}"
+
+
+def _json(value: Json) -> str:
+    return to_json(value).decode()
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _first(text: str, most_bytes: int) -> str:
@@ -139,8 +189,8 @@ def with_note(text: str, note: str, value: Any) -> str:
     """Return a result's text with a note for the model: one more field of an object, else one more line."""
     if not note:
         return text
-    if isinstance(value, dict) and text.startswith("{") and text.endswith("}") and "note" not in value:
-        return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{to_json(note).decode()}}}'
+    if isinstance(value, dict) and "note" not in value and isinstance(_parsed(text), dict):
+        return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'
     return f"{text}\n[note: {note}]"
 
 
@@ -150,10 +200,17 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
     `next` is the offset to go on with, None at the end.
     """
     if pattern:
-        hits = [f"{number}: {line}" for number, line in enumerate(text.split("\n")) if pattern in line]
+        hits = [f"{number}: {_near(pattern, line)}" for number, line in enumerate(text.split("\n")) if pattern in line]
         shown = "\n".join(hits[offset : offset + max(1, limit // 80)])
         after = offset + max(1, limit // 80)
         return {"matching_lines": len(hits), "text": shown, "next": after if after < len(hits) else None}
     piece = text[offset : offset + limit]
     after = offset + len(piece)
     return {"text": piece, "offset": offset, "total_characters": len(text), "next": after if after < len(text) else None}
+
+
+def _near(pattern: str, line: str) -> str:
+    """Return a line, of a very long one what stands around the pattern: a kept JSON text is a single line."""
+    start = max(0, line.index(pattern) - _LONGEST_LINE // 2)
+    end = start + _LONGEST_LINE
+    return f"{_GAP.lstrip() if start else ''}{line[start:end]}{_GAP.rstrip() if end < len(line) else ''}"

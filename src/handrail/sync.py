@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -21,10 +23,10 @@ from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
-from handrail.conversation import AskModel, Ending, heed_repeats
+from handrail.conversation import AskModel, Ending
 from handrail.errors import Json, ModelError
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, ending_by, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, new_run_id, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.runs import Run
@@ -101,8 +103,12 @@ class SyncRuntime(Host):
         return run
 
     def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
-        """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value."""
+        """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value.
+
+        Leaving the loop early cancels the run.
+        """
         events: SimpleQueue[Event | None] = SimpleQueue()
+        how["run_id"] = run_id = how.get("run_id") or new_run_id()
         observers = (*how.pop("observers", ()), events.put)
         ended: list[Run | BaseException] = []
 
@@ -114,9 +120,14 @@ class SyncRuntime(Host):
             finally:
                 events.put(None)
 
-        Thread(target=work, name="handrail-stream", daemon=True).start()
-        while (event := events.get()) is not None:
-            yield event
+        thread = Thread(target=work, name="handrail-stream", daemon=True)
+        thread.start()
+        try:
+            while (event := events.get()) is not None:
+                yield event
+        finally:
+            self.cancel(run_id)  # it is over already, unless the loop was left
+            thread.join()
         if isinstance(ended[0], BaseException):
             raise ended[0]
         return ended[0]
@@ -124,9 +135,7 @@ class SyncRuntime(Host):
     def close(self) -> None:
         """Close the tools that were opened, the models' connections, and let the threads go."""
         self._background.result(self.services.close())
-        for model in self._models.values():
-            if aclose := getattr(model, "aclose", None):
-                self._background.result(aclose())
+        self._background.result(self.close_models())
         self._background.close()
 
     def __enter__(self) -> SyncRuntime:
@@ -145,16 +154,16 @@ class SyncRuntime(Host):
                 ending: Ending = over.value
                 return ending
             if session.cancelled.is_set():
-                return Ending("cancelled", "the run was cancelled")
+                return cancelled(session)
             if isinstance(asked, AskModel):
                 answer = self._background.result(self.ask(session, model, asked, options))
             else:
                 answer = self._carry(session, asked.turn, asked.number)
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
-        session = self.session_for(turn, run=run, deps=deps, inject=inject)
-        batch = self._carry(session, turn, session.progress.turn)
-        return heed_repeats(session.progress.repeats, batch)[0] if run else batch.finished()
+        session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
+        batch = self._carry(session, turn, number)
+        return self.heeded(session, batch) if run else batch.finished()
 
     def _carry(self, session: Session, turn: Turn, number: int) -> Batch:
         batch = self.batch(session, turn, number)
@@ -184,24 +193,27 @@ class ThreadGround:
         self._posted: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
         self._alarms: list[Alarm] = []
         self._numbers = count()
+        self._guard, self._left = Lock(), False
 
     def carry(self, make: Callable[..., Carrier], host: Host, session: Session, batch: Batch) -> None:
         """Carry a batch to its end. An interrupt from the keyboard ends what is under way first."""
         carrier = make(host, self, session, batch)
-
-        def stop() -> None:
-            self.post(carrier.cancel)
-
+        stop = partial(self.post, carrier.cancel)
         session.stops.append(stop)
+        if session.cancelled.is_set():
+            stop()
         try:
             carrier.pump()
             self._until(carrier, float("inf"))
-        except KeyboardInterrupt:
-            carrier.cancel(hard=True)
-            self._until(carrier, monotonic() + 2 * CANCEL_GRACE_S)
-            raise
+        except KeyboardInterrupt as interrupt:
+            # It may have come in the middle of anything of ours, and then ending the rest may fail.
+            with suppress(Exception):
+                carrier.cancel(hard=True)
+                self._until(carrier, monotonic() + 2 * CANCEL_GRACE_S)
+            raise interrupt from None
         finally:
             session.stops.remove(stop)
+            self._leave()
         if carrier.error is not None:
             raise carrier.error
 
@@ -217,7 +229,18 @@ class ThreadGround:
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`."""
-        self._posted.put((then, args))
+        with self._guard:
+            if not self._left:
+                self._posted.put((then, args))
+                return
+        then(*args)
+
+    def _leave(self) -> None:
+        with self._guard:
+            self._left = True
+        while not self._posted.empty():
+            then, args = self._posted.get()
+            then(*args)
 
     def over(self) -> None:
         """See `Ground.over`: `_until` looks by itself."""
@@ -284,10 +307,20 @@ class Background:
             raise
 
     def close(self) -> None:
-        """End the loop and its thread."""
+        """End the loop and its thread, and before that, as far as they let themselves be ended, the tasks on it."""
         with self._guard:
             loop, self._loop = self._loop, None
         if loop is not None:
+            asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
+
+
+async def _end_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -45,7 +45,15 @@ Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 
 DEFAULT_TIMEOUT_S = 30.0
 
-_EFFECTS = ("read", "write", "destructive")
+_WORDS: Mapping[str, Sequence[str]] = {
+    "effect": get_args(EffectClass),
+    "permission": get_args(Permission),
+    "risk": get_args(Risk),
+    "isolation": get_args(Isolation),
+    "replay": ("key",),
+}
+# Words of a schema by which arguments may have names that its `properties` do not list.
+_MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
 _RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
 
 
@@ -183,6 +191,7 @@ class BaseTool:
     @cached_property
     def parameters(self) -> dict[str, Json]:
         """The JSON Schema of the arguments, as the model gets it."""
+        self._check_names(self.signature.schema)
         return self.signature.schema
 
     @cached_property
@@ -221,6 +230,12 @@ class BaseTool:
     def _key(self) -> keys.Template | None:
         return keys.template(self.key) if isinstance(self.key, str) else None
 
+    @cached_property
+    def _defaults(self) -> Mapping[str, Json]:
+        """What an argument is that was left out. A call that writes the default out must get the same key and resource."""
+        properties = self.parameters.get("properties", {})
+        return {name: each["default"] for name, each in properties.items() if isinstance(each, dict) and "default" in each}
+
     # ------------------------------------------------------------------ what a call needs to know
 
     def arguments_of(self, parsed: dict[str, Json]) -> Checked | Failure:
@@ -239,7 +254,7 @@ class BaseTool:
             said = f"the rule of {self.name} could not be evaluated for these arguments"
         if said is None or said is True:
             return None
-        text = said if isinstance(said, str) else f"the rule of {self.name} does not allow these arguments"
+        text = said if isinstance(said, str) and said else f"the rule of {self.name} does not allow these arguments"
         return Failure(Code.RULE_VIOLATED, text, "Call again with arguments that fit the rule, or tell the user why not.")
 
     def asks_for(self, arguments: Mapping[str, Json]) -> bool:
@@ -255,19 +270,33 @@ class BaseTool:
         """What this call touches; an optional argument that is absent and named in a template leaves that one out."""
         if not self._resources:
             return ()
-        touched = []
+        touched, whole = [], {**self._defaults, **arguments}
         for fill in self._resources:
             try:
-                touched.append(Resource(fill(arguments), exclusive=self.writes))
+                touched.append(Resource(fill(whole), exclusive=self.writes))
             except (LookupError, TypeError):
                 continue
         return touched
 
-    def key_of(self, arguments: Mapping[str, Json], otherwise: str) -> str:
-        """Return the key of this write: the declared one, or `otherwise` (its place in the run)."""
-        if self._key is not None:
-            return self._key(arguments)
-        return str(cast(Callable[..., str], self.key)(**arguments)) if self.key else otherwise
+    def key_of(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
+        """Return the key of this write: the declared one, or `otherwise` (its place in the run).
+
+        A declared key that cannot be made refuses the call: under another one it might happen twice.
+        """
+        if not self.key:
+            return otherwise
+        whole = {**self._defaults, **arguments}
+        if self._key is None:
+            named = cast(Callable[..., Any], self.key)(**whole)
+            if named is None or named == "":
+                raise ValueError(f"the key function of {self.name} returned {named!r}, which names nothing")
+            return str(named)
+        try:
+            return self._key(whole)
+        except (LookupError, TypeError):
+            wanted = ", ".join(f"`{name}`" for name in sorted(keys.names_in(cast(str, self.key))))
+            text = f"`{self.name}` needs {wanted}, so that the same act is not done twice."
+            return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {wanted}.")
 
     @cached_property
     def is_async(self) -> bool:
@@ -284,15 +313,35 @@ class BaseTool:
 
     def _settle(self) -> None:
         """Check the declaration; raises ToolDefinitionError with the tool's name."""
-        if self.effect is not None and self.effect not in _EFFECTS:
-            raise ToolDefinitionError(f"Tool {self.name!r}: effect is {self.effect!r}; it is one of {', '.join(_EFFECTS)}.")
+        for setting, permitted in _WORDS.items():
+            if (said := getattr(self, setting)) is not None and said not in permitted:
+                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {', '.join(permitted)}.")
         if self.effect == "read" and (self.key or self.replay or self.verify):
             raise ToolDefinitionError(f"Tool {self.name!r} is a read, so `key`, `replay` and `verify` mean nothing to it.")
-        if self.timeout_s <= 0 or self.attempts < 1:
-            raise ToolDefinitionError(f"Tool {self.name!r}: `timeout_s` must be above 0 and `attempts` at least 1.")
+        if self.timeout_s <= 0 or self.attempts < 1 or (self.attempt_timeout_s or 1) <= 0:
+            raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it decides, it does not wait.")
         _ = self._resources, self._approval, self._key  # compiling a template or condition checks it
+
+    def _check_names(self, described: Mapping[str, Json]) -> None:
+        """Check that templates and conditions look at parameters that there are; known once the schema is."""
+        properties = described.get("properties")
+        if not properties or described.keys() & _MORE_NAMES or described.get("additionalProperties"):
+            return
+        resources = [self.resource] if isinstance(self.resource, str) else self.resource or ()
+        looked_at = {
+            "resource": set().union(*map(keys.names_in, resources)),
+            "key": keys.names_in(self.key) if isinstance(self.key, str) else set(),
+            "approve": expressions.names_in(self.approve) if isinstance(self.approve, str) else set(),
+        }
+        for setting, named in looked_at.items():
+            for name in sorted(named - properties.keys()):
+                near = names.nearest(name, properties)
+                hint = f" Did you mean `{near[0]}`?" if near else ""
+                raise ToolDefinitionError(
+                    f"Tool {self.name!r}: `{setting}` looks at `{name}`, which is none of its parameters.{hint}"
+                )
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
@@ -328,7 +377,8 @@ class FunctionTool(BaseTool):
 
     def _take(self, parameters: Mapping[str, Json]) -> None:
         """Be described by a schema. What is set here stands in place of what a signature would give."""
-        self.parameters = schema.imported(parameters)
+        self.parameters = schema.imported(parameters, name=self.name)
+        self._check_names(self.parameters)
         self.bind = dict
         self.hidden = {}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from handrail import names, plugins
@@ -23,25 +24,32 @@ def permits(granted: Permission, needed: Permission) -> bool:
     return _RANK[needed] <= _RANK[granted]
 
 
+@dataclass(slots=True)
+class _State:
+    """A set of tools that no longer changes, and what was made of it: its definitions, its snapshot."""
+
+    by_name: Mapping[str, BaseTool]
+    told: dict[tuple[str, bool], list[dict[str, Json]]] = field(default_factory=dict)
+    snapshot: Toolset | None = None
+
+
 class Toolset:
     """Tools by name, in order.
 
-    Every change replaces the mapping as a whole; `snapshot` hands out the present one. Functions are taken as tools as
-    they are.
+    Every change replaces the state as a whole; `snapshot` hands out the present one. Functions are taken as tools as they
+    are.
 
     Raises:
         DuplicateToolError: Two tools of one name.
     """
 
     def __init__(self, tools: Tools = ()) -> None:
-        self._by_name: dict[str, BaseTool] = {}
-        self._told: dict[tuple[str, bool], list[dict[str, Json]]] = {}
-        self._snapshot: Toolset | None = None
+        self._state = _State({})
         self.add(*tools)
 
     def add(self, *tools: BaseTool | Callable[..., Any]) -> None:
         """Add tools at the end, all or none."""
-        grown = dict(self._by_name)
+        grown = dict(self._state.by_name)
         for given in tools:
             tool = _as_tool(given)
             if tool.name in grown:
@@ -50,7 +58,7 @@ class Toolset:
                     "or set a group apart with `Toolset.prefix`."
                 )
             grown[tool.name] = tool
-        self._replace(grown)
+        self._state = _State(grown)
 
     def remove(self, *tool_names: str) -> None:
         """Remove tools by name, all or none.
@@ -58,20 +66,22 @@ class Toolset:
         Raises:
             KeyError: One of them is not here.
         """
-        left = dict(self._by_name)
+        left = dict(self._state.by_name)
         for name in tool_names:
             del left[name]
-        self._replace(left)
+        self._state = _State(left)
 
     def snapshot(self) -> Toolset:
         """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
-        if self._snapshot is None:
-            self._snapshot = self._of(self._by_name, self._told)
-        return self._snapshot
+        state = self._state
+        if state.snapshot is None:
+            state.snapshot = Toolset()
+            state.snapshot._state = state
+        return state.snapshot
 
     def get(self, name: str) -> BaseTool | None:
         """Return the tool of that name, or None."""
-        return self._by_name.get(name)
+        return self._state.by_name.get(name)
 
     def resolve(self, said: str) -> BaseTool | Failure:
         """Return the tool that the model meant by `said`, or why there is none.
@@ -79,18 +89,19 @@ class Toolset:
         Template tokens and known prefixes that leak into names are stripped (`functions.get_weather`); a name that is
         only similar is suggested, never run by guess.
         """
-        if found := self._by_name.get(said):
+        by_name = self._state.by_name
+        if found := by_name.get(said):
             return found
-        known = names.resolve_name(said, self._by_name)
-        return self._by_name[known] if known else self._unknown(said)
+        known = names.resolve_name(said, by_name)
+        return by_name[known] if known else self._unknown(said)
 
     def _unknown(self, said: str) -> Failure:
         shown = said if len(said) <= 80 else said[:77] + "..."
-        near = [f"`{name}`" for name in names.nearest(said, self._by_name)]
+        near = [f"`{name}`" for name in names.nearest(said, self._state.by_name)]
         if near:
             advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
-        elif self._by_name:
-            some = [f"`{name}`" for name in list(self._by_name)[:20]]
+        elif len(self):
+            some = [f"`{name}`" for name in list(self._state.by_name)[:20]]
             more = f" and {len(self) - 20} more" if len(self) > 20 else ""
             advice = f"The tools are {', '.join(some)}{more}."
         else:
@@ -113,63 +124,54 @@ class Toolset:
             tag: Keeps tools that carry it.
             permission: Keeps tools that a run with this permission may use.
         """
-        kept = self._by_name if only is None else {name: self._by_name[name] for name in only if name in self._by_name}
-        return self._of(
-            {
-                name: tool
-                for name, tool in kept.items()
-                if (where is None or where(tool))
-                and (tag is None or tag in tool.tags)
-                and (permission is None or permits(permission, tool.needs))
-            }
+        here = self._state.by_name
+        kept = here.values() if only is None else [here[name] for name in dict.fromkeys(only) if name in here]
+        return Toolset(
+            tool
+            for tool in kept
+            if (where is None or where(tool))
+            and (tag is None or tag in tool.tags)
+            and (permission is None or permits(permission, tool.needs))
         )
 
     def prefix(self, text: str) -> Toolset:
         """Return the same tools under longer names."""
-        return self.rename({name: text + name for name in self._by_name})
+        return self.rename({name: text + name for name in self._state.by_name})
 
     def rename(self, new_names: Mapping[str, str]) -> Toolset:
         """Return the same tools, some under new names; their keys and fingerprints follow the new name."""
-        return Toolset(_renamed(tool, new_names.get(name, name)) for name, tool in self._by_name.items())
+        return Toolset(_renamed(tool, new_names.get(name, name)) for name, tool in self._state.by_name.items())
 
     def __add__(self, other: Tools) -> Toolset:
         return Toolset([*self, *other])
 
     def definitions(self, dialect: str = "openai-chat", *, strict: bool = False) -> list[dict[str, Json]]:
         """Return the definitions as they go over a provider's wire, made once for each state of the set."""
-        if (told := self._told.get((dialect, strict))) is None:
-            told = self._told[dialect, strict] = plugins.load("dialects", dialect).definitions(self, strict=strict)
-        return told
+        now = self.snapshot()
+        told = now._state.told
+        if (dialect, strict) not in told:
+            told[dialect, strict] = plugins.load("dialects", dialect).definitions(now, strict=strict)
+        return told[dialect, strict]
 
     def summary(self) -> str:
         """Return one line per tool: its name and the first sentence of its description."""
         return "\n".join(f"{tool.name}: {tool.summary}" for tool in self)
 
     def __iter__(self) -> Iterator[BaseTool]:
-        return iter(self._by_name.values())
+        return iter(self._state.by_name.values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._state.by_name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return name in self._state.by_name
 
     def __getitem__(self, name: str) -> BaseTool:
-        return self._by_name[name]
+        return self._state.by_name[name]
 
     def __repr__(self) -> str:
-        listed = ", ".join(list(self._by_name)[:8])
+        listed = ", ".join(list(self._state.by_name)[:8])
         return f"<Toolset of {len(self)}: {listed}{', ...' if len(self) > 8 else ''}>"
-
-    def _replace(self, by_name: dict[str, BaseTool]) -> None:
-        # Never in place: a snapshot holds the old mapping and what was told of it.
-        self._by_name, self._told, self._snapshot = by_name, {}, None
-
-    @classmethod
-    def _of(cls, by_name: dict[str, BaseTool], told: dict[tuple[str, bool], list[dict[str, Json]]] | None = None) -> Toolset:
-        made = cls()
-        made._by_name, made._told = by_name, {} if told is None else told
-        return made
 
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:

@@ -36,6 +36,9 @@ from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, tar
 MOST_ERRORS = 10_000
 """Errors of one call that are looked at. A list of 10,000 numbers written as text is still read."""
 
+MOST_REPAIRS = 20
+"""Repairs that are named; a long list written as text is one habit and not a thousand."""
+
 MOST_ROUNDS = 4
 """How often coercion starts again, for text within text: a list as text, of integers as text."""
 
@@ -143,7 +146,10 @@ class Checker:
             errors = self._errors(arguments)
         fits = not errors or (self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments))
         wrong = faults.misspelt(errors, self._closed_schema) if fits else faults.of_errors(errors, self._closed_schema)
-        return faults.failure(wrong) if wrong else Checked(self._whole(arguments), tuple(repairs))
+        if wrong:
+            return faults.failure(wrong)
+        more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
+        return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
 
     def _errors(self, arguments: Json) -> list[ValidationError]:
         found = list(islice(self._closed.iter_errors(arguments), MOST_ERRORS))

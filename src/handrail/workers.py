@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread, main_thread
 from typing import Any, TypeAlias
 
 from handrail.effects import Raised, Returned
@@ -36,13 +36,23 @@ class Job:
 
 
 def attempted(work: Callable[[], Any]) -> Returned | Raised:
-    """Call, and say how it ended. A tool that calls `sys.exit` ends itself, not the program."""
+    """Call, and say how it ended."""
     try:
         return Returned(work())
-    except Exception as error:  # the one broad catch around a user's tool
+    except BaseException as error:  # the one broad catch around a user's tool
+        return raised(error)
+
+
+def raised(error: BaseException) -> Raised:
+    """Say that a tool raised. What is no `Exception` (`sys.exit`, a stray `GeneratorExit`) ends it, not the program.
+
+    An interrupt from the keyboard is no doing of the tool's, and passes. It comes in the main thread only.
+    """
+    if isinstance(error, Exception):
         return Raised(error)
-    except SystemExit as error:
-        return Raised(RuntimeError(f"the tool asked the program to exit ({error.code})"))
+    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+        raise error
+    return Raised(RuntimeError(f"the tool raised {type(error).__name__}({error})"))
 
 
 class Threads:
@@ -94,6 +104,7 @@ class Threads:
                         job.started = True
                         return job
                 if self._closed:
+                    self._size -= 1
                     return None
                 self._idle += 1
                 self._change.wait()

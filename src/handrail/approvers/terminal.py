@@ -38,6 +38,9 @@ _WORDS: Mapping[str, Word] = {
 # Control, format (zero width, bidirectional), surrogate, and the two separators that end a line.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
+# Apart from whatever else the terminal shows, in line with the timeline of the command line.
+_INDENT = " " * 9
+
 # How often a waiting question looks whether it has been left.
 _LOOK_S = 0.1
 
@@ -59,17 +62,17 @@ class TerminalApprover:
     def __init__(
         self, *, input: TextIO | None = None, output: TextIO | None = None, by: str = "", editor: str | None = None
     ) -> None:
-        self._input, self._output, self._by = input, output, by or _login_name()
-        self._editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
+        self._input, self._output, self.by = input, output, by or _login_name()
+        self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
         self._one_at_a_time = Lock()
-        self._visit = 0
+        self.visit = 0
 
     def __call__(self, asked: AskHuman) -> Approval | None:
         """Ask about one call; None when nobody is there."""
-        visit = self._visit
+        visit = self.visit
         with self._one_at_a_time:
             keyboard = self._keyboard()
-            if keyboard is None or visit != self._visit:
+            if keyboard is None or visit != self.visit:
                 return None
             try:
                 return _Question(keyboard, self._output or sys.stderr, self, visit).put(asked)
@@ -78,7 +81,7 @@ class TerminalApprover:
 
     def leave(self) -> None:
         """Give up every question that stands: whoever asked has gone. Later ones are asked as ever."""
-        self._visit += 1
+        self.visit += 1
 
     @property
     def is_there(self) -> bool:
@@ -95,46 +98,44 @@ class _Question:
 
     def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
         self._keyboard, self._screen, self._approver, self._visit = keyboard, screen, approver, visit
+        self._by = approver.by
 
     def put(self, asked: AskHuman) -> Approval:
         """Show the call and take a clear answer."""
-        arguments: Mapping[str, Json] = asked.arguments
-        edited = False
-        self._say(f"\n  {printable(asked.call.name)} wants to run   risk: {asked.risk}\n")
-        if asked.reason:
-            self._say(f"  because it must ask: {printable(asked.reason)}\n")
+        arguments = asked.arguments
+        self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
+        self._say("".join(f"{_INDENT}{printable(line)}\n" for line in asked.description.splitlines()))
         self._show(arguments)
+        self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
         while True:
-            match _WORDS.get(self._line("  (a)pprove, (d)eny, (e)dit? ").strip().lower()):
+            match _WORDS.get(self._line("(a)pprove, (d)eny, (e)dit? ").strip().lower()):
                 case "approve":
-                    return Approval(True, self._approver._by, "", arguments if edited else None)
+                    return Approval(True, self._by, "", None if arguments == asked.arguments else arguments)
                 case "deny":
-                    return Approval(False, self._approver._by, self._line("  why (the model is told)? ").strip())
+                    return Approval(False, self._by, self._line("Why? The model is told: ").strip())
                 case "edit":
-                    changed = self._edited(arguments)
-                    if changed is not None:
-                        arguments, edited = changed, True
+                    arguments = self._edited(arguments)
                     self._show(arguments)
                 case None:
-                    self._say("  Answer a, d or e.\n")
+                    self._say(f"{_INDENT}Answer a, d or e.\n")
 
-    def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json] | None:
-        """Let the person change the arguments; None, said why, when the result is no JSON object."""
-        editor = self._approver._editor
-        text = edit_in(editor, _pretty(arguments)) if editor else self._line("  arguments as JSON: ")
+    def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Let the person change the arguments; what is no JSON object changes nothing, and is said."""
+        editor = self._approver.editor
         try:
+            text = edit_in(editor, _pretty(arguments)) if editor else self._line("Arguments as JSON: ")
             value = json.loads(text)
-        except ValueError as error:
-            self._say(f"  That is no JSON ({error}); nothing was changed.\n")
-            return None
-        if not isinstance(value, dict):
-            self._say("  Arguments are a JSON object; nothing was changed.\n")
-            return None
-        return value
+        except (OSError, ValueError) as error:
+            self._say(f"{_INDENT}Nothing was changed: {printable(str(error))}.\n")
+            return arguments
+        if isinstance(value, dict):
+            return value
+        self._say(f"{_INDENT}Nothing was changed: arguments are a JSON object.\n")
+        return arguments
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
         for line in _pretty(arguments).splitlines():
-            self._say(f"    {line}\n")
+            self._say(f"{_INDENT}{line}\n")
 
     def _say(self, text: str) -> None:
         self._screen.write(text)
@@ -142,11 +143,11 @@ class _Question:
 
     def _line(self, prompt: str) -> str:
         """Return one line from the person."""
-        self._say(prompt)
+        self._say(_INDENT + prompt)
         # Waiting in `readline` would hold the lock of stdin, on which the interpreter then dies at its end; and nobody
         # could take the question back. Windows cannot wait for a terminal otherwise.
         while os.name == "posix" and not select.select([self._keyboard], [], [], _LOOK_S)[0]:
-            if self._visit != self._approver._visit:
+            if self._visit != self._approver.visit:
                 raise _NobodyThere
         line = self._keyboard.readline()
         if not line:
@@ -182,11 +183,17 @@ def _pretty(arguments: Mapping[str, Json]) -> str:
 
 
 def edit_in(editor: str, text: str) -> str:
-    """Return the text as the person left it in their editor."""
+    """Return the text as the person left it in their editor.
+
+    Raises:
+        OSError: The editor cannot be started, or ended in failure.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "arguments.json")
         file.write_text(text + "\n", encoding="utf-8")
-        subprocess.run([*shlex.split(editor), str(file)], check=False)
+        ended = subprocess.run([*shlex.split(editor), str(file)], check=False)
+        if ended.returncode:  # how an editor is told to forget it all, such as `:cq`
+            raise OSError(f"the editor ended with {ended.returncode}")
         return file.read_text(encoding="utf-8")
 
 

@@ -14,6 +14,8 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -69,6 +71,7 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its return value is the exit code."""
+        _open_streams()
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe can still be caught
@@ -89,6 +92,14 @@ class Program(click.Group):
 def is_debugging(ctx: click.Context) -> bool:
     """Whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
     return bool(ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"))
+
+
+def _open_streams() -> None:
+    """Make sure that there is something to print to: the shell may have closed it, the locale be unable to spell."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # as long as the process
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _let_go_of_stdout() -> None:

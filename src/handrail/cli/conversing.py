@@ -13,20 +13,26 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any
 
-import click
-
+from handrail.approvers.terminal import TerminalApprover
+from handrail.cli.printer import Printer
 from handrail.messages import Message
 from handrail.runs import Run
 from handrail.runtime import Runtime
 
 
 async def ask(
-    runtime: Runtime, question: str | Sequence[Message], *, on_interrupt: Callable[[], None] | None = None, **how: Any
+    runtime: Runtime,
+    question: str | Sequence[Message],
+    *,
+    printer: Printer,
+    terminal: TerminalApprover | None = None,
+    **how: Any,
 ) -> Run:
     """Run one question to its end.
 
     Args:
-        on_interrupt: Called at the first Ctrl-C, beside cancelling the run.
+        printer: Where an interruption is told.
+        terminal: Where a question may stand, which the first Ctrl-C takes back.
         how: As `Runtime.run` takes it.
 
     Raises:
@@ -35,8 +41,9 @@ async def ask(
     run_id = f"r_{token_hex(4)}"
 
     def cancel() -> bool:
-        if on_interrupt:
-            on_interrupt()
+        printer.interrupted()
+        if terminal:
+            terminal.leave()
         return runtime.cancel(run_id)
 
     with _on_interrupt(cancel):
@@ -53,7 +60,6 @@ def _on_interrupt(cancel: Callable[[], bool]) -> Iterator[None]:
         times += 1
         if times > 1 or not cancel():
             raise KeyboardInterrupt
-        click.echo("stopping; Ctrl-C again leaves at once", err=True)
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)

@@ -151,7 +151,10 @@ def text_or_stdin(text: str) -> str:
         return text
     if sys.stdin is None or sys.stdin.closed:
         raise ConfigError("`-` reads from stdin, which is closed")
-    return sys.stdin.read()
+    try:
+        return sys.stdin.read()
+    except ValueError as error:
+        raise ConfigError(f"what stands on stdin is no {sys.stdin.encoding} text: {error}") from error
 
 
 def failures_of(run: Run) -> Iterator[Failure | None]:

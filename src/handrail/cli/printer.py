@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TextIO
 
@@ -19,10 +19,10 @@ from rich.text import Text
 
 from handrail.approvers.terminal import printable
 from handrail.cli.timeline import Kind, Line, Piece, Timeline, Told
-from handrail.events import ApprovalAsked, ApprovalGiven, Event, ModelAsked
+from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, Event, ModelAsked, RunStarted
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
-    "turn": ("", "bold"),
+    "turn": ("", "italic dim"),
     "said": ("“", ""),
     "call": ("→", "cyan"),
     "repaired": ("~", "yellow"),
@@ -37,7 +37,6 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "late": ("!", "yellow"),
     "advice": ("", "dim"),
     "ended": ("■", "bold red"),
-    "note": ("", "dim italic"),
     "wire": ("", "dim"),
 }
 """Mark and style of every kind of line."""
@@ -58,7 +57,7 @@ class Printer:
     Args:
         console: Where the timeline goes.
         answers: Where the model's streamed text goes; the same console by default.
-        captions: Shown below the head of a turn.
+        captions: Shown beside the number of a turn.
     """
 
     timeline: Timeline
@@ -68,7 +67,7 @@ class Printer:
     captions: Mapping[int, str] = field(default_factory=dict)
     _started: float = field(init=False)
     _held: list[Event] = field(default_factory=list)
-    _questions: int = 0
+    _questions: set[str] = field(default_factory=set)
     _text: Flow | None = None
 
     def __post_init__(self) -> None:
@@ -76,21 +75,24 @@ class Printer:
 
     def __call__(self, event: Event) -> None:
         """Print what an event adds, once nobody is being asked."""
-        if isinstance(event, ApprovalGiven):
-            self._questions -= 1
+        match event:
+            case RunStarted():
+                self._started = self.now()
+            case ApprovalGiven(call=call) | CallFinished(call=call):  # a cancelled call ends without an answer
+                self._questions.discard(call.id)
         self._held.append(event)
         if not self._questions:
             held, self._held = self._held, []
             for each in held:
                 self._print(each)
         if isinstance(event, ApprovalAsked):
-            self._questions += 1
+            self._questions.add(event.call.id)
 
     def _print(self, event: Event) -> None:
         for told in self.timeline.tell(event):
+            if isinstance(event, ModelAsked) and isinstance(told, Line):
+                told = replace(told, text=self.captions.get(event.turn, ""))
             self.show(told)
-        if isinstance(event, ModelAsked) and (caption := self.captions.get(event.turn)):
-            self.show(Line("note", caption, whole=True))
 
     def show(self, told: Told) -> None:
         """Print one line, or the next piece of the model's text."""
@@ -119,6 +121,10 @@ class Printer:
     def _rows(self, line: Line) -> Sequence[Text]:
         """Lay a line out: seconds, mark, and the words beside them, wrapped or cut at the edge."""
         mark, style = _LOOKS[line.kind]
+        if line.kind == "turn":
+            return _beside(Text(f"{line.about:>8} ", style="bold"), Text(line.text, style=style), self.console)
+        if line.kind == "wire":  # as it is, so that it can be copied
+            return [Text(printable(each), style=style) for each in line.text.split("\n")]
         words = Text()
         if line.about:
             words.append(printable(line.about), style="bold").append("  ")
@@ -136,6 +142,12 @@ class Printer:
         self.close()
         self.console.print()
         self.console.print(Text(printable(text, keep="\n")))
+
+    def interrupted(self) -> None:
+        """Say that Ctrl-C was heard, on a line of its own: the terminal has written `^C` into the present one."""
+        self.close()
+        self.console.print()
+        self.show(Line("ended", "stopping; Ctrl-C again leaves at once"))
 
     def question(self, text: str) -> None:
         """Print what the model is asked."""
@@ -194,10 +206,16 @@ class Flow:
 
 def console(file: TextIO | None = None) -> Console:
     """Return where to print: colours only on a terminal, and as NO_COLOR, FORCE_COLOR, TERM and COLUMNS say."""
-    made = Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+    made = _Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = _WIDTH_OF_A_FILE
     return made
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the program decide what it means that nobody reads; rich would end it here."""
+        raise  # noqa: PLE0704  # rich calls this while it handles a BrokenPipeError
 
 
 def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> None:
@@ -215,4 +233,7 @@ def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequenc
 def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:
     """Wrap words beside a head; on a terminal too narrow for that, below each other."""
     lines = words.wrap(target, max(20, target.width - head.cell_len), overflow="fold") or [Text()]
-    return [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
+    rows = [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
+    for row in rows:
+        row.rstrip()
+    return rows

@@ -25,18 +25,30 @@ def record_of(event: Event, at_s: float) -> dict[str, Json]:
 
 
 class Recorder:
-    """An observer that writes one line for every event."""
+    """An observer that writes one line for every event.
+
+    When its reader has gone it falls silent, and `write` says so: a run is not ended in the middle of a write because
+    somebody piped it into `head`.
+    """
 
     def __init__(self, file: TextIO, *, wire: bool = False, now: Callable[[], float] = monotonic) -> None:
         self._file, self._wire, self._now, self._started = file, wire, now, now()
+        self._gone = False
 
     def __call__(self, event: Event) -> None:
         """Write an event; what was on the wire only if asked for."""
-        if self._wire or not isinstance(event, HttpExchange):
-            self.write(record_of(event, self._now() - self._started))
+        if not self._gone and (self._wire or not isinstance(event, HttpExchange)):
+            try:
+                self.write(record_of(event, self._now() - self._started))
+            except BrokenPipeError:
+                self._gone = True
 
     def write(self, record: dict[str, Json]) -> None:
-        """Write one line, so that it can be read at once."""
+        """Write one line, so that it can be read at once.
+
+        Raises:
+            BrokenPipeError: Nobody reads any more.
+        """
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
         self._file.flush()
 

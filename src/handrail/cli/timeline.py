@@ -1,7 +1,7 @@
 """What a person reads of a run while it happens: a fold from events to lines.
 
     turn 1
-      → get_pod_logs  pod="api-gateway-7c9d"
+       → get_pod_logs  pod="api-gateway-7c9d"
       ✗ get_pod_logs  attempt 1: deadline, stopped; again in 0.1 s
       ✓ get_pod_logs  0.93 s, 2 attempts  ["14:02 ...", ...]
 
@@ -36,7 +36,7 @@ from handrail.messages import TextDelta, Turn
 
 Kind: TypeAlias = Literal[
     "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
-    "late", "advice", "ended", "note", "wire",
+    "late", "advice", "ended", "wire",
 ]  # fmt: skip
 
 Detail: TypeAlias = Literal["ends", "short", "all"]
@@ -91,7 +91,7 @@ class Timeline:
         match event:
             case ModelAsked(turn=turn):
                 self._streamed = False
-                yield Line("turn", f"turn {turn}")
+                yield Line("turn", about=f"turn {turn}", whole=True)
             case Streamed(delta=TextDelta(text=text)) if self._streams:
                 self._streamed = True
                 yield Piece(text)
@@ -100,10 +100,9 @@ class Timeline:
             case CallAdmitted(call=call, repairs=repairs) if repairs:
                 yield Line("repaired", f"repaired: {', '.join(repairs)}", self._name(call), whole=True)
             case AttemptFailed(call=call, attempt=attempt, reason=reason, retry_in_s=wait_s):
-                then = "no further attempt" if wait_s is None else f"again in {wait_s:.1f} s"
-                yield Line("retry", f"attempt {attempt}: {reason}; {then}", self._name(call), whole=True)
+                yield Line("retry", f"attempt {attempt}: {reason}; {_then(wait_s)}", self._name(call), whole=True)
             case ApprovalAsked(call=call, reason=reason):
-                yield Line("ask", f"waits for a person: {reason}", self._name(call), whole=True)
+                yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
             case ApprovalGiven(call=call):
                 yield _given(event, self._name(call))
             case CallFinished(call=call, result=result, seconds=seconds):
@@ -113,8 +112,8 @@ class Timeline:
                 yield Line("late", how, self._name(call), whole=True)
             case HttpExchange() if self._wire:
                 yield Line("wire", exchange_text(event), whole=True)
-            case RunEnded(status=status, reason=reason) if status != "done":
-                yield Line("ended", f"{status}: {reason}" if reason else status, whole=True)
+            case RunEnded(status=status) if status != "done":
+                yield Line("ended", _ending(event), whole=True)
             case _:
                 return
 
@@ -159,6 +158,18 @@ def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
         names[call.id] = f"{call.name}#{seen[call.name]}" if several[call.name] > 1 else call.name
     width = max(map(len, names.values()), default=0)
     return {id: name.ljust(width) for id, name in names.items()}
+
+
+def _ending(event: RunEnded) -> str:
+    """Say how a run ended; one that waits is named, so that it can be found again."""
+    said = event.reason if event.status in event.reason else f"{event.status}: {event.reason}"
+    return f"{said} (run {event.run_id})" if event.status == "waiting" else said
+
+
+def _then(wait_s: float | None) -> str:
+    if wait_s is None:
+        return "no further attempt"
+    return f"again in {wait_s:.1f} s" if wait_s >= 0.05 else "again at once"
 
 
 def _given(event: ApprovalGiven, name: str) -> Line:

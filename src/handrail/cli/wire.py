@@ -43,4 +43,4 @@ def _header(name: str, value: str) -> str:
 
 
 def _marked(text: str, mark: str) -> str:
-    return "\n".join(mark + line for line in text.split("\n"))
+    return "\n".join((mark + line).rstrip() for line in text.split("\n"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -22,7 +23,7 @@ try:  # gives the prompt editing and history; Windows has none
 except ImportError:
     pass
 
-PROMPT = "> "
+PROMPT = "\n> "
 
 
 @click.command("chat")
@@ -49,10 +50,10 @@ def command(model: str, system: str, setup: Setup, budget: Budget, wire: bool, v
     printer = Printer(timeline, console(sys.stderr), answers=console())
     with asyncio.Runner() as runner:
         runtime = setup.runtime(printer)
-        leave = setup.consent.terminal.leave
+        here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal}
 
         def answer(messages: Sequence[Message]) -> Run:
-            run = runner.run(conversing.ask(runtime, messages, on_interrupt=leave, model=model, budget=budget))
+            run = runner.run(conversing.ask(runtime, messages, **here, model=model, budget=budget))
             printer.close()
             return run
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -16,7 +17,6 @@ from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval
-from handrail.ports import Observer
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
 from handrail.testing import ScriptedApprover, ScriptedServer
@@ -79,14 +79,12 @@ def _chosen(model: str | None, lang: Language) -> Iterator[str]:
 
 
 async def _investigate(
-    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, observer: Observer
+    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, printer: Printer
 ) -> Run:
     approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
-    leave = terminal.leave if terminal else None
-    async with Runtime(TOOLS, approver=approver, observers=[observer]) as runtime:
-        return await conversing.ask(
-            runtime, texts.question, on_interrupt=leave, system=texts.system, model=model, deps=cluster
-        )
+    here: dict[str, Any] = {"printer": printer, "terminal": terminal}
+    async with Runtime(TOOLS, approver=approver, observers=[printer]) as runtime:
+        return await conversing.ask(runtime, texts.question, **here, system=texts.system, model=model, deps=cluster)
 
 
 def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:

@@ -16,6 +16,7 @@ from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.records import Recorder
 from handrail.cli.timeline import Detail, Timeline
+from handrail.ports import Observer
 from handrail.runs import Run, as_line
 
 
@@ -52,13 +53,13 @@ def command(
     detail: Detail = "ends" if quiet or as_json or as_jsonl else "all" if verbose else "short"
     printer = Printer(Timeline(detail=detail, wire=wire and not as_jsonl), console(sys.stderr))
     recorder = Recorder(sys.stdout, wire=wire) if as_jsonl else None
-    observers = [printer, recorder] if recorder else [printer]
+    observers: list[Observer] = [printer, recorder] if recorder else [printer]
     asked = options.text_or_stdin(question)
-    run = asyncio.run(_run(setup, observers, asked, model=model, system=system, budget=budget))
+    run = asyncio.run(_run(setup, printer, observers, asked, model=model, system=system, budget=budget))
     if is_debugging(context):
         click.echo(printable(run.transcript(debug=True), keep="\n"), err=True)
     if recorder:
-        recorder.write({"event": "run", **run.as_json()})
+        recorder.write({"v": 1, "event": "run", "run": run.as_json()})
     elif as_json:
         click.echo(as_line(run.as_json()))
     elif run.text:
@@ -66,6 +67,6 @@ def command(
     return exits.of_run(run.status, options.failures_of(run))
 
 
-async def _run(setup: Setup, observers: Sequence[Any], question: str, **how: Any) -> Run:
+async def _run(setup: Setup, printer: Printer, observers: Sequence[Observer], question: str, **how: Any) -> Run:
     async with setup.runtime(*observers) as runtime:
-        return await conversing.ask(runtime, question, on_interrupt=setup.consent.terminal.leave, **how)
+        return await conversing.ask(runtime, question, printer=printer, terminal=setup.consent.terminal, **how)

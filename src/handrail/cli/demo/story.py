@@ -29,7 +29,7 @@ CAPTIONS: Mapping[int, str] = {
     3: "A value that the tool does not know. The model is told what is allowed ...",
     4: "... and corrects itself.",
     5: "A restart is destructive, so its risk is high, so a person must agree.",
-    6: "Did it help? The model looks before it answers.",
+    6: "Whatever was decided, the model is told, and goes on from there.",
 }
 """What to watch for, by turn."""
 

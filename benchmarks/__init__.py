@@ -1,0 +1,1 @@
+"""What handrail costs, as ratios taken in one process; `make bench`."""

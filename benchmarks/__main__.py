@@ -1,0 +1,53 @@
+"""Print what handrail costs: `python -m benchmarks [--quick] [--json] [NAME ...]`.
+
+Every figure is CPU time of this process. What is compared is measured in turn, round after round, and the best round of
+each counts: machines drift, ratios of one process do not. A missed goal is printed, not failed on; the exit code is 1 only
+when a goal with a ratio is missed by more than twofold, which no busy machine explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+
+from benchmarks import costs, loops
+from benchmarks.measuring import Figure
+
+ROWS: dict[str, Callable[[bool], list[Figure]]] = {
+    "loop": lambda quick: asyncio.run(loops.ten_by_four(quick)),
+    "sync": loops.sync_tools,
+    "crowd": lambda quick: asyncio.run(loops.two_hundred_at_once(quick)),
+    "length": lambda quick: asyncio.run(loops.length(quick)),
+    "http": loops.over_http,
+    "call": lambda quick: asyncio.run(loops.one_call(quick)),
+    "tools": costs.thousand_tools,
+    "stream": costs.streaming,
+    "register": costs.register,
+    "import": costs.importing,
+}
+
+
+def main() -> int:
+    """Measure, print, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(ROWS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, for CI")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    options = parser.parse_args()
+    if unknown := set(options.names) - ROWS.keys():
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    figures: list[Figure] = []
+    for name in options.names or ROWS:
+        rows = ROWS[name](options.quick)
+        figures += rows
+        if not options.json:
+            print(*rows, sep="\n", flush=True)
+    if options.json:
+        print(json.dumps({"v": 1, "python": sys.version.split()[0], "figures": [row.as_json() for row in figures]}))
+    return 1 if any(figure.is_gross for figure in figures) else 0
+
+
+sys.exit(main())

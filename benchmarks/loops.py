@@ -1,0 +1,234 @@
+"""Whole runs: handrail's loop against the denominators."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import tracemalloc
+from typing import Any, Literal
+
+import openai
+
+import handrail as hr
+from benchmarks import denominators
+from benchmarks.denominators import Provider, arguments_of
+from benchmarks.measuring import Figure, best_of, interleaved
+from handrail.ports import Listener, Request
+from handrail.testing import ScriptedServer
+
+Unit = Literal["celsius", "fahrenheit"]
+
+
+async def get_weather(city: str, days: int = 1, unit: Unit = "celsius") -> dict[str, Any]:
+    """Get the weather of a city.
+
+    Args:
+        city: Name of the city.
+        days: How many days ahead.
+        unit: Unit of the temperature.
+    """
+    return {"city": city, "days": days, "unit": unit, "temperature": 21.5}
+
+
+def get_weather_now(city: str, days: int = 1, unit: Unit = "celsius") -> dict[str, Any]:
+    """Get the weather of a city."""
+    return {"city": city, "days": days, "unit": unit, "temperature": 21.5}
+
+
+class FakeModel:
+    """Answers as `denominators.Provider` does, in handrail's own terms."""
+
+    name = "fake"
+
+    def __init__(self, turns: int, calls: int, pause_s: float = 0.0) -> None:
+        self.turns, self.calls, self.pause_s = turns, calls, pause_s
+
+    async def ask(self, request: Request, listener: Listener | None = None) -> hr.Turn:
+        """Answer, after the pause."""
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)
+        turn = (len(request.messages) - 1) // (self.calls + 1)
+        if turn >= self.turns:
+            return hr.Turn("It is 21.5 degrees everywhere.", usage=hr.Usage(100, 20))
+        calls = [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(self.calls)]
+        return hr.Turn(calls=calls, finish="calls", usage=hr.Usage(100, 20))
+
+
+READ = hr.FunctionTool(get_weather, effect="read")
+UNBOUND = hr.Budget(time_s=None, calls=None, turns=None)
+
+
+async def ten_by_four(quick: bool) -> list[Figure]:
+    """10 turns of 4 calls, every check on, in memory."""
+    provider, model, runtime = Provider(10, 4), FakeModel(10, 4), hr.Runtime([READ])
+
+    async def ours() -> None:
+        run = await runtime.run("How warm is it?", model=model)
+        assert run.ok and run.spent.calls == 40, run
+
+    times = await interleaved(
+        {
+            "hand": lambda: denominators.loop(provider),
+            "prod": lambda: denominators.prod(provider),
+            "bare": lambda: denominators.bare(provider),
+            "handrail": ours,
+        },
+        rounds=5 if quick else 25,
+        times=10,
+    )
+    hand = times["hand"]
+    return [
+        Figure("run of 10 turns x 4 calls: hand", hand / 40 * 1e6, "us a call"),
+        Figure("  prod", times["prod"] / hand, "x hand"),
+        Figure("  bare", times["bare"] / hand, "x hand"),
+        Figure("  handrail, every check on", times["handrail"] / hand, "x hand", 1.0),
+    ]
+
+
+def sync_tools(quick: bool) -> list[Figure]:
+    """The same run with a sync tool: in threads, and in place for one that promises to be quick."""
+    provider, model = Provider(10, 4), FakeModel(10, 4)
+    kept = denominators.TOOLS["get_weather"]
+
+    async def in_place(**arguments: Any) -> dict[str, Any]:
+        return get_weather_now(**arguments)
+
+    async def measure() -> dict[str, float]:
+        denominators.TOOLS["get_weather"] = (in_place, kept[1])
+        threads = hr.Runtime([hr.FunctionTool(get_weather_now, name="get_weather", effect="read")])
+        quickly = hr.Runtime([hr.FunctionTool(get_weather_now, name="get_weather", effect="read", blocking=False)])
+        return await interleaved(
+            {
+                "hand": lambda: denominators.loop(provider),
+                "threads": lambda: threads.run("How warm is it?", model=model),
+                "in place": lambda: quickly.run("How warm is it?", model=model),
+            },
+            rounds=5 if quick else 15,
+            times=5,
+        )
+
+    times = asyncio.run(measure())
+    denominators.TOOLS["get_weather"] = kept
+    return [
+        Figure("sync tools, same run: in place (blocking=False)", times["in place"] / times["hand"], "x hand", 0.5),
+        Figure("  in threads (the default; hand calls in place)", times["threads"] / times["hand"], "x hand"),
+    ]
+
+
+async def two_hundred_at_once(quick: bool) -> list[Figure]:
+    """200 runs at once against a model that takes 10 ms: CPU, and memory of a run under way."""
+    count = 50 if quick else 200
+    provider, model, runtime = Provider(5, 2, 0.01), FakeModel(5, 2, 0.01), hr.Runtime([READ])
+    times = await interleaved(
+        {
+            "hand": lambda: asyncio.gather(*(denominators.loop(provider) for _ in range(count))),
+            "handrail": lambda: asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count))),
+        },
+        rounds=3 if quick else 7,
+        times=1,
+    )
+    tracemalloc.start()
+    runs = asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count)))
+    before = tracemalloc.get_traced_memory()[0]
+    await asyncio.sleep(0.045)  # in the middle of the runs
+    grown = tracemalloc.get_traced_memory()[0] - before
+    await runs
+    tracemalloc.stop()
+    return [
+        Figure(f"{count} runs at once, 10 ms model: CPU", times["handrail"] / times["hand"], "x hand", 1.0),
+        Figure("  memory of a run under way", grown / count / 1024, "KB", 40.0),
+    ]
+
+
+async def length(quick: bool) -> list[Figure]:
+    """Whether a long run costs more a turn than a short one; 20 is linear."""
+    runtime = hr.Runtime([READ], budget=UNBOUND)
+    short, long = FakeModel(10, 4), FakeModel(200, 4)
+    times = await interleaved(
+        {"10": lambda: runtime.run("?", model=short), "200": lambda: runtime.run("?", model=long)},
+        rounds=3 if quick else 9,
+        times=2,
+    )
+    return [Figure("t(200 turns) / t(10 turns), linear is 20", times["200"] / times["10"], "x", 22.0)]
+
+
+async def one_call(quick: bool) -> list[Figure]:
+    """One call by `Runtime.call`: a read, and a write with its ledger."""
+    write = hr.FunctionTool(get_weather, name="set_weather", effect="write", repeatable=True)
+    runtime = hr.Runtime([READ, write])
+    arguments = {"city": "北京", "days": 2}
+    times = await interleaved(
+        {
+            "await": lambda: get_weather(**arguments),
+            "read": lambda: runtime.call("get_weather", arguments),
+            "write": lambda: runtime.call("set_weather", arguments),
+        },
+        rounds=5 if quick else 15,
+        times=200,
+    )
+    return [
+        Figure("one read by Runtime.call", times["read"] * 1e6, "us"),
+        Figure("one write by Runtime.call, ledger in memory", times["write"] * 1e6, "us"),
+    ]
+
+
+def over_http(quick: bool) -> list[Figure]:
+    """CPU of a client over real HTTP on the loopback interface, against the loop on the official SDK."""
+    figures = []
+    for turns, goal in ((10, 0.15), (40, 0.05)):
+        script: list[Any] = [
+            [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)] for turn in range(turns)
+        ]
+        with ScriptedServer([*script, "done"]) as server:
+            rounds = 2 if quick else 4
+            # The server runs in this process too; what it costs is measured apart and taken off both.
+            base = best_of(lambda server=server: _raw(server, turns), rounds=rounds)
+            sdk = best_of(lambda server=server: asyncio.run(_on_the_sdk(server)), rounds=rounds) - base
+            ours = best_of(lambda server=server: asyncio.run(_on_handrail(server)), rounds=rounds) - base
+        figures.append(Figure(f"client CPU over HTTP, {turns} turns x 4 calls", max(ours, 0.0) / sdk, "x hand/SDK", goal))
+    return figures
+
+
+def _raw(server: ScriptedServer, turns: int) -> None:
+    """What server and sockets cost: the same requests, replayed as bytes by the smallest client there is."""
+    import http.client
+
+    bodies = [json.dumps(body).encode() for body in server.requests[: turns + 1]] or _bodies(server, turns)
+    connection = http.client.HTTPConnection("127.0.0.1", int(server.base_url.split(":")[2].split("/")[0]))
+    for body in bodies:
+        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+        connection.getresponse().read()
+    connection.close()
+
+
+def _bodies(server: ScriptedServer, turns: int) -> list[bytes]:
+    asyncio.run(_on_handrail(server))
+    return [json.dumps(body).encode() for body in server.requests[: turns + 1]]
+
+
+async def _on_handrail(server: ScriptedServer) -> None:
+    async with hr.Runtime([READ], budget=UNBOUND) as runtime:
+        run = await runtime.run("How warm is it?", model=server.model)
+        assert run.ok, run
+
+
+async def _on_the_sdk(server: ScriptedServer) -> None:
+    tools: Any = hr.Toolset([READ]).definitions()
+    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none") as client:
+        messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
+        while True:
+            answer = await client.chat.completions.create(model="scripted", messages=messages, tools=tools)
+            message = answer.choices[0].message
+            messages.append(message.model_dump(exclude_none=True))
+            if not message.tool_calls:
+                return
+            calls = [call.model_dump() for call in message.tool_calls]
+            messages += await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+
+
+def wall(run: Any) -> float:
+    """Seconds by the clock on the wall, for what waits."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began

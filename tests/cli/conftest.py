@@ -1,0 +1,71 @@
+"""What tests of the command line share: a runner, and files with tools."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from click.testing import CliRunner, Result
+
+from handrail.cli import main
+
+SHOP = '''
+import handrail as hr
+
+@hr.tool(effect="read")
+def get_order(order_id: str) -> dict:
+    """Look an order up."""
+    if order_id == "down":
+        raise ConnectionRefusedError
+    return {"order_id": order_id, "paid": 49}
+
+@hr.tool(effect="write")
+def note(order_id: str) -> str:
+    """Add a note to an order."""
+    return f"noted {order_id}"
+
+@hr.tool(effect="destructive")
+def delete_order(order_id: str) -> str:
+    """Delete an order."""
+    return f"deleted {order_id}"
+
+@hr.tool(effect="write", permission="admin")
+def drop_all() -> str:
+    """Drop everything."""
+    return "dropped"
+
+@hr.tool(effect="write", timeout_s=0.05)
+async def pay(order_id: str) -> str:
+    """Pay, at a provider that does not answer in time."""
+    import asyncio
+    await asyncio.sleep(30)
+
+def helper(order_id: str) -> str:
+    """No tool: it is not decorated."""
+    return order_id
+'''
+
+Cli: TypeAlias = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run `handrail` in this process, with an environment that has no key and no model."""
+    for name in ("HANDRAIL_MODEL", "HANDRAIL_DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: str, stdin: str | None = None) -> Result:
+        result = CliRunner().invoke(main, list(words), input=stdin, prog_name="handrail")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception  # a traceback, which no test of ours wants
+        return result
+
+    return run
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """A file with tools of every kind."""
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP, encoding="utf-8")
+    return str(file)

@@ -1,0 +1,110 @@
+"""Tools from files and modules that somebody else wrote, in whatever state they are."""
+
+import sys
+
+import pytest
+
+from handrail.cli.loading import tools_from
+from handrail.errors import ConfigError, DuplicateToolError, SetupError
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+TWO = """
+import handrail as hr
+
+@hr.tool(effect="read")
+def look(place: str) -> str:
+    "Look."
+
+@hr.tool
+def touch(place: str) -> str:
+    "Touch."
+
+def bare(place: str) -> str:
+    "Nobody decorated this."
+
+both = hr.Toolset([look, touch])
+again = look
+some = [bare]
+"""
+
+
+def names(tools):
+    return [tool.name for tool in tools]
+
+
+def test_every_tool_at_the_top_level_is_loaded_once_and_bare_functions_are_not(file):
+    assert names(tools_from([file(TWO)])) == ["look", "touch"]
+
+
+@pytest.mark.parametrize(("attribute", "expected"), [
+    ("look", ["look"]),            # a tool
+    ("both", ["look", "touch"]),   # a toolset
+    ("some", ["bare"]),            # a list
+    ("bare", ["bare"]),            # a bare function, because it is named
+])  # fmt: skip
+def test_one_attribute_can_be_named(file, attribute, expected):
+    assert names(tools_from([f"{file(TWO)}:{attribute}"])) == expected
+
+
+def test_a_module_is_found_from_where_one_stands(file, monkeypatch, tmp_path):
+    file(TWO, "company_tools.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert names(tools_from(["company_tools:touch"])) == ["touch"]
+
+
+def test_a_file_finds_its_neighbours(file):
+    file("PLACE = 'here'", "neighbour_of_mine.py")
+    path = file(
+        "import handrail as hr\nfrom neighbour_of_mine import PLACE\n@hr.tool\ndef where() -> str:\n    'Say.'\n    return PLACE"
+    )
+    assert names(tools_from([path])) == ["where"]
+
+
+def test_several_places_make_one_set(file):
+    other = file("import handrail as hr\n@hr.tool\ndef other() -> str:\n    'Other.'", "other.py")
+    assert names(tools_from([file(TWO), other])) == ["look", "touch", "other"]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("def broken(:\n", "line 1: "),                                          # does not parse
+    ("x = 1\nraise RuntimeError('no database')", "RuntimeError: no database (mine.py, line 2)"),
+    ("raise SystemExit(3)", "SystemExit: 3 (mine.py, line 1)"),              # a script without a guard
+    ("import there_is_no_such_module", "there is no module there_is_no_such_module (mine.py, line 1)"),
+    ("x = 1", "decorate functions with @tool"),                              # nothing in it
+    ("def look(place: str): ...", "decorate with @tool what the model may call (look)"),
+    ("import handrail as hr\n@hr.tool\ndef f(x): ...", "parameter `x` has no type hint"),
+    ("import handrail as hr\nfrom socket import socket\n@hr.tool\ndef f(x: socket): ...", "has no JSON form"),
+    ("import handrail as hr\n@hr.tool(efect='read')\ndef f(x: int): ...", "Did you mean `effect`?"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_used_is_told_in_a_sentence_with_its_place(file, text, says):
+    with pytest.raises(SetupError) as told:
+        tools_from([file(text)])
+    assert says in str(told.value)
+
+
+def test_two_tools_of_one_name_are_refused(file):
+    other = file("import handrail as hr\n@hr.tool\ndef look() -> str:\n    'Other.'", "other.py")
+    with pytest.raises(DuplicateToolError, match="'look'"):
+        tools_from([file(TWO), other])
+
+
+@pytest.mark.parametrize(("place", "says"), [
+    ("nowhere/tools.py", "there is no file nowhere/tools.py"),
+    ("no_such_package", "there is no module no_such_package"),
+    ("json:nothing", "json has no 'nothing'"),
+    ("json", "there are no tools in json"),
+])  # fmt: skip
+def test_a_place_that_is_none_is_told(place, says):
+    with pytest.raises(ConfigError, match=says):
+        tools_from([place])

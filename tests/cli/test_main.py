@@ -1,0 +1,107 @@
+"""The program around the commands: what it imports, how it helps, how it fails."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from handrail.cli import COMMANDS, main
+from handrail.cli.exits import Exit
+
+
+def handrail(*words, stdin=None, **environment):
+    """Run `python -m handrail` as a program of its own."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "handrail", *words], input=stdin, capture_output=True, text=True, encoding="utf-8",
+        timeout=60, check=False, env={**known, **environment},
+    )  # fmt: skip
+
+
+def test_the_version_is_told_without_loading_the_machinery():
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "handrail", "--version"], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"handrail \d+\.\d+\.\d+\n", told.stdout)
+    for heavy in ("pydantic", "httpx2", "rich", "asyncio"):
+        assert not re.search(rf"\| +{heavy}\n", told.stderr), heavy
+
+
+def test_help_lists_the_commands_without_importing_them(cli):
+    before = set(sys.modules)
+    result = cli("--help")
+    assert {name for name in sys.modules if name.startswith("handrail.cli.commands.")} <= before
+    assert all(re.search(rf"^  {name} ", result.stdout, re.MULTILINE) for name in COMMANDS)
+
+
+def test_help_tells_every_exit_code(cli):
+    told = dict(re.findall(r"^  (\d+) +(.+)$", cli("--help").stdout, re.MULTILINE))
+    assert told == {str(int(code)): code.meaning for code in Exit if code.told}
+    assert set(told) == {"0", "1", "2", "3", "4", "5", "6", "130"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_commands_first_line_of_help_is_the_one_in_the_list(cli, name):
+    command = main.get_command(None, name)
+    assert command.help.split("\n")[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize(
+    "words", [*((name,) for name in COMMANDS), ("tools", "list"), ("tools", "show"), ("tools", "schema")]
+)
+def test_every_command_teaches_by_example(cli, words):
+    result = cli(*words, "--help")
+    assert result.exit_code == 0
+    assert re.search(r"Examples?:\n +(handrail|echo|HANDRAIL_MODEL)", result.stdout)
+
+
+def test_a_misspelled_command_is_a_usage_error_with_a_suggestion(cli):
+    result = cli("chst")
+    assert result.exit_code == 2
+    assert "Did you mean 'chat'?" in result.stderr
+
+
+def test_an_error_is_one_sentence_on_stderr(cli):
+    result = cli("call", "x", "--tools", "nowhere.py")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: there is no file nowhere.py\n"
+
+
+@pytest.mark.parametrize(("words", "environment"), [
+    (["--debug"], {}),
+    ([], {"HANDRAIL_DEBUG": "1"}),
+])  # fmt: skip
+def test_debugging_shows_the_traceback(words, environment):
+    result = handrail("call", "x", "--tools", "nowhere.py", *words, **environment)
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+    assert result.stderr.endswith("error: there is no file nowhere.py\n")
+
+
+def test_a_reader_that_goes_away_is_no_error_to_talk_about(shop):
+    listing = [sys.executable, "-m", "handrail", "tools", "list", "--tools", shop]
+    with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == Exit.NOBODY_READS
+
+
+def test_a_locale_that_cannot_spell_a_mark_escapes_it():
+    result = handrail("doctor", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("\\u2713")
+
+
+@pytest.mark.parametrize(("closed", "words", "code"), [
+    ("<&-", "repair", 2),               # `-` has nothing to read
+    (">&-", "completion bash", 0),      # nobody wants the result
+    ("2>&-", "call x --tools none.py", 2),
+])  # fmt: skip
+def test_a_closed_stream_is_no_crash(closed, words, code):
+    result = subprocess.run(
+        f"{sys.executable} -m handrail {words} {closed}", shell=True, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == code
+    assert "Traceback" not in result.stderr
