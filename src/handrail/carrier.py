@@ -595,7 +595,7 @@ def late_event(lane: Lane, outcome: Outcome) -> FinishedLate:
     match outcome:
         case Returned(value=value):
             return FinishedLate(lane.call, plain(value))
-        case Raised(error=error):
-            return FinishedLate(lane.call, error=f"{type(error).__name__}: {error}")
+        case Raised():
+            return FinishedLate(lane.call, error=outcome.words)
         case _:
             return FinishedLate(lane.call, error="it was stopped at last")

@@ -153,7 +153,9 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
                 circle = f"{call.name} was called {rounds} times with the same arguments and the same result"
                 result = _stopped(result, rounds)
             elif rounds == TOLD_AT:
-                result = replace(result, note=NOTE, text=with_note(result.text, NOTE, result.value))
+                # A second note is one more line: the text has the field already.
+                text = with_note(result.text, NOTE, None if result.note else result.value)
+                result = replace(result, note="; ".join(filter(None, (result.note, NOTE))), text=text)
         heeded.append(result)
     return heeded, circle
 

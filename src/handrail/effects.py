@@ -145,6 +145,14 @@ class Raised:
 
     error: Exception
 
+    @property
+    def words(self) -> str:
+        """The error as people read it. Never for a model: it may hold anything."""
+        try:
+            return f"{type(self.error).__name__}: {self.error}"
+        except Exception:  # the text is made by the author's code
+            return type(self.error).__name__
+
 
 class End(Enum):
     """How an invocation ended without a result: the truth about a deadline or a cancellation."""

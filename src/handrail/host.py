@@ -41,7 +41,7 @@ from handrail.ports import Answer, Approver, Model, Observer, Request, Store
 from handrail.reading import READ_RESULT
 from handrail.retries import Backoff
 from handrail.runs import Run
-from handrail.services import Services
+from handrail.services import Services, cancelled_from_outside
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
@@ -365,7 +365,9 @@ async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
         return await model.ask(request, listener)
     except HandrailError:
         raise
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and cancelled_from_outside():
+            raise
         raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
 
 

@@ -435,7 +435,7 @@ def _tell_of(
         return
     reason = str(diagnosis.failure.code)
     if isinstance(outcome, Raised):
-        reason = f"{type(outcome.error).__name__}: {outcome.error}"
+        reason = outcome.words
     elif isinstance(outcome, Unfinished):
         reason = f"{'cancelled' if outcome.cancelled else 'deadline'}, {outcome.end.value}"
     conduct.tell(AttemptFailed(call.call, attempt, reason, wait_s))

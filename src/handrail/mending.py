@@ -120,7 +120,7 @@ class _Reader:
 
     def arguments(self) -> dict[str, Json]:
         """Read one object, with whatever is tolerated around it."""
-        if not self.text.strip(_INVISIBLE + " \t\r\n"):
+        if not self.text.strip(" "):  # a lone line break is an artefact, not "no arguments"
             self.note("empty_text")
             return {}
         if _ESCAPED.match(self.text) and (escaped := _unescaped(self.text.strip())):

@@ -136,13 +136,18 @@ def _post(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], outcome: 
         loop.call_soon_threadsafe(_give, ended, outcome)
 
 
+def cancelled_from_outside() -> bool:
+    """Whether somebody asked for the running task's end; else a CancelledError comes from what it awaits."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
     try:
         return Returned(await start())
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if cancelled_from_outside():
             raise
         return Raised(RuntimeError("the tool cancelled itself"))
     except BaseException as error:  # the one broad catch around a user's tool

@@ -74,7 +74,7 @@ def _decoded(text: str) -> Json:
     # Most text is one value without white space around it. Reading that directly saves a third of the decoder's time;
     # whatever else it is, the decoder finds out, and says where.
     try:
-        value, end = _STRICT.scan_once(text, 0)
+        value, end = _scan(text, 0)
         return value if end == len(text) else _STRICT.decode(text)
     except StopIteration:
         return _STRICT.decode(text)
@@ -110,6 +110,7 @@ def _non_finite(word: str) -> NoReturn:
 
 _NUMBERS: Final = {"parse_float": as_float, "parse_int": as_integer, "parse_constant": _non_finite}
 _STRICT: Final = json.JSONDecoder(object_pairs_hook=_members, **_NUMBERS)  # type: ignore[arg-type]
+_scan: Final = _STRICT.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in the type stubs
 _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
 
 

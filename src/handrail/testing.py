@@ -120,7 +120,7 @@ class ScriptedServer:
         self.paths: list[str] = []
         self.wire = cast(ServerDialect, dialect(wire))
         self._lock = Lock()
-        self._server = _Loopback(("127.0.0.1", 0), _handler(self))
+        self._server = _Loopback(self)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         self.model = f"openai:scripted@{self.base_url}"
 
@@ -148,69 +148,76 @@ class _Loopback(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def __init__(self, scripted: ScriptedServer) -> None:
+        self.scripted = scripted
+        super().__init__(("127.0.0.1", 0), _Handler)
 
-def _handler(scripted: ScriptedServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Stay quiet: the requests are kept for the test to look at."""
+class _Handler(BaseHTTPRequestHandler):
+    """One connection to a scripted server."""
 
-        def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
-            models = {"object": "list", "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}]}
-            self._send(200, json.dumps(models))
+    server: _Loopback
 
-        def do_POST(self) -> None:  # noqa: N802
-            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-            try:
-                body = json.loads(raw)
-                messages, tools, options = scripted.wire.decode_request(body)
-            except (ValueError, ModelError, SetupError) as error:
-                self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))
-                return
-            fault = scripted.fault_of(self.path, body)
-            if fault is not None:
-                self._fail(fault)
-                return
-            turn = line_for(scripted.script, messages)
-            answer_id, created = f"chatcmpl-{len(scripted.requests)}", int(time.time())
-            wire, model = scripted.wire, options.model
-            if options.stream:
-                self._stream(wire.encode_stream(turn, model=model, id=answer_id, created=created, tools=tools))
-            else:
-                told = wire.encode_turn(turn, model=model, id=answer_id, created=created, tools=tools)
-                self._send(200, json.dumps(told, ensure_ascii=False))
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
-            data = text.encode("utf-8", "surrogatepass")
-            self.send_response(status)
-            for name, value in {"content-type": "application/json", **(headers or {})}.items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay quiet: the requests are kept for the test to look at."""
 
-        def _stream(self, pieces: Iterable[str]) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for piece in pieces:
-                data = piece.encode()
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-                if scripted.pause_s:
-                    time.sleep(scripted.pause_s)
-            self.wfile.write(b"0\r\n\r\n")
+    def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
+        models = {"object": "list", "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}]}
+        self._send(200, json.dumps(models))
 
-        def _fail(self, fault: Fault) -> None:
-            time.sleep(fault.delay_s)
-            if fault.body is None:
-                self.close_connection = True
-                return
-            self._send(fault.status, fault.body, fault.headers)
+    def do_POST(self) -> None:  # noqa: N802
+        scripted = self.server.scripted
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        try:
+            body = json.loads(raw)
+            messages, tools, options = scripted.wire.decode_request(body)
+        except (ValueError, ModelError, SetupError) as error:
+            self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))
+            return
+        fault = scripted.fault_of(self.path, body)
+        if fault is not None:
+            self._fail(fault)
+            return
+        turn = line_for(scripted.script, messages)
+        answer_id, created = f"chatcmpl-{len(scripted.requests)}", int(time.time())
+        wire, model = scripted.wire, options.model
+        if options.stream:
+            self._stream(wire.encode_stream(turn, model=model, id=answer_id, created=created, tools=tools))
+        else:
+            told = wire.encode_turn(turn, model=model, id=answer_id, created=created, tools=tools)
+            self._send(200, json.dumps(told, ensure_ascii=False))
 
-    return Handler
+    def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        data = text.encode("utf-8", "surrogatepass")
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, pieces: Iterable[str]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        pause_s = self.server.scripted.pause_s
+        for piece in pieces:
+            data = piece.encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            if pause_s:
+                time.sleep(pause_s)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _fail(self, fault: Fault) -> None:
+        time.sleep(fault.delay_s)
+        if fault.body is None:
+            self.close_connection = True
+            return
+        self._send(fault.status, fault.body, fault.headers)
 
 
 @dataclass

@@ -5,7 +5,7 @@ A `Toolset` may change between two turns; a turn works on a snapshot, so that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -29,7 +29,7 @@ class _State:
     """A set of tools that no longer changes, and what was made of it: its definitions, its snapshot."""
 
     by_name: Mapping[str, BaseTool]
-    told: dict[tuple[str, bool], list[dict[str, Json]]] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
     snapshot: Toolset | None = None
 
 
@@ -147,11 +147,15 @@ class Toolset:
 
     def definitions(self, dialect: str = "openai-chat", *, strict: bool = False) -> list[dict[str, Json]]:
         """Return the definitions as they go over a provider's wire, made once for each state of the set."""
-        now = self.snapshot()
-        told = now._state.told
-        if (dialect, strict) not in told:
-            told[dialect, strict] = plugins.load("dialects", dialect).definitions(now, strict=strict)
-        return told[dialect, strict]
+        told: list[dict[str, Json]] = plugins.load("dialects", dialect).definitions(self.snapshot(), strict=strict)
+        return told
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was made of these tools under a key, made anew once the set has changed."""
+        made = self._state.made
+        if key not in made:
+            made[key] = make()
+        return made[key]
 
     def summary(self) -> str:
         """Return one line per tool: its name and the first sentence of its description."""

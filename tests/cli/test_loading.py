@@ -65,9 +65,7 @@ def test_a_module_is_found_from_where_one_stands(file, monkeypatch, tmp_path):
 
 def test_a_file_finds_its_neighbours(file):
     file("PLACE = 'here'", "neighbour_of_mine.py")
-    path = file(
-        "import handrail as hr\nfrom neighbour_of_mine import PLACE\n@hr.tool\ndef where() -> str:\n    'Say.'\n    return PLACE"
-    )
+    path = file("from neighbour_of_mine import PLACE\nimport handrail as hr\n@hr.tool\ndef where() -> str:\n    'Say.'")
     assert names(tools_from([path])) == ["where"]
 
 

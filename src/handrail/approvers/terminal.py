@@ -144,16 +144,25 @@ class _Question:
     def _line(self, prompt: str) -> str:
         """Return one line from the person."""
         self._say(_INDENT + prompt)
-        # Waiting in `readline` would hold the lock of stdin, on which the interpreter then dies at its end; and nobody
-        # could take the question back. Windows cannot wait for a terminal otherwise.
-        while os.name == "posix" and not select.select([self._keyboard], [], [], _LOOK_S)[0]:
+        typed = False
+        while not typed:
+            typed = _has_line(self._keyboard)
             if self._visit != self._approver.visit:
-                raise _NobodyThere
+                raise _NobodyThere  # also with a line there: it is meant for whoever reads next
         line = self._keyboard.readline()
         if not line:
             self._say("\n")
             raise _NobodyThere
         return line
+
+
+def _has_line(keyboard: TextIO) -> bool:
+    """Wait a moment for a line.
+
+    Waiting in `readline` would hold the lock of stdin, on which the interpreter then dies at its end; and nobody could
+    take the question back. Windows cannot wait for a terminal otherwise.
+    """
+    return os.name != "posix" or bool(select.select([keyboard], [], [], _LOOK_S)[0])
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -11,7 +11,7 @@ Rule 3: what a stream has given is never taken back: its deltas, joined, are the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -148,6 +148,11 @@ class ServerDialect(Protocol):
     ) -> Iterator[str]:
         """Return the pieces that the provider would stream for a turn."""
         ...
+
+
+def remembered(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
+    """Return what `make` makes of these tools, from memory where they have one."""
+    return tools.remembered(key, make) if hasattr(tools, "remembered") else make()
 
 
 def dialect(name: str) -> Dialect:

@@ -12,12 +12,12 @@ Rule 4: of the provider's message only `_GOES_BACK` goes back; other servers ref
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, provider_errors
+from handrail.dialects import Conversation, ToolLike, provider_errors, remembered
 from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.dialects.sse import EventSplitter, ServerEvent
@@ -106,7 +106,7 @@ class OpenAIChat:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = tuple(tools or ())
+        tools = _kept(tools)
         names = _names_of(tools)
         body: dict[str, Json] = {"messages": [self.encode_message(each, names) for each in conversation_of(messages)]}
         told = {
@@ -117,7 +117,19 @@ class OpenAIChat:
             "stream_options": {"include_usage": True} if options.stream else None,
         }
         body |= {field: value for field, value in told.items() if value is not None}
-        return body | _tool_fields(tools, names, options) | dict(options.extra)
+        return body | self._tool_fields(tools, names, options) | dict(options.extra)
+
+    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+        """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
+        if not tools:
+            if options.tool_choice not in ("auto", "none"):
+                raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
+            return {}
+        fields: dict[str, Json] = {
+            "tools": self.definitions(tools, strict=options.strict),
+            "tool_choice": _tool_choice(options.tool_choice, tools, names),
+        }
+        return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
 
     def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
         """Return one message of a request. Messages are frozen, so a caller may keep the result."""
@@ -138,9 +150,14 @@ class OpenAIChat:
             strict: Use a tool's `strict_parameters` where it has them. A tool whose strict form would lose something
                 has None there and is sent plainly, so that one such tool does not cost the others their strictness.
         """
-        tools = tuple(tools)
-        names = _names_of(tools)
-        return [_definition(tool, names, strict) for tool in tools]
+        tools = _kept(tools)
+
+        def define() -> list[dict[str, Json]]:
+            names = _names_of(tools)
+            return [_definition(tool, names, strict) for tool in tools]
+
+        defined: list[dict[str, Json]] = remembered(tools, ("openai-chat", strict), define)
+        return defined
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return one tool message for each call, in the order of the calls.
@@ -424,21 +441,15 @@ class ChatStream:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
+def _kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
+    """Return tools that can be gone through twice: a toolset as it is, with its memory, and the items of an iterator."""
+    return tools if isinstance(tools, Collection) else tuple(tools or ())
+
+
 def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return wire_names([tool.name for tool in tools or ()], NAMES)
-
-
-def _tool_fields(tools: Sequence[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
-    """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
-    if not tools:
-        if options.tool_choice not in ("auto", "none"):
-            raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
-        return {}
-    fields: dict[str, Json] = {
-        "tools": [_definition(tool, names, options.strict) for tool in tools],
-        "tool_choice": _tool_choice(options.tool_choice, tools, names),
-    }
-    return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+    tools = _kept(tools)
+    names: NameMap = remembered(tools, "openai-chat", lambda: wire_names([tool.name for tool in tools], NAMES))
+    return names
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
@@ -449,7 +460,7 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     return {"type": "function", "function": {**function, "parameters": lossless, "strict": True}}
 
 
-def _tool_choice(choice: str, tools: Sequence[ToolLike], names: NameMap) -> Json:
+def _tool_choice(choice: str, tools: Collection[ToolLike], names: NameMap) -> Json:
     if choice in ("auto", "required", "none"):
         return choice
     if all(tool.name != choice for tool in tools):

@@ -17,7 +17,7 @@ import httpx2
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.dialects import WireDialect, dialect
-from handrail.errors import ConfigError, ModelError
+from handrail.errors import ConfigError, Json, ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, Turn
 from handrail.ports import Listener, Request
@@ -77,8 +77,8 @@ class HttpModel:
         self.name, self.wire, self.url = name, wire, url
         self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
         self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
-        self._client: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
+        self._written: tuple[Json, bytes] = None, b""
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
@@ -89,7 +89,7 @@ class HttpModel:
                 try:
                     answer = await line.perform(step)
                 except httpx2.HTTPError as error:
-                    step = steps.throw(self._unreachable(error))
+                    step = steps.throw(_unreachable(error))
                 else:
                     step = steps.send(answer)
         except StopIteration as over:
@@ -98,10 +98,11 @@ class HttpModel:
             await line.close()
 
     async def aclose(self) -> None:
-        """Close the connections, from the loop that opened them; from another one they are only let go."""
-        if self._client is not None and self._loop is asyncio.get_running_loop():
-            await self._client.aclose()
-        self._client = None
+        """Close the connections that the running loop has opened; those of other loops are only let go."""
+        mine = self._clients.pop(asyncio.get_running_loop(), None)
+        self._clients.clear()
+        if mine is not None:
+            await mine.aclose()
 
     def __repr__(self) -> str:
         return f"<HttpModel {self.name}: {self.wire.name} at {self.url}>"
@@ -110,11 +111,7 @@ class HttpModel:
 
     def _steps(self, request: Request, listener: Listener | None) -> Steps:
         streamed = self._stream and listener is not None
-        options = replace(request.options, model=self.name, stream=streamed)
-        try:
-            body = to_json(self.wire.encode_request(request.messages, request.tools, options))
-        except (PydanticSerializationError, ValueError) as error:
-            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+        body = self.body(request, streamed)
         heard = _Heard(listener)
         attempt = 0
         while True:
@@ -123,10 +120,27 @@ class HttpModel:
                 return (yield from self._attempt(body, request, heard))
             except ModelError as error:
                 # What has been told cannot be taken back, so a stream that broke off is not begun anew.
-                wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt)
+                wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt, request)
                 if wait_s is None:
-                    raise
+                    raise self._named(error) from error
             yield Pause(wait_s)
+
+    def body(self, request: Request, streamed: bool) -> bytes:
+        """Return a request as bytes. Definitions of tools that have not changed are written once and kept.
+
+        Raises:
+            ConfigError: The conversation or a tool holds something that JSON cannot.
+        """
+        options = replace(request.options, model=self.name, stream=streamed)
+        fields = self.wire.encode_request(request.messages, request.tools, options)
+        tools, kept = fields.pop("tools", None), self._written  # read once: another thread may write it
+        try:
+            if tools is not None and tools is not kept[0]:
+                kept = self._written = tools, b',"tools":' + to_json(tools)
+            written = to_json(fields)
+        except (PydanticSerializationError, ValueError) as error:
+            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+        return written if tools is None else written[:-1] + kept[1] + b"}"
 
     def _attempt(self, body: bytes, request: Request, heard: _Heard) -> Steps:
         status, headers = yield Open(body)
@@ -135,11 +149,8 @@ class HttpModel:
         answer = yield from _all_of_it()
         heard.exchange(self, body, status, answer)
         if status != 200:
-            raise self._named(self.wire.classify(status, headers, answer))
-        try:
-            return self.wire.decode(answer, request.tools)
-        except ModelError as error:
-            raise self._named(error) from error
+            raise self.wire.classify(status, headers, answer)
+        return self.wire.decode(answer, request.tools)
 
     def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
         stream, received = self.wire.stream(request.tools), []
@@ -149,37 +160,40 @@ class HttpModel:
                 for delta in stream.feed(piece):
                     heard.delta(delta)
             return stream.close()
-        except ModelError as error:
-            raise self._named(error) from error
         finally:
             heard.exchange(self, body, 200, b"".join(received))
 
-    def _wait_s(self, error: ModelError, attempt: int) -> float | None:
+    def _wait_s(self, error: ModelError, attempt: int, request: Request) -> float | None:
         if not error.retryable:
             return None
         wait_s = max(self._backoff.before(attempt + 1, random.random()), error.retry_after_s or 0.0)
-        return wait_s if wait_s <= LONGEST_WAIT_S else None
+        # Beyond the run's own time the provider's reason is worth more than "no answer in time".
+        return wait_s if wait_s < min(LONGEST_WAIT_S, request.timeout_s) else None
 
     def _named(self, error: ModelError) -> ModelError:
         """Return the error with the address in its sentence."""
-        named = ModelError(
+        return ModelError(
             f"{self.name} at {_place(self.url)}: {error}",
             status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
         )  # fmt: skip
-        return named
-
-    def _unreachable(self, error: httpx2.HTTPError) -> ModelError:
-        if isinstance(error, httpx2.TimeoutException):
-            return ModelError(f"{self.name} at {_place(self.url)} did not answer in time", code="timeout", retryable=True)
-        why = str(error) or type(error).__name__
-        return ModelError(f"{self.name} at {_place(self.url)} cannot be reached: {why}", code="unreachable", retryable=True)
 
     def _asyncio_client(self) -> httpx2.AsyncClient:
         """Return the client of the running loop; connections do not cross from one loop to another."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client, self._loop = httpx2.AsyncClient(), loop
-        return self._client
+        if loop not in self._clients:
+            for closed in [each for each in self._clients if each.is_closed()]:
+                self._clients.pop(closed, None)
+            self._clients[loop] = httpx2.AsyncClient()
+        return self._clients[loop]
+
+
+def _unreachable(error: httpx2.HTTPError) -> ModelError:
+    if isinstance(error, httpx2.TimeoutException):
+        return ModelError("no answer in time", code="timeout", retryable=True)
+    if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
+        # Its text shows the header that cannot be written, which may be the one with the key.
+        return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
+    return ModelError(f"it cannot be reached: {str(error) or type(error).__name__}", code="unreachable", retryable=True)
 
 
 def _all_of_it() -> Generator[Read, bytes, bytes]:
@@ -284,7 +298,7 @@ class Provider:
         known = os.environ if environment is None else environment
         name, _, beside = name.partition("@")
         address = beside or base_url or known.get(self.address_variable) or self.address
-        key = api_key or known.get(self.key_variable, "")
+        key = (api_key or known.get(self.key_variable, "")).strip()  # `$(cat key)` brings a newline along
         if not key and address == self.address:
             raise ConfigError(
                 f"there is no key for {self.name}: set {self.key_variable}, "
@@ -292,6 +306,8 @@ class Provider:
             )
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
         headers = {"authorization": f"Bearer {key}"} if key else {}
         spoken = self.dialect if address == self.address else self.compatible
         return HttpModel(name, cast(WireDialect, dialect(spoken)), address.rstrip("/") + self.path, headers)

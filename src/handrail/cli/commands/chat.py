@@ -84,7 +84,8 @@ def _next_question() -> str | None:
     if sys.stdin is None or sys.stdin.closed:
         return None
     if not sys.stdin.isatty():
-        return sys.stdin.readline() or None
+        line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
     try:
         return input(PROMPT)
     except EOFError:

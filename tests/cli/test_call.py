@@ -1,0 +1,69 @@
+"""`handrail call`: one call by hand."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["get_order", '{"order_id": "A-1"}'], 0, ""),
+    (["get_order", '{"id": "A-1"}'], 1, "INVALID_ARGUMENTS"),
+    (["get_order", "{'order_id': "], 1, "TRUNCATED_CALL"),                 # nothing is ever closed for it
+    (["get_order", '{"order_id": "A", "order_id": "B"}'], 1, "BAD_JSON"),  # two readings
+    (["get_ordr", "{}"], 1, "Did you mean `get_order`"),
+    (["delete_order", '{"order_id": "A-1"}'], 3, "APPROVAL_PENDING"),      # nobody is at the terminal
+    (["drop_all"], 5, "NOT_PERMITTED"),
+    (["pay", '{"order_id": "A-1"}'], 6, "IN_DOUBT"),                       # a write that ran out of time
+    (["get_order", "{}", "--yes-to", "everything"], 2, "risks are low, medium, high"),
+    (["get_order", "{}", "--policy", "none.toml"], 2, "none.toml"),
+    (["get_order", "{}", "--max-calls", "3"], 2, "No such option"),        # a budget is for runs
+])  # fmt: skip
+def test_the_exit_code_and_a_sentence_tell_how_a_call_ended(cli, shop, words, code, says):
+    result = cli("call", *words, "--tools", shop)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert bool(result.stdout) == (code == 0)
+
+
+def test_the_result_is_what_a_model_would_read(cli, shop):
+    assert cli("call", "get_order", '{"order_id": "订单"}', "--tools", shop).stdout == '{"order_id":"订单","paid":49}\n'
+
+
+def test_arguments_come_from_stdin_and_are_mended_as_a_models_are(cli, shop):
+    result = cli("call", "get_order", "-", "--tools", shop, "--json", stdin="{'order_id': 'A-1',}")
+    assert json.loads(result.stdout) == {
+        "v": 1, "tool": "get_order", "ok": True, "attempts": 1, "repairs": ["single_quotes", "trailing_comma"],
+        "value": {"order_id": "A-1", "paid": 49}, "text": json.loads(result.stdout)["text"],
+    }  # fmt: skip
+
+
+def test_a_failure_as_json_is_the_error_contract(cli, shop):
+    result = cli("call", "drop_all", "--tools", shop, "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr) == (5, "")
+    assert (told["v"], told["ok"], told["error_code"], told["retryable"]) == (1, False, "NOT_PERMITTED", False)
+
+
+@pytest.mark.parametrize(("risks", "code"), [
+    ("high", 0),
+    ("LOW, Medium,HIGH", 0),   # as one happens to type it
+    ("low,medium", 3),         # not this risk
+])  # fmt: skip
+def test_consent_on_the_command_line_is_for_the_named_risks_only(cli, shop, risks, code):
+    assert cli("call", "delete_order", '{"order_id": "A-1"}', "--tools", shop, "--yes-to", risks).exit_code == code
+
+
+def test_a_policy_denies_by_rule(cli, shop, tmp_path):
+    rules = tmp_path / "policy.toml"
+    rules.write_text('[[rules]]\ntool = "note"\nthen = "deny"\nreason = "notes are frozen"\n')
+    result = cli("call", "note", '{"order_id": "A-1"}', "--tools", shop, "--policy", str(rules))
+    assert result.exit_code == 5
+    assert "notes are frozen" in result.stderr
+
+
+def test_verbose_shows_attempts_on_stderr_and_leaves_stdout_alone(cli, shop):
+    result = cli("call", "get_order", '{"order_id": "down"}', "--tools", shop, "-v")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "attempt 1: ConnectionRefusedError" in result.stderr
+    assert "UNAVAILABLE" in result.stderr

@@ -1,0 +1,41 @@
+"""`handrail chat`, with questions from a pipe; Ctrl-C and the terminal are in `test_interrupts`."""
+
+from handrail.testing import Fault, ScriptedServer, call
+
+
+def test_a_conversation_goes_on_over_several_questions(cli, shop):
+    with ScriptedServer([call("get_order", order_id="A-1"), "It is paid.", "You asked twice."]) as server:
+        result = cli("chat", "--tools", shop, "--model", server.model, stdin="How is A-1?\n\nAnd now?\n")
+        assert [message["role"] for message in server.requests[-1]["messages"]] == [
+            "user", "assistant", "tool", "assistant", "user",
+        ]  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout.split() == ["It", "is", "paid.", "You", "asked", "twice."]
+    assert "→ get_order" in result.stderr
+
+
+def test_a_question_that_failed_is_forgotten_and_can_be_asked_again(cli):
+    with ScriptedServer(["Yes."], faults=[Fault(401, '{"error": {"message": "no"}}')]) as server:
+        result = cli("chat", "--model", server.model, stdin="Ready?\nReady?\n")
+        assert [message["content"] for message in server.requests[-1]["messages"]] == ["Ready?"]
+    assert result.exit_code == 0  # that of the last answer
+    assert "failed: " in result.stderr
+    assert result.stdout.strip() == "Yes."
+
+
+def test_a_model_that_cannot_be_used_is_told_before_the_first_question(cli):
+    result = cli("chat", "--model", "openai:gpt", stdin="Hello\n")
+    assert result.exit_code == 2
+    assert "set OPENAI_API_KEY" in result.stderr
+
+
+def test_the_exit_code_is_that_of_the_last_answer(cli, shop):
+    with ScriptedServer(["Yes.", call("delete_order", order_id="A-1")]) as server:
+        assert cli("chat", "--tools", shop, "--model", server.model, stdin="Ready?\nDelete A-1\n").exit_code == 3
+
+
+def test_the_system_text_stays_at_the_head(cli):
+    with ScriptedServer(["One.", "Two."]) as server:
+        cli("chat", "--model", server.model, "--system", "Be short.", stdin="1\n2\n")
+        roles = [message["role"] for message in server.requests[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]

@@ -1,0 +1,38 @@
+"""`handrail doctor`: what this machine has."""
+
+import json
+
+import pytest
+
+from handrail.cli.commands.doctor import examined, masked
+
+
+def test_what_is_needed_is_here(cli):
+    result = cli("doctor", "--json")
+    document = json.loads(result.stdout)
+    found = {finding["subject"]: finding for finding in document["findings"]}
+    assert (result.exit_code, document["v"]) == (0, 1)
+    assert {"python", "pydantic", "httpx2", "click", "rich", "models", "terminal"} <= set(found)
+    assert found["OPENAI_API_KEY"]["found"] == "not set"
+
+
+def test_a_key_is_never_shown(cli, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdefghijklmnop")
+    result = cli("doctor")
+    assert "0123456789" not in result.output
+    assert "29 characters, ends in …mnop" in result.output
+
+
+@pytest.mark.parametrize(("key", "shown"), [
+    ("", ""),
+    ("short", "set, 5 characters"),                          # its end would be most of it
+    ("sk-" + "a" * 30, "set, 33 characters, ends in …aaaa"),
+])  # fmt: skip
+def test_a_mask_tells_one_key_from_another_and_no_more(key, shown):
+    assert masked(key) == shown
+
+
+def test_the_environment_that_changes_what_we_do_is_told():
+    found = {finding.subject: finding.found for finding in examined({"HANDRAIL_MODEL": "openai:x", "NO_COLOR": "1"})}
+    assert (found["HANDRAIL_MODEL"], found["NO_COLOR"]) == ("openai:x", "1")
+    assert "FORCE_COLOR" not in found

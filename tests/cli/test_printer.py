@@ -1,0 +1,160 @@
+"""How a timeline looks: widths, marks, colours, and what no model may do to a terminal."""
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.cli.printer import Flow, Printer, console, print_columns
+from handrail.cli.timeline import Line, Piece, Timeline
+from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, ModelAnswered, ModelAsked, RunStarted, Streamed
+from handrail.messages import TextDelta, Turn
+from handrail.testing import ManualClock
+
+CALL = ToolCall("c1", "get_order", '{"order_id": "A-1"}')
+
+
+@pytest.fixture
+def screen():
+    return io.StringIO()
+
+
+@pytest.fixture
+def printer(screen):
+    return Printer(Timeline(streams=True), Console(file=screen, width=60, highlight=False), now=ManualClock())
+
+
+def test_a_line_has_its_seconds_its_mark_and_its_words(printer, screen):
+    printer.now.advance(1.25)
+    printer.show(Line("call", '{"a": 1}', "get_order"))
+    assert screen.getvalue() == '   1.2 → get_order  {"a": 1}\n'
+
+
+def test_the_clock_starts_with_each_run(printer, screen):
+    printer.now.advance(60)
+    printer(RunStarted("r_1"))
+    printer(CallFinished(CALL, ToolResult("c1", text="paid"), 0))
+    assert screen.getvalue().startswith("   0.0 ✓ ")
+
+
+@pytest.mark.parametrize(("line", "rows"), [
+    (Line("call", "x" * 100, "f"), 1),                             # cut at the edge
+    (Line("refused", "word " * 30, "f", whole=True), 4),           # wrapped, because it must be read
+    (Line("result", "订单" * 60, "f"), 1),                          # wide characters count twice
+])  # fmt: skip
+def test_no_line_is_wider_than_the_terminal(printer, screen, line, rows):
+    printer.show(line)
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == rows
+    assert all(cell_len(each) <= 60 for each in lines)
+    assert all(each.startswith(" " * 9) for each in lines[1:])
+    assert not any(each != each.rstrip() for each in lines)
+
+
+def test_a_caption_stands_beside_the_number_of_its_turn(printer, screen):
+    printer.captions = {1: "Watch this."}
+    printer(ModelAsked(1, 1, 1))
+    printer(ModelAsked(2, 1, 1))
+    assert screen.getvalue() == "\n  turn 1 Watch this.\n\n  turn 2\n"
+
+
+def test_streamed_text_and_lines_do_not_run_into_each_other(printer, screen):
+    printer(Streamed(TextDelta("Let me")))
+    printer(Streamed(TextDelta(" see.")))
+    printer(ModelAnswered(1, Turn("Let me see.", calls=[CALL])))
+    assert screen.getvalue() == '\nLet me see.\n   0.0 → get_order  {"order_id": "A-1"}\n'
+
+
+def test_nothing_is_printed_into_the_answer_of_a_person(printer, screen):
+    other = ToolCall("c2", "note", "{}")
+    printer(ApprovalAsked(CALL, {}, "high", "risk"))
+    before = screen.getvalue()
+    printer(CallFinished(other, ToolResult("c2", text="noted"), 0))
+    assert screen.getvalue() == before
+    printer(ApprovalGiven(CALL, None))
+    assert screen.getvalue().index("noted") < screen.getvalue().index("nobody is there")
+
+
+def test_a_question_that_was_cancelled_holds_nothing_back(printer, screen):
+    printer(ApprovalAsked(CALL, {}, "high", "risk"))
+    printer(CallFinished(CALL, ToolResult("c1", text="cancelled"), 0))
+    assert "cancelled" in screen.getvalue()
+
+
+@pytest.mark.parametrize("show", [
+    lambda printer: printer.show(Line("result", "\x1b[2Jgone\x07", "f")),
+    lambda printer: printer.show(Line("wire", "\x9b2Jgone", whole=True)),
+    lambda printer: printer.show(Piece("\x1b]0;title\x07")),
+    lambda printer: printer.say("\x1bc"),
+    lambda printer: printer.question("\u202egone"),
+    lambda printer: print_columns(printer.console, [["\x1b[1A", "x"]]),
+    lambda printer: printer.show(Line("result", "[bold]no markup[/bold] :smile:", "f")),
+])  # fmt: skip
+def test_nothing_that_a_model_or_a_tool_wrote_can_steer_the_terminal(printer, screen, show):
+    show(printer)
+    printer.close()
+    shown = screen.getvalue()
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert "[bold]" in shown or "no markup" not in shown
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("file", "environment", "colours"), [
+    (io.StringIO, {}, False),                                # a pipe
+    (Tty, {"TERM": "xterm-256color"}, True),
+    (Tty, {"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+    (Tty, {"TERM": "dumb"}, False),
+    (io.StringIO, {"FORCE_COLOR": "1", "TERM": "xterm-256color"}, True),
+])  # fmt: skip
+def test_colour_is_for_terminals_and_for_those_who_ask(monkeypatch, file, environment, colours):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    target = file()
+    Printer(Timeline(), console(target)).show(Line("failed", "no", "f"))
+    assert ("\x1b[" in target.getvalue()) == colours or "31m" not in target.getvalue()
+    assert ("31m" in target.getvalue()) == colours
+
+
+@pytest.mark.parametrize(("environment", "width"), [({}, 110), ({"COLUMNS": "50"}, 50)])
+def test_a_file_is_as_wide_as_an_editor_unless_columns_says_otherwise(monkeypatch, environment, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert console(io.StringIO()).width == width
+
+
+def flowed(pieces, width=20, indent="  "):
+    flow = Flow(width, indent)
+    return "".join(map(flow.feed, pieces)) + flow.close()
+
+
+@pytest.mark.parametrize(("text", "lines"), [
+    ("short", ["  short"]),
+    ("one two three four five six", ["  one two three four", "  five six"]),
+    ("first\n\nsecond", ["  first", "", "  second"]),
+    ("北京今天二十一度天气很好", ["  北京今天二十一度天", "  气很好"]),  # two columns each; between any two
+    ("a" * 30, ["  " + "a" * 30]),                                    # a word longer than the line is left whole
+    ("", [""]),
+])  # fmt: skip
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_a_text_is_broken_alike_however_it_is_cut(text, lines, size):
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert [line.rstrip() for line in flowed(pieces).split("\n")] == lines
+
+
+def test_a_text_without_a_width_is_left_as_it_is():
+    assert flowed(["a" * 200, "\nb"], width=None) == "a" * 200 + "\nb"
+
+
+def test_columns_line_up_for_wide_characters_and_wrap_in_the_last():
+    screen = io.StringIO()
+    print_columns(Console(file=screen, width=30), [["北京", "x", "one two three four five six"], ["a", "y", "z"]])
+    assert screen.getvalue().splitlines() == ["北京  x  one two three four", "         five six", "a     y  z"]

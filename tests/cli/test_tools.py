@@ -1,0 +1,50 @@
+"""`handrail tools`: what a model will be told."""
+
+import json
+import re
+
+import pytest
+
+
+def test_the_list_says_what_each_tool_does_and_when_a_person_is_asked(cli, shop):
+    rows = [re.split("  +", line) for line in cli("tools", "list", "--tools", shop).stdout.splitlines()]
+    assert rows[0] == ["tool", "effect", "risk", "asks a person", "summary"]
+    assert rows[1] == ["get_order", "read", "low", "no", "Look an order up."]
+    assert rows[3] == ["delete_order", "destructive", "high", "always", "Delete an order."]
+
+
+def test_the_list_as_json_is_one_document(cli, shop):
+    document = json.loads(cli("tools", "list", "--tools", shop, "--json").stdout)
+    assert document["v"] == 1
+    assert [tool["name"] for tool in document["tools"]] == ["get_order", "note", "delete_order", "drop_all", "pay"]
+    assert document["tools"][3]["permission"] == "admin"
+
+
+def test_a_tool_is_shown_with_its_arguments(cli, shop):
+    assert '"order_id"' in cli("tools", "show", "get_order", "--tools", shop).stdout
+    document = json.loads(cli("tools", "show", "get_order", "--tools", shop, "--json").stdout)
+    assert document["parameters"]["required"] == ["order_id"]
+
+
+def test_definitions_are_printed_as_they_go_over_the_wire(cli, shop):
+    definitions = json.loads(cli("tools", "schema", "get_order", "--tools", shop, "--format", "openai-chat").stdout)
+    assert definitions[0]["type"] == "function"
+    assert definitions[0]["function"]["name"] == "get_order"
+
+
+def test_plain_schemas_are_by_name(cli, shop):
+    schemas = json.loads(cli("tools", "schema", "--tools", shop).stdout)
+    assert list(schemas) == ["get_order", "note", "delete_order", "drop_all", "pay"]
+    assert schemas["note"]["type"] == "object"
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["list"], "--tools"),
+    (["show", "get_ordr", "--tools", "SHOP"], "did you mean 'get_order'?"),
+    (["show", "zzz", "--tools", "SHOP"], "there are <Toolset of 5"),
+    (["schema", "--tools", "SHOP", "--format", "morse"], "known are json, openai-chat"),
+])  # fmt: skip
+def test_a_mistake_is_told(cli, shop, words, says):
+    result = cli("tools", *(shop if word == "SHOP" else word for word in words))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr

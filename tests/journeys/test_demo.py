@@ -1,0 +1,126 @@
+"""`handrail demo`: the whole way from a question to an answer, over a real socket, and what became of the world."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from handrail.cli import main
+from handrail.cli.commands import demo
+from handrail.cli.demo.story import TEXTS
+from handrail.testing import ScriptedServer, call
+from tests.terminals import PATIENCE_S, program_in_terminal
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch):
+    monkeypatch.setattr(demo, "PAUSE_S", 0.0)
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["demo", *words])
+
+
+def test_the_story_is_told_in_order_and_ends_well():
+    result = run()
+    assert result.exit_code == 0, result.output
+    milestones = [
+        "The model is a script", "no key is needed",           # said before anything else
+        "the demo approves the restart by itself",              # and this too: nobody is asked here
+        TEXTS["zh"].question,
+        "→ get_pod_logs", "→ get_pod_metrics",                  # two calls of one answer
+        "attempt 1: deadline, stopped; again",
+        "✓ get_pod_metrics .* 2 attempts",
+        "repaired: single_quotes, trailing_comma",
+        r'INVALID_ARGUMENTS: `metric` must be one of .*it\s+was "latency"',
+        '✓ get_pod_metrics .*"latency_p99":2.81',
+        "a person must agree: restart_service has high risk",
+        "approved by the demo itself, not a person",
+        "✓ restart_service",
+        '"latency_p99":0.09',
+        re.escape(TEXTS["zh"].answer.splitlines()[0]),
+        r"<Run r_\w+: done, 6 calls, .* of 300 s>",
+        "api-gateway was restarted 1 time\\.",
+        "Five files to read",
+    ]  # fmt: skip
+    assert re.search(".*".join(milestones), result.stdout, re.DOTALL), result.stdout
+    assert result.stderr == ""
+
+
+def outcome():
+    """Run the demo and return what it says of itself, without what differs by nature."""
+    document = json.loads(run("--json").stdout)
+    return {name: value for name, value in document.items() if name not in ("id", "seconds")}
+
+
+def test_it_ends_alike_every_time_and_the_world_was_changed_once():
+    first = outcome()
+    assert first == outcome()
+    assert first["world"] == {"restarts": {"api-gateway": 1}}
+    assert [(result["tool"], result["ok"], result["attempts"]) for result in first["results"]] == [
+        ("get_pod_logs", True, 1),
+        ("get_pod_metrics", True, 2),   # the first attempt hung
+        ("get_pod_logs", True, 1),
+        ("get_pod_metrics", False, 0),  # refused before it was started
+        ("get_pod_metrics", True, 1),
+        ("restart_service", True, 1),
+        ("get_pod_metrics", True, 1),
+    ]  # fmt: skip
+
+
+def test_the_two_calls_of_the_first_answer_run_side_by_side():
+    told = run().stdout
+    # Both are shown before either result, and the quick one does not wait for the one that hangs.
+    assert re.search("→ get_pod_logs.*→ get_pod_metrics.*✓ get_pod_logs.*↻ get_pod_metrics", told, re.DOTALL)
+
+
+@pytest.mark.parametrize(("typed", "code", "restarts", "says"), [
+    ("y\n", 0, "1 time", r"approved by .*延迟降到 0\.09 秒"),
+    ("n\nnot during the sale\n", 5, "0 times", "denied by .*: not during the sale.*重启没有得到批准"),
+])  # fmt: skip
+def test_in_a_terminal_a_person_decides(typed, code, restarts, says):
+    with program_in_terminal("demo") as (person, program):
+        shown = person.reads_until(r"\(e\)dit\? ")
+        assert "by itself" not in shown
+        assert '"service": "api-gateway"' in shown
+        person.types(typed)
+        person.reads_until(f"{says}.*api-gateway was restarted {restarts}\\.")
+        person.reads_all()
+        assert program.wait(PATIENCE_S) == code
+
+
+def test_it_is_told_in_english_too():
+    told = run("--lang", "en").stdout
+    assert "api-gateway is slow. Why?" in told
+    assert not re.search("[\u4e00-\u9fff]", told)
+
+
+def test_the_wire_is_real_http_on_this_machine():
+    told = run("--wire").stdout
+    assert set(re.findall(r"> POST http://([^/:]+)", told)) == {"127.0.0.1"}
+    assert told.count("$ curl -sS http://127.0.0.1:") == 7  # one request a turn
+    assert "< data: [DONE]" in told
+
+
+def test_another_model_gets_the_same_tools_and_the_same_question():
+    script = [call("get_pod_metrics", pod="api-gateway-7c9d", metric="cpu"), "CPU is fine."]
+    with ScriptedServer(script) as server:
+        result = run("--model", server.model, "--lang", "en")
+        request = server.requests[0]
+    assert result.exit_code == 0
+    assert [tool["function"]["name"] for tool in request["tools"]] == [
+        "get_pod_logs",
+        "get_pod_metrics",
+        "restart_service",
+    ]
+    assert request["messages"][-1]["content"] == TEXTS["en"].question
+    assert "The model is a script" not in result.stdout
+    assert "run side by side" not in result.stdout  # the captions belong to the story
+    assert "restarted 0 times" in result.stdout
+
+
+def test_both_languages_tell_the_same_facts():
+    numbers = re.compile(r"\d[\d.:/%]*\d|\d")
+    found = {language: sorted(numbers.findall(texts.answer)) for language, texts in TEXTS.items()}
+    assert found["zh"] == found["en"]

@@ -1,0 +1,248 @@
+"""What every store must hold to. A store's test class inherits `StoreContract` and opens its store.
+
+class TestMemoryStore(StoreContract):
+    def open(self):
+        return MemoryStore()
+
+Time passes in leases: one of -1 s is over when it begins, one of 600 s outlasts any test.
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handrail.effects import Claim, Claimed, ClaimState, Settle
+from handrail.ports import Store
+
+OVER_S, LONG_S = -1.0, 600.0
+THREADS = 64
+
+A_REFUND = Claim("refund", "refund:881", b"fp-881-20", "r1", "none", LONG_S)
+
+# One test method serves several stores' classes, which hypothesis would take for a mistake.
+shared = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+)
+
+
+def now(answer):
+    """The answer of a store, however it gives it."""
+    return answer.result(10) if isinstance(answer, Future) else answer
+
+
+class StoreContract:
+    """The laws."""
+
+    def open(self) -> Store:
+        """Return a store that holds nothing."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self):
+        return self.open()
+
+    def claimed(self, store: Store, replay: str = "none", *, lease_s: float = LONG_S) -> Claimed:
+        claimed = now(store.claim(replace(A_REFUND, replay=replay, lease_s=lease_s)))
+        assert claimed.state is ClaimState.FRESH
+        return claimed
+
+    def settled(self, store: Store, state: str, replay: str = "none", *, lease_s: float = LONG_S, value=None) -> Claimed:
+        claimed = self.claimed(store, replay, lease_s=lease_s)
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, state, value)))
+        return claimed
+
+    # -- claims ----------------------------------------------------------------------------------------------------------
+
+    def test_it_is_a_store(self, store):
+        assert isinstance(store, Store)
+
+    def test_exactly_one_of_many_claims_at_once_is_fresh(self, store):
+        together = Barrier(THREADS)
+
+        def claim(_):
+            together.wait(20)
+            return now(store.claim(A_REFUND)).state
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            states = list(threads.map(claim, range(THREADS)))
+        assert sorted(state.value for state in states) == ["busy"] * (THREADS - 1) + ["fresh"]
+
+    def test_exactly_one_of_many_takes_over_what_was_abandoned(self, store):
+        self.claimed(store, "key", lease_s=OVER_S)
+        together = Barrier(THREADS)
+
+        def claim(_):
+            together.wait(20)
+            return now(store.claim(replace(A_REFUND, replay="key"))).state
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            states = list(threads.map(claim, range(THREADS)))
+        assert sorted(state.value for state in states) == ["again", *["busy"] * (THREADS - 1)]
+
+    @pytest.mark.parametrize("other", [
+        {"scope": "acme/refund"},                # another tenant, or another tool
+        {"key": "refund:882", "fingerprint": b"fp-882"},
+    ])  # fmt: skip
+    def test_another_act_is_another_claim(self, store, other):
+        self.claimed(store)
+        assert now(store.claim(replace(A_REFUND, **other))).state is ClaimState.FRESH
+
+    @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
+        ("none", LONG_S, ClaimState.BUSY),
+        ("key", LONG_S, ClaimState.BUSY),
+        ("verify", LONG_S, ClaimState.BUSY),
+        ("none", OVER_S, ClaimState.IN_DOUBT),   # nobody knows how it ended
+        ("key", OVER_S, ClaimState.AGAIN),       # the far side tells duplicates apart
+        ("verify", OVER_S, ClaimState.CHECK),    # the tool can be asked
+    ])  # fmt: skip
+    def test_what_was_claimed_and_not_settled_is_answered_by_lease_and_class(self, store, replay, lease_s, answer):
+        self.claimed(store, replay, lease_s=lease_s)
+        assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
+
+    @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
+        ("none", LONG_S, ClaimState.IN_DOUBT),
+        ("none", OVER_S, ClaimState.IN_DOUBT),   # it never expires by itself
+        ("key", LONG_S, ClaimState.AGAIN),
+        ("verify", LONG_S, ClaimState.IN_DOUBT),  # an old request may still be under way, and `verify` would miss it
+        ("verify", OVER_S, ClaimState.CHECK),
+    ])  # fmt: skip
+    def test_what_is_in_doubt_is_answered_by_lease_and_class(self, store, replay, lease_s, answer):
+        self.settled(store, "in_doubt", replay, lease_s=lease_s)
+        assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
+
+    def test_what_is_in_doubt_stays_so_however_often_it_is_claimed(self, store):
+        self.claimed(store, lease_s=OVER_S)
+        assert {now(store.claim(A_REFUND)).state for _ in range(3)} == {ClaimState.IN_DOUBT}
+
+    @pytest.mark.parametrize("replay", ["none", "key", "verify"])
+    def test_what_certainly_had_no_effect_may_be_claimed_again(self, store, replay):
+        self.settled(store, "failed", replay)
+        assert now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.FRESH
+
+    @pytest.mark.parametrize("replay", ["none", "key", "verify"])
+    def test_what_is_done_gives_its_result_from_any_run(self, store, replay):
+        self.settled(store, "done", replay, value={"id": 3, "名": ["x", None, 1.5]})
+        claimed = now(store.claim(replace(A_REFUND, replay=replay, run_id="r2")))
+        assert (claimed.state, claimed.value) == (ClaimState.DONE, {"id": 3, "名": ["x", None, 1.5]})
+        assert not claimed.repeated
+
+    @pytest.mark.parametrize("state", ["claimed", "done", "failed", "in_doubt"])
+    def test_the_same_key_for_other_arguments_is_a_conflict(self, store, state):
+        if state == "claimed":
+            self.claimed(store)
+        else:
+            self.settled(store, state)
+        assert now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-30"))).state is ClaimState.CONFLICT
+
+    # -- fences ----------------------------------------------------------------------------------------------------------
+
+    def test_a_fence_grows_with_every_owner(self, store):
+        fences = [self.claimed(store, "key", lease_s=OVER_S).fence]
+        for _ in range(3):
+            fences.append(now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S))).fence)
+        now(store.settle(Settle("refund", "refund:881", fences[-1], "failed")))
+        fences.append(now(store.claim(A_REFUND)).fence)
+        assert fences == sorted(set(fences))
+        assert fences[0] > 0
+
+    def test_an_owner_that_was_replaced_settles_nothing(self, store):
+        old = self.claimed(store, "key", lease_s=OVER_S)
+        new = now(store.claim(replace(A_REFUND, replay="key")))
+        assert not now(store.settle(Settle("refund", "refund:881", old.fence, "done", "old")))
+        assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
+        assert now(store.settle(Settle("refund", "refund:881", new.fence, "done", "new")))
+        assert now(store.claim(A_REFUND)).value == "new"
+
+    def test_whoever_reports_late_still_settles_what_nobody_took_over(self, store):
+        late = self.claimed(store, lease_s=OVER_S)
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+        assert now(store.settle(Settle("refund", "refund:881", late.fence, "done", "late")))
+        assert now(store.claim(A_REFUND)).value == "late"
+
+    @pytest.mark.parametrize("state", ["done", "failed"])
+    def test_what_is_known_is_not_settled_again(self, store, state):
+        claimed = self.settled(store, state, value="first")
+        assert not now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "second")))
+
+    def test_what_nobody_claimed_is_not_settled(self, store):
+        assert not now(store.settle(Settle("refund", "refund:881", 1, "done")))
+
+    # -- the repeat guard ------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(("state", "answer"), [
+        ("claimed", ClaimState.BUSY),
+        ("done", ClaimState.DONE),
+        ("failed", ClaimState.FRESH),
+        ("in_doubt", ClaimState.IN_DOUBT),
+    ])  # fmt: skip
+    def test_the_same_act_under_another_key_in_one_run_is_seen(self, store, state, answer):
+        if state == "claimed":
+            self.claimed(store)
+        else:
+            self.settled(store, state, value="first")
+        claimed = now(store.claim(replace(A_REFUND, key="r1/2/0")))
+        assert claimed.state is answer
+        assert claimed.repeated is (answer is not ClaimState.FRESH)
+        assert claimed.value == ("first" if state == "done" else None)
+
+    def test_the_same_act_whose_owner_is_gone_is_in_doubt_under_another_key_too(self, store):
+        self.claimed(store, lease_s=OVER_S)
+        assert now(store.claim(replace(A_REFUND, key="r1/2/0"))).state is ClaimState.IN_DOUBT
+
+    @pytest.mark.parametrize("other", [
+        {"run_id": "r2"},                        # another run means it
+        {"guard": False},                        # the tool is meant to be repeated
+        {"fingerprint": b"fp-881-30"},           # other arguments
+        {"scope": "acme/refund"},                # another tenant
+    ])  # fmt: skip
+    def test_what_is_meant_is_no_repeat(self, store, other):
+        self.settled(store, "done")
+        assert now(store.claim(replace(A_REFUND, key="r1/2/0", **other))).state is ClaimState.FRESH
+
+    def test_a_repeat_that_was_answered_claims_nothing(self, store):
+        self.settled(store, "done")
+        other = replace(A_REFUND, key="r1/2/0")
+        now(store.claim(other))
+        assert now(store.claim(replace(other, guard=False))).state is ClaimState.FRESH
+
+    # -- kept texts ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("text", ["", "x", "多行\n文本 😀\0", "x" * 3_000_000])
+    def test_a_kept_text_is_read_back_as_it_was(self, store, text):
+        assert now(store.kept("r1", now(store.keep("r1", text)))) == text
+
+    def test_a_kept_text_belongs_to_its_run(self, store):
+        handle = now(store.keep("r1", "secret of r1"))
+        assert now(store.kept("r2", handle)) is None
+
+    def test_two_kept_texts_have_two_handles(self, store):
+        handles = {now(store.keep("r1", "same")) for _ in range(50)}
+        assert len(handles) == 50
+
+    def test_an_unknown_handle_is_nothing(self, store):
+        assert now(store.kept("r1", "r_unknown")) is None
+
+    # -- the law ---------------------------------------------------------------------------------------------------------
+
+    @shared
+    @given(data=st.data())
+    def test_a_write_without_help_from_the_far_side_is_given_out_again_only_after_it_failed(self, data):
+        store, may_start, fences = self.open(), True, [0]
+        for _ in range(data.draw(st.integers(1, 12))):
+            if data.draw(st.booleans()):
+                claim = replace(A_REFUND, lease_s=data.draw(st.sampled_from([OVER_S, LONG_S])))
+                claimed = now(store.claim(claim))
+                if claimed.state is ClaimState.FRESH:
+                    assert may_start
+                    may_start = False
+                    fences.append(claimed.fence)
+                assert claimed.state not in (ClaimState.AGAIN, ClaimState.CHECK)
+            else:
+                fence, state = data.draw(st.sampled_from(fences)), data.draw(st.sampled_from(["done", "failed", "in_doubt"]))
+                if now(store.settle(Settle("refund", "refund:881", fence, state))):
+                    assert fence == fences[-1]
+                    may_start = state == "failed"

@@ -1,0 +1,83 @@
+"""Every example runs and does what it says."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import handrail as hr
+from handrail.cli.loading import tools_from
+from handrail.testing import ScriptedApprover
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def tools(name):
+    return tools_from([str(EXAMPLES / name)])
+
+
+def called(name, *calls, **how):
+    """Make calls one after the other with an example's tools; return their results."""
+
+    async def make():
+        async with hr.Runtime(tools(name), **how) as runtime:
+            return [await runtime.call(tool, arguments) for tool, arguments in calls]
+
+    return asyncio.run(make())
+
+
+def test_the_first_program_runs_without_a_key_and_prints_what_happened():
+    told = subprocess.run(
+        [sys.executable, str(EXAMPLES / "first.py")], capture_output=True, text=True, encoding="utf-8", check=True,
+        timeout=60, env={"PYTHONUTF8": "1"},
+    ).stdout  # fmt: skip
+    assert re.search("INVALID_ARGUMENTS.*`town`.*ok: .*北京 21 °C。.*<Run r_.*: done, 1 call", told, re.DOTALL)
+
+
+def test_the_first_program_is_as_short_as_it_claims():
+    code = (EXAMPLES / "first.py").read_text(encoding="utf-8").split('"""', 2)[2]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize(("call", "expected"), [
+    (("get_weather", {"city": "北京"}), {"city": "北京", "temperature": 21.0, "unit": "celsius"}),
+    (("get_weather", {"city": "北京", "unit": "fahrenheit"}), {"city": "北京", "temperature": 69.8, "unit": "fahrenheit"}),
+    (("get_forecast", {"city": "Paris", "days": 2}), [17.5, 18.0]),
+    (("get_weather", {"city": "Atlantis"}), "CITY_NOT_FOUND"),
+    (("get_forecast", {"city": "Paris", "days": 8}), "INVALID_ARGUMENTS"),
+])  # fmt: skip
+def test_weather_is_told(call, expected):
+    (result,) = called("weather.py", call)
+    assert (result.failure.code if result.failure else result.value) == expected
+
+
+def test_an_order_is_refunded_once():
+    refund = ("refund", {"order_id": "A-1", "amount": 20})
+    first, again, order = called("orders.py", refund, refund, ("get_order", {"order_id": "A-1"}))
+    assert (first.ok, again.ok, again.replayed) == (True, True, True)
+    assert order.value.refunded == 20
+
+
+def test_the_same_refund_with_another_amount_is_a_conflict():
+    _, other = called(
+        "orders.py", ("refund", {"order_id": "A-1", "amount": 5}), ("refund", {"order_id": "A-1", "amount": 6})
+    )
+    assert other.failure.code == "IDEMPOTENCY_KEY_REUSED"
+
+
+@pytest.mark.parametrize(("answer", "code"), [(True, None), (False, "NOT_APPROVED"), (None, "APPROVAL_PENDING")])
+def test_a_large_refund_asks_a_person(answer, code):
+    approver = ScriptedApprover([answer])
+    (result,) = called("orders.py", ("refund", {"order_id": "A-2", "amount": 180}), approver=approver)
+    assert approver.asked[0].arguments == {"order_id": "A-2", "amount": 180}
+    assert (result.failure.code if result.failure else None) == code
+
+
+def test_a_refund_that_cannot_be_is_known_to_have_had_no_effect():
+    small, large = {"order_id": "A-1", "amount": 50}, {"order_id": "A-1", "amount": 20}
+    failed, done = called("orders.py", ("refund", small), ("refund", large))
+    assert failed.failure.code == "NOT_REFUNDABLE"
+    assert done.ok  # the key was given back

@@ -1,0 +1,262 @@
+"""Which calls of one turn may run together, and which wait for whom."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handrail.calls import ToolCall
+from handrail.effects import Resource
+from handrail.planning import NoSuchResult, Step, filled, mentions_results, plan, plan_steps
+from handrail.tools import FunctionTool
+
+
+def waves(*steps: Step) -> list[list[str]]:
+    return [sorted(wave) for wave in plan_steps(steps).waves]
+
+
+def write(id: str, *keys: str, **rest) -> Step:
+    return Step(id, rest.pop("tool", "write"), rest.pop("arguments", {}), [Resource(key) for key in keys], **rest)
+
+
+def look(id: str, *keys: str, **rest) -> Step:
+    return Step(id, "look", rest.pop("arguments", {}), [Resource(key, exclusive=False) for key in keys], **rest)
+
+
+def anything(id: str, *names: str) -> Step:
+    """A step whose resource is known when those that it refers to have ended."""
+    return Step(id, "write", {name: f"${name}$" for name in names}, None)
+
+
+# ---------------------------------------------------------------------- resources
+
+
+@pytest.mark.parametrize(("steps", "expected"), [
+    ([], []),
+    ([write("a"), write("b")], [["a", "b"]]),                                  # nothing shared
+    ([write("a", "u1"), write("b", "u2")], [["a", "b"]]),
+    ([write("a", "u1"), write("b", "u1")], [["a"], ["b"]]),                    # in the order of the model
+    ([write("a", "u1"), write("b", "u1"), write("c", "u1")], [["a"], ["b"], ["c"]]),
+    ([look("a", "u1"), look("b", "u1")], [["a", "b"]]),                        # readers share
+    ([write("a", "u1"), look("b", "u1"), look("c", "u1"), write("d", "u1")], [["a"], ["b", "c"], ["d"]]),
+    ([look("a", "u1"), write("b", "u1"), look("c", "u1")], [["a"], ["b"], ["c"]]),  # no reader overtakes a writer
+    ([write("a", "u1", "u2"), write("b", "u2", "u3"), write("c", "u3", "u1")], [["a"], ["b"], ["c"]]),
+    ([write("a", "u1", "u1"), write("b", "u1")], [["a"], ["b"]]),              # two templates that name one thing
+    ([write("a", "u1"), write("b", "u2"), write("c", "u1", "u2")], [["a", "b"], ["c"]]),
+])  # fmt: skip
+def test_who_shares_a_resource_goes_in_turn_and_all_others_together(steps, expected):
+    assert waves(*steps) == expected
+
+
+@pytest.mark.parametrize(("steps", "expected"), [
+    ([write("a", "u1"), anything("b"), write("c", "u2")], [["a"], ["b"], ["c"]]),
+    ([look("a", "u1"), look("b", "u2"), anything("c")], [["a", "b"], ["c"]]),
+    ([anything("a"), anything("b")], [["a"], ["b"]]),
+    ([write("a"), anything("b"), write("c")], [["a", "b", "c"]]),              # who touches nothing meets nobody
+])  # fmt: skip
+def test_a_resource_that_is_not_known_yet_may_be_any(steps, expected):
+    assert waves(*steps) == expected
+
+
+# ---------------------------------------------------------------------- references
+
+
+@pytest.mark.parametrize("arguments", [
+    {"id": {"$call": "a"}},
+    {"id": {"$call": "a", "path": "/id"}},
+    {"id": "$a$"},
+    {"id": "$a.id$"},
+    {"id": "$a[0].id$"},
+    {"deep": [{"er": "see $a.id$ there"}]},
+    {"id": "$var1$"},                        # by its place in the turn
+    {"id": "$var_1.id$"},
+])  # fmt: skip
+def test_a_call_waits_for_the_one_whose_result_it_names(arguments):
+    planned = plan_steps([write("a"), write("b"), write("c", arguments=arguments)])
+    assert planned.depends_on == {"a": [], "b": [], "c": ["a"]}
+    assert planned.waits_for[2] == {0}
+
+
+@pytest.mark.parametrize("arguments", [
+    {"price": "$5-$10"},
+    {"home": "$HOME"},
+    {"path": "$PATH$"},
+    {"id": {"$call": "nobody"}},
+    {"id": {"$call": "a", "note": "two keys too many"}},
+    {"id": {"$call": 7}},
+    {"id": "$var9$"},
+    {"id": f"$var{'9' * 5000}$"},
+    {"id": "$b$"},                           # itself
+    {"id": "$c$"},                           # a later one
+])  # fmt: skip
+def test_what_names_no_earlier_call_waits_for_nobody(arguments):
+    assert plan_steps([write("a"), write("b", arguments=arguments), write("c")]).depends_on["b"] == []
+
+
+def test_an_id_that_is_there_twice_means_its_first_call():
+    planned = plan_steps([write("a"), write("a"), write("b", arguments={"x": "$a$"})])
+    assert planned.waits_for[2] == {0}
+
+
+def test_a_reference_nested_beyond_all_reason_is_no_reference():
+    nested = "$a$"
+    for _ in range(100):
+        nested = [nested]
+    assert not mentions_results({"x": nested})
+
+
+VALUES = {0: {"id": 7, "rows": [{"a/b": "x"}, {"c~d": None}], "9": "nine"}, 1: "text"}
+
+
+@pytest.mark.parametrize(("written", "value"), [
+    ({"$call": "a"}, VALUES[0]),
+    ({"$call": "a", "path": ""}, VALUES[0]),
+    ({"$call": "a", "path": "/id"}, 7),
+    ({"$call": "a", "path": "/rows/0/a~1b"}, "x"),        # RFC 6901: ~1 is a slash
+    ({"$call": "a", "path": "/rows/1/c~0d"}, None),       # and ~0 a tilde
+    ({"$call": "a", "path": "/9"}, "nine"),
+    ("$a.rows[0].a/b$", "x"),
+    ("$a.id$", 7),                                        # alone it keeps its type
+    ("no. $a.id$!", "no. 7!"),                            # within a text it becomes text
+    ("$b$ and $b$", "text and text"),
+    ("$var2$", "text"),
+    ("$a.rows$ in $b$", '[{"a/b":"x"},{"c~d":null}] in text'),
+    (["$a.id$", {"k": "$b$"}, 5], [7, {"k": "text"}, 5]),
+])  # fmt: skip
+def test_a_reference_is_replaced_by_what_it_names(written, value):
+    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2) == {"x": value}
+
+
+@pytest.mark.parametrize(("written", "said"), [
+    ("$a.none$", "no `none`: it has id, rows, 9"),
+    ("$b.id$", "it is no object"),
+    ("$a.rows[2]$", "no `rows[2]`"),
+    ("$a.rows[-1]$", "no `rows[-1]`"),
+    ("$a.rows[²]$", "no `rows[²]`"),
+    ("$a.rows[99999999999999999999]$", "no `rows[9"),
+    ({"$call": "c"}, "no earlier call"),                  # the call itself
+    ({"$call": "nobody"}, "no earlier call"),
+    ({"$call": "d"}, "no earlier call"),
+])  # fmt: skip
+def test_a_reference_to_nothing_is_told_with_what_there_is(written, said):
+    with pytest.raises(NoSuchResult) as told:
+        filled({"x": written}, ["a", "b", "c", "d"], VALUES, before=2)
+    assert said in str(told.value)
+
+
+def test_a_reference_to_a_call_without_a_value_is_told():
+    with pytest.raises(NoSuchResult, match="has no result"):
+        filled("$a$", ["a", "b"], {}, before=1)
+
+
+# ---------------------------------------------------------------------- declared order
+
+
+def test_a_tool_may_come_after_another_wherever_the_model_wrote_it():
+    assert waves(write("a", after=["prepare"]), write("b", tool="prepare")) == [["b"], ["a"]]
+
+
+def test_two_tools_that_each_come_after_the_other_run_in_the_order_of_the_model():
+    steps = [write("a", tool="x", after=["y"]), write("b", tool="y", after=["x"])]
+    assert waves(*steps) == [["a"], ["b"]]
+
+
+def test_a_result_is_there_before_its_use_whatever_is_declared():
+    steps = [write("a", tool="x", after=["y"]), write("b", tool="y", arguments={"id": "$a$"})]
+    assert waves(*steps) == [["a"], ["b"]]
+
+
+def test_a_tool_after_itself_changes_nothing_for_one_call():
+    assert waves(write("a", tool="x", after=["x"])) == [["a"]]
+
+
+# ---------------------------------------------------------------------- from calls
+
+
+def find(name: str) -> dict:
+    """Find a user."""
+    return {}
+
+
+def update(user: int, region: str = "eu") -> str:
+    """Change a user."""
+    return ""
+
+
+TOOLS = [FunctionTool(find, effect="read"), FunctionTool(update, effect="write", resource="user:{region}:{user}")]
+
+
+def test_calls_are_planned_by_what_their_tools_declare():
+    planned = plan([
+        ToolCall("c1", "update", '{"user": 1}'),
+        ToolCall("c2", "find", '{"name": "Ada"}'),
+        ToolCall("c3", "update", '{"user": 1}'),
+    ], TOOLS)  # fmt: skip
+    assert planned.waves == [["c1", "c2"], ["c3"]]
+
+
+def test_an_argument_left_out_touches_what_its_default_touches():
+    left_out, written_out = ToolCall("c1", "update", '{"user": 1}'), ToolCall("c2", "update", '{"user": 1, "region": "eu"}')
+    assert plan([left_out, written_out], TOOLS).waves == [["c1"], ["c2"]]
+
+
+@pytest.mark.parametrize("call", [ToolCall("c2", "nobody", "{}"), ToolCall("c2", "update", "{"), ToolCall("c2", "find", "7")])
+def test_a_call_that_cannot_be_planned_is_planned_all_the_same(call):
+    assert plan([ToolCall("c1", "update", '{"user": 1}'), call], TOOLS).waves == [["c1", "c2"]]
+
+
+# ---------------------------------------------------------------------- laws
+
+IDS = "abcdef"
+
+
+@st.composite
+def turns(draw) -> list[Step]:
+    ids = IDS[: draw(st.integers(0, len(IDS)))]
+    names = st.sampled_from(IDS).map(lambda id: f"${id}$")
+    touches = st.lists(st.builds(Resource, st.sampled_from(["u1", "u2"]), st.booleans()), max_size=2) | st.none()
+    tools = st.sampled_from(["x", "y", "z"])
+    return [
+        Step(id, draw(tools), draw(st.lists(names, max_size=2)), draw(touches), draw(st.lists(tools, max_size=1)))
+        for id in ids
+    ]
+
+
+def meet(first: Step, second: Step) -> bool:
+    """Whether two steps may touch the same thing, at least one of them alone. The slow and obvious way."""
+    if first.touches is None or second.touches is None:
+        return (first.touches is None or bool(first.touches)) and (second.touches is None or bool(second.touches))
+    return any(
+        mine.key == its.key and (mine.exclusive or its.exclusive) for mine in first.touches for its in second.touches
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=turns())
+def test_a_plan_keeps_every_call_and_its_order_and_never_goes_round_in_a_circle(steps):
+    planned = plan_steps(steps)
+    assert sorted(id for wave in planned.waves for id in wave) == [step.id for step in steps]
+
+    wave_of = {id: number for number, wave in enumerate(planned.waves) for id in wave}
+    ranks = [wave_of[step.id] for step in steps]
+    for index, waits in enumerate(planned.waits_for):
+        assert all(ranks[other] < ranks[index] for other in waits)  # so there is no circle
+        assert planned.uses[index] <= waits
+    for (i, first), (j, second) in combinations(enumerate(steps), 2):
+        if not any(step.after for step in steps) and meet(first, second):
+            assert before(planned.waits_for, i, j)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=turns())
+def test_calls_that_meet_on_a_resource_never_run_together(steps):
+    planned = plan_steps(steps)
+    for (i, first), (j, second) in combinations(enumerate(steps), 2):
+        if meet(first, second):
+            assert before(planned.waits_for, i, j) or before(planned.waits_for, j, i)
+
+
+def before(waits_for, first: int, second: int) -> bool:
+    """Whether `second` waits for `first`, directly or by way of others."""
+    return any(other == first or before(waits_for, first, other) for other in waits_for[second])

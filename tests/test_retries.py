@@ -1,0 +1,200 @@
+"""What is known of a failed attempt, and when there is another."""
+
+import socket
+import urllib.error
+from email.message import Message
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.effects import End, Raised, Unfinished
+from handrail.errors import Code, ModelError, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
+from handrail.retries import Backoff, diagnose, retry_after_s, without_effect
+
+
+def known_of(end) -> tuple:
+    diagnosis = diagnose(Raised(end) if isinstance(end, Exception) else end, "pay", 30.0)
+    return diagnosis.failure.code, diagnosis.passing, diagnosis.no_effect
+
+
+def like(name: str, *bases: type) -> Exception:
+    """An error of a library that is not installed here, by the name of its class."""
+    return type(name, bases or (Exception,), {})("canary")
+
+
+def answered(status: int, **headers: str) -> Exception:
+    request = httpx2.Request("POST", "https://pay.example/refunds")
+    return httpx2.HTTPStatusError("canary", request=request, response=httpx2.Response(status, headers=headers))
+
+
+# ---------------------------------------------------------------------- exceptions
+
+
+@pytest.mark.parametrize(("error", "code", "passing", "no_effect"), [
+    (ConnectionRefusedError(), Code.UNAVAILABLE, True, True),            # nobody took the request
+    (socket.gaierror(-2, "name unknown"), Code.UNAVAILABLE, True, True),
+    (httpx2.ConnectError("canary"), Code.UNAVAILABLE, True, True),
+    (httpx2.ConnectTimeout("canary"), Code.UNAVAILABLE, True, True),
+    (httpx2.PoolTimeout("canary"), Code.UNAVAILABLE, True, True),        # no connection was free
+    (like("NewConnectionError"), Code.UNAVAILABLE, True, True),          # urllib3
+    (like("ClientConnectorError", OSError), Code.UNAVAILABLE, True, True),  # aiohttp
+    (like("ConnectTimeout", like("ConnectionError", OSError).__class__), Code.UNAVAILABLE, True, True),  # requests
+    (urllib.error.URLError(ConnectionRefusedError()), Code.UNAVAILABLE, True, True),
+    (TimeoutError(), Code.TIMEOUT, True, False),                         # it may have arrived
+    (httpx2.ReadTimeout("canary"), Code.TIMEOUT, True, False),
+    (httpx2.WriteTimeout("canary"), Code.TIMEOUT, True, False),
+    (like("ServerTimeoutError", like("ServerConnectionError").__class__), Code.TIMEOUT, True, False),  # aiohttp
+    (urllib.error.URLError(TimeoutError()), Code.TIMEOUT, True, False),
+    (ConnectionResetError(), Code.UNAVAILABLE, True, False),             # broken off after sending, perhaps
+    (BrokenPipeError(), Code.UNAVAILABLE, True, False),
+    (httpx2.ReadError("canary"), Code.UNAVAILABLE, True, False),
+    (httpx2.RemoteProtocolError("canary"), Code.UNAVAILABLE, True, False),
+    (like("ConnectionError", OSError), Code.UNAVAILABLE, True, False),   # requests
+    (like("ServerDisconnectedError"), Code.UNAVAILABLE, True, False),    # aiohttp
+    (ModelError("canary"), Code.UNAVAILABLE, True, False),               # a tool that asks a model
+    (StoreUnavailable("canary"), Code.UNAVAILABLE, True, False),         # a tool with a ledger of its own
+    (ValueError("canary"), Code.INTERNAL_ERROR, False, False),           # a bug: nobody knows how far it came
+    (KeyError("canary"), Code.INTERNAL_ERROR, False, False),
+    (FileNotFoundError("canary"), Code.INTERNAL_ERROR, False, False),
+    (ToolDefinitionError("canary"), Code.INTERNAL_ERROR, False, False),
+    (ToolError("MINE", "Mine."), "MINE", False, False),                  # worded, and nothing said of its effect
+    (ToolError("MINE", "Mine.", retryable=True), "MINE", True, True),    # whoever says `again` says `nothing happened`
+    (NoEffect("MINE", "Mine."), "MINE", False, True),
+    (NoEffect("MINE", "Mine.", retryable=True), "MINE", True, True),
+])  # fmt: skip
+def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(error, code, passing, no_effect):
+    assert known_of(error) == (code, passing, no_effect)
+
+
+@pytest.mark.parametrize(("status", "code", "passing", "no_effect"), [
+    (400, Code.INTERNAL_ERROR, False, True),      # refused as it stands
+    (401, Code.INTERNAL_ERROR, False, True),
+    (403, Code.INTERNAL_ERROR, False, True),
+    (404, Code.INTERNAL_ERROR, False, True),
+    (408, Code.UNAVAILABLE, True, False),         # the server gave up waiting, perhaps after it had begun
+    (409, Code.INTERNAL_ERROR, False, False),     # a conflict, perhaps with our own earlier request
+    (422, Code.INTERNAL_ERROR, False, True),
+    (425, Code.UNAVAILABLE, True, False),
+    (429, Code.RATE_LIMITED, True, False),        # some proxies count a request that they have passed on
+    (500, Code.UNAVAILABLE, True, False),
+    (501, Code.INTERNAL_ERROR, False, False),     # it will not learn it
+    (502, Code.UNAVAILABLE, True, False),
+    (503, Code.UNAVAILABLE, True, False),
+    (504, Code.UNAVAILABLE, True, False),
+    (529, Code.UNAVAILABLE, True, False),         # overloaded, as Anthropic says it
+    (302, Code.INTERNAL_ERROR, False, False),
+    (200, Code.INTERNAL_ERROR, False, False),     # it was done, and the answer could not be used
+])  # fmt: skip
+def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(status, code, passing, no_effect):
+    assert known_of(answered(status)) == (code, passing, no_effect)
+
+
+@pytest.mark.parametrize("error", [
+    answered(503),
+    urllib.error.HTTPError("https://pay.example", 503, "canary", Message(), None),
+    type("APIStatusError", (Exception,), {"status_code": 503})(),                     # SDKs of providers
+    type("ClientResponseError", (Exception,), {"status": 503, "headers": None})(),    # aiohttp
+    type("HTTPError", (Exception,), {"response": SimpleNamespace(status_code=503, headers=7)})(),  # requests, and odd headers
+    ModelError("canary", status=503),
+])  # fmt: skip
+def test_a_status_is_found_where_http_libraries_keep_it(error):
+    assert known_of(error) == (Code.UNAVAILABLE, True, False)
+
+
+@pytest.mark.parametrize("status", [0, 7, 600, 1205, "503", None, True])
+def test_a_number_that_is_no_http_status_is_not_taken_for_one(status):
+    assert known_of(type("DatabaseError", (Exception,), {"status": status})()) == (Code.INTERNAL_ERROR, False, False)
+
+
+@pytest.mark.parametrize(("end", "code", "passing", "no_effect"), [
+    (Unfinished(End.NOT_STARTED), Code.TIMEOUT, True, True),
+    (Unfinished(End.STOPPED), Code.TIMEOUT, True, False),           # what it did until then may have taken effect
+    (Unfinished(End.RUNNING_ON), Code.TIMEOUT, True, False),
+    (Unfinished(End.NOT_STARTED, cancelled=True), Code.CANCELLED, False, True),
+    (Unfinished(End.STOPPED, cancelled=True), Code.CANCELLED, False, False),
+    (Unfinished(End.RUNNING_ON, cancelled=True), Code.CANCELLED, False, False),
+])  # fmt: skip
+def test_a_deadline_tells_whether_it_may_pass_and_whether_something_happened(end, code, passing, no_effect):
+    assert known_of(end) == (code, passing, no_effect)
+
+
+@pytest.mark.parametrize(("end", "said"), [
+    (End.NOT_STARTED, "was not started"),
+    (End.STOPPED, "within 30 s and was stopped"),
+    (End.RUNNING_ON, "could not be stopped and may still be running"),
+])  # fmt: skip
+def test_a_deadline_says_which_of_the_things_happened(end, said):
+    assert said in diagnose(Unfinished(end), "pay", 30.0).failure.message
+
+
+@pytest.mark.parametrize("error", [ValueError("canary"), answered(503), answered(404), like("ReadError"), TimeoutError("canary")])
+def test_no_text_of_an_exception_is_told(error):
+    assert "canary" not in str(diagnose(Raised(error), "pay", 30.0).failure.as_json())
+
+
+# ---------------------------------------------------------------------- after verification
+
+
+def test_a_passing_failure_without_effect_may_be_called_again():
+    diagnosis = without_effect(diagnose(Raised(TimeoutError()), "pay", 30.0), "pay")
+    assert (diagnosis.no_effect, diagnosis.failure.retryable) == (True, True)
+
+
+def test_a_bug_stays_a_bug_when_it_is_verified_that_nothing_happened():
+    diagnosis = without_effect(diagnose(Raised(KeyError()), "pay", 30.0), "pay")
+    assert (diagnosis.no_effect, diagnosis.failure.code) == (True, Code.INTERNAL_ERROR)
+
+
+# ---------------------------------------------------------------------- how long to wait
+
+
+@pytest.mark.parametrize(("said", "seconds"), [
+    ("120", 120.0),
+    ("0", 0.0),
+    ("1.5", 1.5),                                         # not by the letter of the RFC, but sent
+    ("-5", 0.0),
+    ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),              # the example of RFC 9110, one minute before the next day
+    ("Fri, 31 Dec 1999 23:00:00 GMT", 0.0),               # long past
+    ("Friday, 31-Dec-99 23:59:59 GMT", 59.0),             # RFC 850, which a recipient must still read
+    ("", None),
+    (None, None),
+    ("soon", None),
+    ("inf", None),
+    ("1e999", None),
+    ("nan", None),
+    ("Fri, 99 Dec 1999 23:59:59 GMT", None),
+])  # fmt: skip
+def test_retry_after_is_seconds_or_a_date(said, seconds):
+    assert retry_after_s(said, now=946684740.0) == seconds  # 1999-12-31 23:59:00 UTC
+
+
+@given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .*"))
+def test_whatever_retry_after_says_it_is_a_wait_or_nothing(said):
+    wait_s = retry_after_s(said, now=0.0)
+    assert wait_s is None or 0 <= wait_s < float("inf")
+
+
+def test_the_far_side_s_wait_is_told_to_the_model():
+    diagnosis = diagnose(Raised(answered(429, **{"Retry-After": "7"})), "pay", 30.0)
+    assert diagnosis.after_s == 7
+    assert "7 s" in diagnosis.failure.suggestion
+
+
+@pytest.mark.parametrize(("attempt", "ceiling_s"), [
+    (2, 0.2),     # the first retry comes soon
+    (3, 0.4),     # then doubling
+    (6, 3.2),
+    (7, 5.0),     # 6.4 s, cut to the most
+    (5000, 5.0),  # far out, where an unbounded power would overflow
+])  # fmt: skip
+def test_the_wait_doubles_up_to_its_ceiling(attempt, ceiling_s):
+    assert Backoff().before(attempt, jitter=1.0) == ceiling_s
+
+
+@given(attempt=st.integers(2, 10_000), jitter=st.floats(0, 1))
+def test_the_jitter_spreads_the_whole_wait(attempt, jitter):
+    backoff = Backoff(first_s=0.5, most_s=60)
+    assert backoff.before(attempt, jitter) == pytest.approx(jitter * backoff.before(attempt, 1.0))

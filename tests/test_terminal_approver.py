@@ -1,0 +1,209 @@
+"""A person at a terminal is asked whether a call may run."""
+
+import asyncio
+import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import handrail as hr
+from handrail.approvers.terminal import TerminalApprover, printable
+from tests.terminals import terminal
+
+
+def asked(name="delete_order", **arguments):
+    call = hr.ToolCall("call_1", name, "{}")
+    return hr.AskHuman(call, arguments, "high", f"{name} has high risk", "Delete an order.\nIt cannot be undone.")
+
+
+@pytest.fixture
+def desk():
+    """A terminal with its person, and an approver that asks there."""
+    with terminal() as (person, keyboard, screen), ThreadPoolExecutor(4) as threads:
+
+        class Desk:
+            approver = TerminalApprover(input=keyboard, output=screen, by="ada", editor="")
+
+            def ask(self, question):
+                return threads.submit(self.approver, question)
+
+        desk = Desk()
+        desk.person = person
+        yield desk
+        desk.approver.leave()
+
+
+PROMPT = r"\(a\)pprove, \(d\)eny, \(e\)dit\? "
+
+
+def test_the_call_is_shown_whole_before_the_question(desk):
+    answer = desk.ask(asked(order_id="订单 1", lines=[1, 2]))
+    shown = desk.person.reads_until(PROMPT)
+    for part in (
+        "delete_order wants to run",
+        "Risk: high",
+        "It cannot be undone.",
+        '"order_id": "订单 1"',
+        "has high risk",
+    ):
+        assert part in shown
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada")
+
+
+@pytest.mark.parametrize("word", ["a", "y", "approve", " YES "])
+def test_a_clear_word_approves(desk, word):
+    answer = desk.ask(asked())
+    desk.person.types(f"{word}\n")
+    assert answer.result(30).granted
+
+
+def test_a_denial_takes_a_reason(desk):
+    answer = desk.ask(asked())
+    desk.person.types("d\nfirst ask Grace\n")
+    assert answer.result(30) == hr.Approval(False, "ada", "first ask Grace")
+
+
+@pytest.mark.parametrize("unclear", ["", "x", "aprove", "yn"])
+def test_an_unclear_word_is_asked_again(desk, unclear):
+    answer = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
+    desk.person.types(f"{unclear}\n")
+    desk.person.reads_until(f"Answer a, d or e.*{PROMPT}")
+    desk.person.types("n\n\n")
+    assert answer.result(30) == hr.Approval(False, "ada")
+
+
+def test_arguments_can_be_edited_in_one_line(desk):
+    answer = desk.ask(asked(amount=500))
+    desk.person.types('e\n{"amount": 5}\n')
+    desk.person.reads_until(f'"amount": 5\n.*{PROMPT}')  # shown again before it is approved
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada", "", {"amount": 5})
+
+
+@pytest.mark.parametrize(("typed", "says"), [
+    ('{"amount": ', "Nothing was changed: "),
+    ("[5]", "arguments are a JSON object"),
+])  # fmt: skip
+def test_an_edit_that_is_no_object_changes_nothing(desk, typed, says):
+    answer = desk.ask(asked(amount=500))
+    desk.person.types(f"e\n{typed}\n")
+    desk.person.reads_until(f"{says}.*{PROMPT}")
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada")
+
+
+@pytest.mark.parametrize(("program", "arguments"), [
+    ("p = sys.argv[1]; open(p, 'w').write('{\"amount\": 5}')", {"amount": 5}),
+    ("pass", None),         # closed without a change
+    ("sys.exit(1)", None),  # left in failure, as by `:cq`
+])  # fmt: skip
+def test_arguments_can_be_edited_in_an_editor(desk, tmp_path, program, arguments):
+    script = tmp_path / "editor.py"
+    script.write_text(f"import sys\n{program}\n")
+    desk.approver.editor = f"{sys.executable} {script}"
+    answer = desk.ask(asked(amount=500))
+    desk.person.types("e\n")
+    desk.person.reads_until(f"{PROMPT}.*{PROMPT}")
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada", "", arguments)
+
+
+def test_an_editor_that_is_not_there_changes_nothing(desk):
+    desk.approver.editor = "no-such-editor-anywhere"
+    answer = desk.ask(asked(amount=500))
+    desk.person.types("e\n")
+    desk.person.reads_until(f"Nothing was changed: .*{PROMPT}")
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada")
+
+
+# What a model would write to paint over the question or to make one argument look like another.
+@pytest.mark.parametrize(("text", "shown"), [
+    ("\x1b[2K\x1b[1Arm", r"\u001b[2K\u001b[1Arm"),      # erase the line, go up
+    ("a\rb\nc\x08", r"a\rb\nc\b"),
+    ("\x7f\x9b31m", r"\u007f\u009b31m"),                # DEL, and the one-byte CSI of C1
+    ("exe.\u202etxt", r"exe.\u202etxt"),                # right-to-left override
+    ("pay\u200bpal", r"pay\u200bpal"),                  # zero width
+    ("one\u2028two", r"one\u2028two"),                  # ends a line in some terminals
+])  # fmt: skip
+def test_nothing_in_the_arguments_can_paint_the_terminal(desk, text, shown):
+    answer = desk.ask(asked(path=text))
+    screen = desk.person.reads_until(PROMPT)
+    assert f'"path": "{shown}"' in screen
+    assert all(char.isprintable() or char == "\n" for char in screen)
+    desk.person.types("d\n\n")
+    answer.result(30)
+
+
+def test_neither_can_the_tools_name_or_the_reason(desk):
+    answer = desk.ask(hr.AskHuman(hr.ToolCall("1", "x\x1b[2J", ""), {}, "high", "because\x1b]0;\x07", "say\x1bc"))
+    screen = desk.person.reads_until(PROMPT)
+    assert all(char.isprintable() or char == "\n" for char in screen)
+    desk.person.types("d\n\n")
+    answer.result(30)
+
+
+def test_parallel_questions_come_one_after_another(desk):
+    answers = [desk.ask(asked(f"tool_{number}")) for number in range(3)]
+    for _ in answers:
+        shown = desk.person.reads_until(PROMPT)
+        assert shown.count("wants to run") == 1
+        desk.person.types("a\n")
+    assert all(answer.result(30).granted for answer in answers)
+
+
+def test_the_end_of_the_terminals_input_is_no_answer(desk):
+    answer = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
+    desk.person.types("\x04")  # Ctrl-D
+    assert answer.result(30) is None
+
+
+def test_a_question_that_was_left_is_taken_back_and_the_next_one_is_asked(desk):
+    left, waiting = desk.ask(asked()), desk.ask(asked())
+    desk.person.reads_until(PROMPT)
+    desk.approver.leave()
+    assert left.result(30) is None
+    assert waiting.result(30) is None
+    later = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
+    desk.person.types("a\n")
+    assert later.result(30).granted
+
+
+@pytest.mark.parametrize("stdin", [io.StringIO("a\n"), None])  # a pipe that says yes is no person; closed by the shell
+def test_without_a_terminal_nobody_is_there(monkeypatch, stdin):
+    monkeypatch.setattr(sys, "stdin", stdin)
+    approver = TerminalApprover(output=io.StringIO())
+    assert not approver.is_there
+    assert approver(asked()) is None
+
+
+async def deleted_by(approver):
+    @hr.tool(effect="destructive")
+    def delete_order(order_id: str) -> str:
+        """Delete an order."""
+        return f"deleted {order_id}"
+
+    async with hr.Runtime([delete_order], approver=approver) as runtime:
+        return await runtime.call("delete_order", {"order_id": "A-1"})
+
+
+def test_it_is_an_approver_of_a_runtime(desk):
+    desk.person.types('e\n{"order_id": "B-2"}\na\n')
+    assert asyncio.run(deleted_by(desk.approver)).value == "deleted B-2"
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain", "plain"),
+    ("北京 21 °C", "北京 21 °C"),
+    ("a\nb\tc", "a\nb\tc"),        # kept when asked for
+    ("a\x00", "a\\x00"),
+    ("\ud800", "\\ud800"),         # half a surrogate pair, which no terminal can show
+    ("\U000e0041", "\\U000e0041"), # an invisible tag character
+])  # fmt: skip
+def test_text_is_shown_as_it_is_and_the_rest_escaped(text, shown):
+    assert printable(text, keep="\n\t") == shown
