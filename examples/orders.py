@@ -39,8 +39,24 @@ def get_order(order_id: str) -> Order:
     return ORDERS[order_id]
 
 
+def refundable(order_id: str, amount: float) -> str | None:
+    """Say what is wrong with a refund, before anybody is asked and before the key is taken."""
+    order = ORDERS.get(order_id)
+    if order is None:
+        return f"There is no order {order_id!r}."
+    left = order.paid - order.refunded
+    return f"Of order {order_id!r} at most {left:g} can be refunded." if amount > left else None
+
+
 # The key names the act: one refund per order, in whatever run, process or retry it is asked for.
-@hr.tool(effect="write", key="refund:{order_id}", resource="order:{order_id}", approve="amount > 100", timeout_s=10)
+@hr.tool(
+    effect="write",
+    key="refund:{order_id}",
+    resource="order:{order_id}",
+    check=refundable,
+    approve="amount > 100",
+    timeout_s=10,
+)
 def refund(order_id: str, amount: Annotated[float, Field(gt=0)]) -> Order:
     """Pay a part of an order back, once.
 
@@ -48,8 +64,6 @@ def refund(order_id: str, amount: Annotated[float, Field(gt=0)]) -> Order:
         order_id: Such as "A-1".
         amount: In euros, at most what was paid.
     """
-    order = ORDERS.get(order_id)
-    if order is None or amount > order.paid:
-        raise hr.NoEffect("NOT_REFUNDABLE", "No such order, or less was paid.", suggestion="Look with `get_order`.")
+    order = ORDERS[order_id]
     order.refunded += amount
     return order

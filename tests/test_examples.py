@@ -15,6 +15,9 @@ from handrail.testing import ScriptedApprover
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
+FAHRENHEIT = {"unit": "fahrenheit"}
+
+
 def tools(name):
     return tools_from([str(EXAMPLES / name)])
 
@@ -44,7 +47,7 @@ def test_the_first_program_is_as_short_as_it_claims():
 
 @pytest.mark.parametrize(("call", "expected"), [
     (("get_weather", {"city": "北京"}), {"city": "北京", "temperature": 21.0, "unit": "celsius"}),
-    (("get_weather", {"city": "北京", "unit": "fahrenheit"}), {"city": "北京", "temperature": 69.8, "unit": "fahrenheit"}),
+    (("get_weather", {"city": "Paris", "unit": "fahrenheit"}), {"city": "Paris", "temperature": 62.6} | FAHRENHEIT),
     (("get_forecast", {"city": "Paris", "days": 2}), [17.5, 18.0]),
     (("get_weather", {"city": "Atlantis"}), "CITY_NOT_FOUND"),
     (("get_forecast", {"city": "Paris", "days": 8}), "INVALID_ARGUMENTS"),
@@ -76,8 +79,9 @@ def test_a_large_refund_asks_a_person(answer, code):
     assert (result.failure.code if result.failure else None) == code
 
 
-def test_a_refund_that_cannot_be_is_known_to_have_had_no_effect():
-    small, large = {"order_id": "A-1", "amount": 50}, {"order_id": "A-1", "amount": 20}
-    failed, done = called("orders.py", ("refund", small), ("refund", large))
-    assert failed.failure.code == "NOT_REFUNDABLE"
-    assert done.ok  # the key was given back
+def test_a_refund_that_the_rule_refuses_takes_no_key_and_can_be_corrected():
+    too_much, fitting = {"order_id": "A-1", "amount": 50}, {"order_id": "A-1", "amount": 20}
+    refused, done = called("orders.py", ("refund", too_much), ("refund", fitting))
+    assert (refused.failure.code, refused.attempts) == ("RULE_VIOLATED", 0)
+    assert "at most 49" in refused.failure.message
+    assert done.ok

@@ -586,7 +586,7 @@ ANSWERS = {
 DECLARED = st.sampled_from([{}, BY_KEY, BY_VERIFY, {"effect": "destructive"}, {"effect": None}, EVERYTHING])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), declared=DECLARED)
 def test_whatever_is_answered_a_write_keeps_its_promises(data, declared):
     lists = {kind: data.draw(st.lists(answer, min_size=1, max_size=4)) for kind, answer in ANSWERS.items()}

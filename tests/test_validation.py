@@ -104,7 +104,7 @@ def test_text_is_left_alone_where_text_is_allowed():
 
 @pytest.mark.parametrize("value", [5, [5], None, {"a": 5}])
 def test_nothing_is_wrapped_and_nothing_made_text(value):
-    assert isinstance(Checker(tool(a={"type": "string"})).check({"a": value}), Failure)
+    assert isinstance(Checker(tool(["a"], a={"type": "string"})).check({"a": value}), Failure)
     assert isinstance(Checker(tool(a={"type": "array", "items": {"type": "string"}})).check({"a": "x"}), Failure)
 
 
@@ -245,7 +245,7 @@ def test_a_fault_is_told_with_its_field_what_it_was_and_what_it_must_be(argument
     ],
 )
 def test_each_keyword_has_its_words(schema, value, said):
-    assert message(tool(a=schema), {"a": value}) == said
+    assert message(tool(["a"], a=schema), {"a": value}) == said
 
 
 SHAPES = tool(
@@ -483,3 +483,20 @@ def test_a_path_is_spelled_as_a_model_would_write_it():
     assert field_of(["items", 2, "id"]) == "items[2].id"
     assert field_of(["a.b", "", "城市"]) == '["a.b"][""].城市'
     assert field_of(["a"] * 30).endswith("...")
+
+
+def test_a_null_for_an_optional_parameter_means_that_it_is_left_out():
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "zone": {"type": ["string", "null"]}},
+        "required": ["city"],
+    }
+    checked = Checker(schema).check({"city": "北京", "days": None, "zone": None})
+    assert checked == Checked({"city": "北京", "zone": None}, ("nulls_left_out",))
+
+
+def test_a_null_for_a_required_parameter_is_refused():
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    refused = Checker(schema).check({"city": None})
+    assert isinstance(refused, Failure)
+    assert "`city`" in refused.message

@@ -52,6 +52,7 @@ from handrail.messages import Finish
 from handrail.policy import Decision, Policy, Verdict
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.validation import NULLS_LEFT_OUT
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 _SHORTEST_ATTEMPT_S = 0.01
@@ -460,8 +461,8 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
         return ToolResult(call.call.id, call.tool.name, None, ended.failure, text, ended.attempts, repairs=call.repairs)
     shaped = shaping.shape(ended.value, call.tool.result_bytes or conduct.result_bytes)
     note, handle = _joined(call.note, ended.note), ""
-    if call.repairs:
-        note = _joined(note, f"your arguments were repaired ({', '.join(call.repairs)}); write them as plain JSON")
+    if mended := [name for name in call.repairs if name != NULLS_LEFT_OUT]:
+        note = _joined(note, f"your arguments were repaired ({', '.join(mended)}); write them as plain JSON")
     if shaped.cut:
         try:
             handle = yield Keep(shaped.whole)

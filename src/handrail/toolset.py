@@ -74,7 +74,7 @@ class Toolset:
     def snapshot(self) -> Toolset:
         """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
         state = self._state
-        if state.snapshot is None:
+        if state.snapshot is None or state.snapshot._state is not state:  # somebody may have changed a snapshot
             state.snapshot = Toolset()
             state.snapshot._state = state
         return state.snapshot

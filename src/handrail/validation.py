@@ -28,7 +28,7 @@ import jsonschema_rs
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from handrail import faults, strictjson
+from handrail import faults, portability, strictjson
 from handrail.errors import Code, Failure, Json
 from handrail.faults import Place
 from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
@@ -43,7 +43,11 @@ MOST_ROUNDS = 4
 """How often coercion starts again, for text within text: a list as text, of integers as text."""
 
 
-@dataclass(frozen=True, slots=True)
+NULLS_LEFT_OUT = "nulls_left_out"
+"""The repair of nulls that stand for absent parameters. A strict mode demands them, so the model is not told of it."""
+
+
+@dataclass(slots=True)
 class Checked:
     """Arguments that fit the schema, and what was done to make them fit, such as `text_to_integer:filters.limit`."""
 
@@ -137,6 +141,12 @@ class Checker:
     def _mended(self, arguments: dict[str, Json]) -> Checked | Failure:
         errors = self._errors(arguments)
         repairs: list[str] = []
+        if self.coerce and any(error.instance is None for error in errors):
+            # A provider's strict mode has no optional parameters: the model writes null for "left out".
+            without = portability.from_openai_strict(self.schema, arguments)
+            if without != arguments:
+                arguments, errors = without, self._errors(without)
+                repairs.append(NULLS_LEFT_OUT)
         for _ in range(MOST_ROUNDS if self.coerce else 0):
             changes = dict(_coercions(errors))
             if not changes:

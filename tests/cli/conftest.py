@@ -51,7 +51,7 @@ Cli: TypeAlias = Callable[..., Result]
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run `handrail` in this process, with an environment that has no key and no model."""
-    for name in ("HANDRAIL_MODEL", "HANDRAIL_DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "FORCE_COLOR"):
+    for name in ("HANDRAIL_MODEL", "HANDRAIL_DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*words: str, stdin: str | None = None) -> Result:

@@ -77,6 +77,19 @@ def test_nothing_is_printed_into_the_answer_of_a_person(printer, screen):
     assert screen.getvalue().index("noted") < screen.getvalue().index("nobody is there")
 
 
+class Gone(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_without_a_reader_a_run_goes_on_in_silence(screen):
+    printer = Printer(Timeline(), console(Gone()), now=ManualClock())
+    printer(ModelAsked(1, 1, 1))
+    printer(ModelAsked(2, 1, 1))
+    printer.close()
+    assert printer.console.quiet
+
+
 def test_a_question_that_was_cancelled_holds_nothing_back(printer, screen):
     printer(ApprovalAsked(CALL, {}, "high", "risk"))
     printer(CallFinished(CALL, ToolResult("c1", text="cancelled"), 0))

@@ -122,7 +122,8 @@ def test_a_server_that_is_down_is_told_with_its_address(cli):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = cli("run", "?", "--model", f"openai:any@http://{address}/v1")
     assert result.exit_code == 1
-    assert f"http://{address}/v1/chat/completions cannot be reached" in result.stderr
+    assert f"failed: any at http://{address}/v1/chat/completions" in result.stderr
+    assert "cannot be reached" in result.stderr
 
 
 @pytest.mark.parametrize(("words", "says"), [

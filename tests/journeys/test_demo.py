@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import pytest
 from click.testing import CliRunner
@@ -16,14 +17,21 @@ from tests.terminals import PATIENCE_S, program_in_terminal
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch):
     monkeypatch.setattr(demo, "PAUSE_S", 0.0)
+    monkeypatch.setenv("COLUMNS", "110")
 
 
 def run(*words):
     return CliRunner().invoke(main, ["demo", *words])
 
 
+@cache
+def run_once():
+    """Run the demo for all tests that only look at what it shows."""
+    return run()
+
+
 def test_the_story_is_told_in_order_and_ends_well():
-    result = run()
+    result = run_once()
     assert result.exit_code == 0, result.output
     milestones = [
         "The model is a script", "no key is needed",           # said before anything else
@@ -70,7 +78,7 @@ def test_it_ends_alike_every_time_and_the_world_was_changed_once():
 
 
 def test_the_two_calls_of_the_first_answer_run_side_by_side():
-    told = run().stdout
+    told = run_once().stdout
     # Both are shown before either result, and the quick one does not wait for the one that hangs.
     assert re.search("→ get_pod_logs.*→ get_pod_metrics.*✓ get_pod_logs.*↻ get_pod_metrics", told, re.DOTALL)
 

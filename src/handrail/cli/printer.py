@@ -48,11 +48,12 @@ _WIDTH_OF_A_FILE = 110
 _INDENT = "         "
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Printer:
     """Prints runs as they happen; an observer.
 
-    While a question stands in the terminal, lines are held back, so that nothing is printed into the answer.
+    While a question stands in the terminal, lines are held back, so that nothing is printed into the answer. When its
+    reader has gone it falls silent: a run is not ended in the middle of a write because somebody piped it into `head`.
 
     Args:
         console: Where the timeline goes.
@@ -83,8 +84,12 @@ class Printer:
         self._held.append(event)
         if not self._questions:
             held, self._held = self._held, []
-            for each in held:
-                self._print(each)
+            try:
+                for each in held:
+                    self._print(each)
+            except BrokenPipeError:
+                for target in (self.console, self.answers or self.console):
+                    target.quiet = True
         if isinstance(event, ApprovalAsked):
             self._questions.add(event.call.id)
 

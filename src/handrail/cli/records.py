@@ -27,8 +27,7 @@ def record_of(event: Event, at_s: float) -> dict[str, Json]:
 class Recorder:
     """An observer that writes one line for every event.
 
-    When its reader has gone it falls silent, and `write` says so: a run is not ended in the middle of a write because
-    somebody piped it into `head`.
+    When its reader has gone it falls silent, as `printer.Printer` does; `write` says so.
     """
 
     def __init__(self, file: TextIO, *, wire: bool = False, now: Callable[[], float] = monotonic) -> None:

@@ -46,6 +46,10 @@ MOST_SHOWN_CHARS = 400
 """Of arguments and results. A terminal's width cuts them first; a file keeps this much."""
 
 
+_TOLD_BY_THEIR_REASON = frozenset({"cancelled", "waiting", "budget", "cut"})
+"""Statuses whose reason says the same in a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of the timeline. `about` names the call; `whole` lines are wrapped, others may be cut at the edge."""
@@ -162,7 +166,7 @@ def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
 
 def _ending(event: RunEnded) -> str:
     """Say how a run ended; one that waits is named, so that it can be found again."""
-    said = event.reason if event.status in event.reason else f"{event.status}: {event.reason}"
+    said = event.reason if event.status in _TOLD_BY_THEIR_REASON else f"{event.status}: {event.reason}"
     return f"{said} (run {event.run_id})" if event.status == "waiting" else said
 
 

@@ -98,9 +98,9 @@ class HttpModel:
             await line.close()
 
     async def aclose(self) -> None:
-        """Close the connections that the running loop has opened; those of other loops are only let go."""
+        """Close the connections of the running loop. Those of a loop that has ended are let go; others close their own."""
         mine = self._clients.pop(asyncio.get_running_loop(), None)
-        self._clients.clear()
+        self._let_closed_loops_go()
         if mine is not None:
             await mine.aclose()
 
@@ -181,10 +181,14 @@ class HttpModel:
         """Return the client of the running loop; connections do not cross from one loop to another."""
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            for closed in [each for each in self._clients if each.is_closed()]:
-                self._clients.pop(closed, None)
+            self._let_closed_loops_go()
             self._clients[loop] = httpx2.AsyncClient()
         return self._clients[loop]
+
+    def _let_closed_loops_go(self) -> None:
+        for loop in list(self._clients):
+            if loop.is_closed():
+                self._clients.pop(loop, None)
 
 
 def _unreachable(error: httpx2.HTTPError) -> ModelError:

@@ -1,0 +1,63 @@
+"""Whether a model turns in a circle."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.repeats import Repeats
+
+
+def rounds(*steps) -> list[int]:
+    """What is said of each step; a letter is a call with its result, and `a1` `a2` are one call with two results."""
+    repeats = Repeats()
+    return [repeats.rounds_with(step[0], {"q": step[0]}, step[1:] or "same") for step in steps]
+
+
+@pytest.mark.parametrize(("steps", "said"), [
+    ("a", [1]),
+    ("a b c d", [1, 1, 1, 1]),
+    ("a a", [1, 2]),                                    # told
+    ("a a a", [1, 2, 3]),                               # and stopped
+    ("a b a b", [1, 1, 1, 2]),
+    ("a b a b a b", [1, 1, 1, 2, 2, 3]),
+    ("a b c a b c a b c", [1, 1, 1, 1, 1, 2, 2, 2, 3]),
+    ("a b c d a b c d a b c d", [1] * 12),              # a circle of four is not seen: the budget ends it
+    ("x y a a a", [1, 1, 1, 2, 3]),                     # whatever came before
+    ("a a b a a", [1, 2, 1, 1, 2]),                     # something else in between starts anew
+    ("a b b a b b", [1, 1, 2, 1, 1, 2]),
+    ("a a1 a2", [1, 1, 1]),                             # news
+    ("a1 a2 a1 a2 a1 a2", [1, 1, 1, 2, 2, 3]),          # a result that flickers is none
+    ("a a a1 a a", [1, 2, 1, 1, 2]),
+])  # fmt: skip
+def test_circles_of_one_two_and_three_calls_are_counted(steps, said):
+    assert rounds(*steps.split()) == said
+
+
+def test_other_arguments_are_another_call():
+    repeats = Repeats()
+    assert [repeats.rounds_with("find", {"page": page}, "[]") for page in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+def test_the_order_of_arguments_does_not_matter():
+    repeats = Repeats()
+    repeats.rounds_with("find", {"a": 1, "b": 2}, "[]")
+    assert repeats.rounds_with("find", {"b": 2, "a": 1}, "[]") == 2
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=20))
+def test_polling_whose_result_changes_is_never_a_circle(calls):
+    repeats = Repeats()
+    assert all(repeats.rounds_with(name, {}, f"result {n}") == 1 for n, name in enumerate(calls))
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=30))
+def test_a_count_is_how_often_the_same_steps_stand_at_the_end(calls):
+    said = rounds(*calls)
+    for n, count in enumerate(said):
+        seen = "".join(calls[: n + 1])
+        assert count == max(times(seen, length) for length in (1, 2, 3))
+
+
+def times(seen: str, length: int) -> int:
+    """How often the last `length` letters stand at the end, up to three times. The slow and obvious way."""
+    return max((n for n in (1, 2, 3) if len(seen) >= length * n and seen.endswith(seen[-length:] * n)), default=1)

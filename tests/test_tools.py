@@ -1,0 +1,350 @@
+"""A tool: what it declares, what follows from it, and what the model never sees."""
+
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, Field
+
+import handrail as hr
+from handrail.calls import ToolCall
+from handrail.effects import Resource
+from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
+from handrail.tools import BaseTool, FunctionTool, tool
+from handrail.toolset import Toolset
+
+
+def get_weather(city: str, days: int = 1) -> dict:
+    """Get the weather of a city.
+
+    Args:
+        city: Its name.
+    """
+    return {"city": city, "days": days}
+
+
+# ---------------------------------------------------------------------- from a function (A1, A4)
+
+
+def test_a_function_is_described_by_its_hints_and_its_docstring():
+    made = tool(get_weather)
+    assert (made.name, made.description) == ("get_weather", "Get the weather of a city.")
+    assert made.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Its name."},
+            "days": {"type": "integer", "default": 1},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("made", [
+    tool(get_weather),
+    tool(effect="read")(get_weather),
+    FunctionTool(get_weather),
+])  # fmt: skip
+def test_a_tool_can_still_be_called_as_the_function_it_is(made):
+    assert made("Bern", days=2) == {"city": "Bern", "days": 2}
+
+
+def test_name_and_description_can_be_overridden():
+    made = tool(name="weather.get", description="Weather.")(get_weather)
+    assert (made.name, made.description, made.summary) == ("weather.get", "Weather.", "Weather.")
+
+
+def test_a_schema_can_stand_in_place_of_the_hints():
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    made = FunctionTool(lambda **said: said, name="search", description="Search.", parameters=schema)
+    assert made.parameters["properties"] == {"q": {"type": "string"}}
+    assert made.bind({"q": "x"}) == {"q": "x"}
+
+
+def test_the_summary_is_the_first_sentence():
+    assert tool(description="Find a user. Use it before `update`.")(get_weather).summary == "Find a user."
+
+
+def test_a_parameter_without_a_type_is_named_when_the_tool_is_declared():
+    def unfinished(city):
+        """Do something."""
+
+    with pytest.raises(ToolDefinitionError, match=r"'unfinished'.*`city` has no type hint"):
+        tool(unfinished)
+
+
+def test_a_model_as_the_one_parameter_is_the_input():
+    class Order(BaseModel):
+        id: int
+        items: list[Annotated[str, Field(min_length=1)]] = []
+
+    def ship(order: Order) -> str:
+        """Ship an order."""
+        return f"{order.id}: {order.items}"
+
+    made = tool(ship)
+    assert set(made.parameters["properties"]) == {"id", "items"}
+    assert made.start(made.bind({"id": 7, "items": ["x"]}), None, {}) == "7: ['x']"
+    refusal = made.arguments_of({"id": 7, "items": ["x", ""]})
+    assert isinstance(refusal, Failure)
+    assert "items[1]" in refusal.message
+
+
+# ---------------------------------------------------------------------- what the model never sees (A6)
+
+
+class Deps:
+    secret = "canary"
+
+
+def charge(
+    context: hr.Context[Deps], amount: float, tenant: Annotated[str, hr.Injected], user: Annotated[int | None, hr.Injected()]
+) -> str:
+    """Charge money.
+
+    Args:
+        tenant: Never told.
+    """
+    return f"{amount} {tenant} {user} {context}"
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-compatible"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_hidden_parameter_is_in_no_definition(dialect, strict):
+    told = str(Toolset([charge]).definitions(dialect, strict=strict))
+    assert "amount" in told
+    assert not any(hidden in told for hidden in ("context", "tenant", "user", "Never told"))
+
+
+@pytest.mark.parametrize("name", ["context", "tenant", "user"])
+def test_a_model_that_sends_a_hidden_name_is_refused(name):
+    refusal = tool(charge).arguments_of({"amount": 1, name: "mine"})
+    assert isinstance(refusal, Failure)
+    assert (refusal.code, f"`{name}`" in refusal.message) == (Code.INVALID_ARGUMENTS, True)
+
+
+def test_the_caller_fills_what_is_hidden():
+    made = tool(charge)
+    assert made.start(made.bind({"amount": 1}), "the context", {"tenant": "acme", "user": 7}) == "1.0 acme 7 the context"
+
+
+def test_a_hidden_parameter_may_be_written_as_text():
+    namespace = {"hr": hr, "Annotated": Annotated}
+    exec("def later(context: 'hr.Context', amount: 'float') -> str:\n    'Do it.'", namespace)
+    assert list(tool(namespace["later"]).parameters["properties"]) == ["amount"]
+
+
+# ---------------------------------------------------------------------- with state (A4)
+
+
+class Documents(BaseTool):
+    name = "search_docs"
+    effect = "read"
+
+    def __init__(self):
+        super().__init__()
+        self.index = None
+
+    def open(self):
+        self.index = {"vpn": "Use the VPN."}
+
+    def run(self, query: str) -> str:
+        """Search the handbook."""
+        return self.index[query]
+
+
+def test_a_tool_with_state_is_described_by_its_run():
+    made = Documents()
+    assert (made.name, made.description, made.opens) == ("search_docs", "Search the handbook.", True)
+    assert list(made.parameters["properties"]) == ["query"]
+
+
+def test_a_tool_with_state_keeps_it_between_calls():
+    made = Documents()
+    made.open()
+    assert [made.start({"query": "vpn"}, None, {}) for _ in range(2)] == ["Use the VPN."] * 2
+
+
+def test_a_class_without_a_name_is_called_by_its_own():
+    class FindOrder(BaseTool):
+        def run(self, order: int) -> str:
+            """Find an order."""
+
+    assert FindOrder().name == "FindOrder"
+
+
+def test_a_class_without_run_is_a_definition_error():
+    class Nothing(BaseTool):
+        pass
+
+    with pytest.raises(ToolDefinitionError, match="no method `run`"):
+        Nothing()
+
+
+def test_a_tool_that_overrides_nothing_needs_no_opening():
+    assert not tool(get_weather).opens
+
+
+# ---------------------------------------------------------------------- what follows from the declaration
+
+
+@pytest.mark.parametrize(("effect", "writes", "needs", "weighs"), [
+    ("read", False, "read", "low"),
+    ("write", True, "write", "medium"),
+    ("destructive", True, "write", "high"),
+    (None, True, "write", "medium"),           # undeclared counts as a write wherever safety matters
+])  # fmt: skip
+def test_permission_and_risk_follow_from_the_effect(effect, writes, needs, weighs):
+    made = FunctionTool(get_weather, effect=effect)
+    assert (made.writes, made.needs, made.weighs) == (writes, needs, weighs)
+
+
+def test_permission_and_risk_can_be_declared():
+    made = FunctionTool(get_weather, effect="read", permission="admin", risk="high")
+    assert (made.needs, made.weighs) == ("admin", "high")
+
+
+@pytest.mark.parametrize(("declared", "replay_class"), [
+    ({}, "none"),
+    ({"key": "w:{city}"}, "none"),             # a key names the act; it does not say that the far side honours it
+    ({"replay": "key"}, "key"),
+    ({"verify": get_weather}, "verify"),
+])  # fmt: skip
+def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
+    assert FunctionTool(get_weather, effect="write", **declared).replay_class == replay_class
+
+
+@pytest.mark.parametrize(("declared", "complaint"), [
+    ({"effect": "delete"}, "effect is 'delete'; it is one of read, write, destructive"),
+    ({"permission": "root"}, "permission is 'root'"),
+    ({"risk": "extreme"}, "risk is 'extreme'"),
+    ({"isolation": "docker"}, "isolation is 'docker'"),
+    ({"replay": "verify"}, "replay is 'verify'"),
+    ({"effect": "read", "key": "w:{city}"}, "is a read"),
+    ({"effect": "read", "verify": get_weather}, "is a read"),
+    ({"timeout_s": 0}, "above 0"),
+    ({"timeout_s": -1}, "above 0"),
+    ({"attempt_timeout_s": -1}, "above 0"),
+    ({"attempts": 0}, "at least 1"),
+    ({"key": "w:{city"}, "not a template"),
+    ({"resource": ["w:{city}", "{"]}, "not a template"),
+    ({"approve": "amount >"}, "not a condition"),
+    ({"timeout": 5}, "declares `timeout`, which no tool has. Did you mean `timeout_s`?"),
+])  # fmt: skip
+def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared, complaint):
+    with pytest.raises(ToolDefinitionError) as told:
+        FunctionTool(get_weather, **declared)
+    assert complaint in str(told.value)
+
+
+def test_a_check_must_not_wait():
+    async def waits(**bound):
+        pass
+
+    with pytest.raises(ToolDefinitionError, match="`check` must be a plain function"):
+        FunctionTool(get_weather, check=waits)
+
+
+@pytest.mark.parametrize(("declared", "setting"), [
+    ({"resource": "w:{town}"}, "resource"),                 # would never lock anything
+    ({"key": "w:{city}:{town}", "effect": "write"}, "key"),
+    ({"approve": "day > 3"}, "approve"),                    # would always ask
+])  # fmt: skip
+def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declared, setting):
+    with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at"):
+        Toolset([FunctionTool(get_weather, **declared)]).definitions()
+
+
+@pytest.mark.parametrize("schema", [
+    {"type": "object", "properties": {"a": {}}, "additionalProperties": True},
+    {"type": "object", "properties": {"a": {}}, "patternProperties": {"^x": {}}},
+    {"type": "object", "properties": {"a": {}}, "anyOf": [{"properties": {"x_1": {}}}]},
+    {"type": "object"},
+])  # fmt: skip
+def test_a_name_that_an_open_schema_may_hold_is_believed(schema):
+    assert FunctionTool(lambda **said: said, name="open", parameters=schema, resource="{x_1}").parameters
+
+
+@pytest.mark.parametrize(("approve", "arguments", "asks"), [
+    (False, {"days": 9}, False),
+    (True, {}, True),
+    ("days > 3", {"days": 9}, True),
+    ("days > 3", {"days": 1}, False),
+    ("days > 3", {}, True),                                  # cannot be told: ask
+    (lambda city, days=1: days > 3, {"city": "Bern", "days": 9}, True),
+    (lambda city, days=1: days > 3, {"city": "Bern"}, False),
+    (lambda **_: 1 / 0, {}, True),
+])  # fmt: skip
+def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks):
+    assert FunctionTool(get_weather, approve=approve).asks_for(arguments) is asks
+
+
+@pytest.mark.parametrize(("check", "code", "said"), [
+    (lambda city, days: None, None, ""),
+    (lambda city, days: True, None, ""),
+    (lambda city, days: "At most 7 days." if days > 7 else None, Code.RULE_VIOLATED, "At most 7 days."),
+    (lambda city, days: False, Code.RULE_VIOLATED, "does not allow"),
+    (lambda city, days: "", Code.RULE_VIOLATED, "does not allow"),      # an empty word is no reason, and no permission
+    (lambda city, days: {}["canary"], Code.RULE_VIOLATED, "could not be evaluated"),
+])  # fmt: skip
+def test_a_rule_refuses_with_a_sentence(check, code, said):
+    broken = FunctionTool(get_weather, check=check).rule_broken_by({"city": "Bern", "days": 9})
+    assert (broken and broken.code) == code
+    assert broken is None or (said in broken.message and "canary" not in broken.message)
+
+
+def test_a_rule_may_word_its_own_failure():
+    def known(city, days):
+        raise ToolError("NO_SUCH_CITY", "There is no such city.")
+
+    assert FunctionTool(get_weather, check=known).rule_broken_by({"city": "x", "days": 1}).code == "NO_SUCH_CITY"
+
+
+@pytest.mark.parametrize(("resource", "effect", "touched"), [
+    (None, "write", []),
+    ("city:{city}", "write", [Resource("city:Bern", exclusive=True)]),
+    ("city:{city}", "read", [Resource("city:Bern", exclusive=False)]),          # readers share
+    (["city:{city}", "days:{days}"], "write", [Resource("city:Bern"), Resource("days:1")]),  # the default counts
+])  # fmt: skip
+def test_what_a_call_touches_follows_from_its_arguments(resource, effect, touched):
+    assert list(FunctionTool(get_weather, effect=effect, resource=resource).resources_of({"city": "Bern"})) == touched
+
+
+@pytest.mark.parametrize(("key", "made"), [
+    (None, "r1/1/0"),                                        # its place in the run
+    ("w:{city}", "w:Bern"),
+    ("w:{city}:{days}", "w:Bern:1"),                         # whether or not the model wrote the default out
+    (lambda city, days: f"{city}+{days}", "Bern+1"),
+    (lambda city, days: 7, "7"),
+])  # fmt: skip
+def test_a_key_names_the_act(key, made):
+    assert FunctionTool(get_weather, effect="write", key=key).key_of({"city": "Bern"}, "r1/1/0") == made
+
+
+def test_a_repr_says_the_name_the_effect_and_the_time():
+    assert repr(FunctionTool(get_weather, effect="read", timeout_s=5)) == "<Tool get_weather: read, 5 s>"
+    assert repr(tool(get_weather)) == "<Tool get_weather: undeclared effect, 30 s>"
+
+
+# ---------------------------------------------------------------------- what an author may raise
+
+
+@pytest.mark.parametrize(("error", "code", "message"), [
+    (ToolError("There is no order 881."), Code.TOOL_ERROR, "There is no order 881."),
+    (ToolError("ORDER_NOT_FOUND", "There is no order 881."), "ORDER_NOT_FOUND", "There is no order 881."),
+    (NoEffect("CARD_DECLINED", "Declined."), "CARD_DECLINED", "Declined."),
+])  # fmt: skip
+def test_an_author_words_a_failure_for_the_model(error, code, message):
+    assert (error.failure.code, error.failure.message, str(error)) == (code, message, message)
+
+
+@pytest.mark.parametrize(("details", "told"), [
+    ([], False),
+    ([{"field": "a", "message": "no"}], False),              # one fault is told in the message
+    ([{"field": "a", "message": "no"}, {"field": "b", "message": "no"}], True),
+])  # fmt: skip
+def test_details_are_told_where_there_are_several(details, told):
+    assert ("details" in ToolError("X", "Several.", details=details).failure.as_json()) is told
+
+
+def test_a_call_is_a_value():
+    assert ToolCall("1", "x") == ToolCall("1", "x", "{}")
