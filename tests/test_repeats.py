@@ -55,7 +55,7 @@ def test_a_count_is_how_often_the_same_steps_stand_at_the_end(calls):
     said = rounds(*calls)
     for n, count in enumerate(said):
         seen = "".join(calls[: n + 1])
-        assert count == max(times(seen, length) for length in (1, 2, 3))
+        assert min(count, 3) == max(times(seen, length) for length in (1, 2, 3))  # the third ends the run
 
 
 def times(seen: str, length: int) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,10 +33,13 @@ async def here(gate, count=1):
             await asyncio.sleep(0)
 
 
-async def quiet(runtime):
-    """Wait until nothing but the test is under way."""
+@asynccontextmanager
+async def nothing_left_of(runtime):
+    """Wait, when the block is left, until nothing of what was begun in it is under way."""
+    before = asyncio.all_tasks()
+    yield
     async with asyncio.timeout(BOUND_S):
-        while len(asyncio.all_tasks()) > 1 or runtime.services.given_up:
+        while asyncio.all_tasks() - before or runtime.services.given_up:
             await asyncio.sleep(0.001)
 
 
@@ -44,14 +48,13 @@ async def quiet(runtime):
 
 @pytest.mark.parametrize("how", ["task", "stubborn", "thread"])
 async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(gate, how):
-    async with hr.Runtime([tool_at(gate, how=how, timeout_s=BOUND_S)]) as runtime:
+    async with hr.Runtime([tool_at(gate, how=how, timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
         asking = asyncio.create_task(runtime.call("work"))
         await here(gate)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         gate.open()
-        await quiet(runtime)
     assert gate.cancelled == (how == "task")
 
 
@@ -68,7 +71,7 @@ async def test_a_write_cut_off_by_a_cancelled_task_is_in_doubt(gate):
 
 async def test_a_cancelled_run_is_told_as_ended(gate):
     events = []
-    async with hr.Runtime([], observers=[events.append]) as runtime:
+    async with hr.Runtime([], observers=[events.append]) as runtime, nothing_left_of(runtime):
         running = asyncio.create_task(runtime.run("?", model=WaitingModel(["never"], gate), run_id="r"))
         await here(gate)
         running.cancel()
@@ -76,7 +79,6 @@ async def test_a_cancelled_run_is_told_as_ended(gate):
             await running
         assert events[-1] == RunEnded("r", "cancelled", "the task that ran it was cancelled")
         assert runtime.cancel("r") is False
-        await quiet(runtime)
     assert gate.cancelled == 1
 
 
@@ -123,7 +125,7 @@ async def test_tools_that_answer_at_once_keep_their_context_variables_apart():
 
 
 async def test_two_cancellations_are_no_worse_than_one(gate):
-    async with hr.Runtime([tool_at(gate, how="stubborn", timeout_s=BOUND_S)]) as runtime:
+    async with hr.Runtime([tool_at(gate, how="stubborn", timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
         asking = asyncio.create_task(runtime.call("work"))
         await here(gate)
         asking.cancel()
@@ -132,7 +134,6 @@ async def test_two_cancellations_are_no_worse_than_one(gate):
         with pytest.raises(asyncio.CancelledError):
             await asking
         gate.open()
-        await quiet(runtime)
 
 
 # -- streams of events -------------------------------------------------------------------------------------------------
@@ -150,13 +151,12 @@ async def test_a_stream_gives_the_events_in_order_and_the_run_at_its_end():
 
 
 async def test_leaving_a_stream_early_cancels_its_run(gate):
-    async with hr.Runtime([tool_at(gate, how="task", timeout_s=BOUND_S)]) as runtime:
+    async with hr.Runtime([tool_at(gate, how="task", timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
         events = runtime.stream("?", model=ScriptedModel([call("work"), "never"])).__aiter__()
         async for event in events:
             if isinstance(event, ModelAsked):
                 break
         await events.aclose()
-        await quiet(runtime)
     assert gate.left == 0
 
 

@@ -549,8 +549,11 @@ def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
 
 
 def silent(error: Exception) -> StoreUnavailable:
-    """Return what a life knows of a store that did not answer."""
-    return error if isinstance(error, StoreUnavailable) else StoreUnavailable(f"{type(error).__name__}: {error}")
+    """Return what a life knows of a store that did not answer. Why it did not is for the log."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    log.error("the store raised instead of answering", exc_info=error)
+    return StoreUnavailable(type(error).__name__)
 
 
 def not_opened(tool: BaseTool, failed: Raised) -> Raised:

@@ -1,7 +1,7 @@
 """What happened, told while it happens: one list of events from which console, command line and audit are folds.
 
 Rule 1: an event is plain data. It holds the model's text and the tool's values; redaction is the observer's duty, once.
-Rule 2: the core emits events in the order in which things happened; `at_s` counts from the start of the run.
+Rule 2: events are told in the order in which things happened, and the last one of a call is its `CallFinished`.
 """
 
 from __future__ import annotations

@@ -205,7 +205,8 @@ class Host:
         self._live.pop(session.id, None)
         if session.observers:
             session.tell(RunEnded(session.id, ending.status, ending.reason))
-        progress, seconds = session.progress, self.now() - session.started
+        progress = session.progress
+        seconds = self.now() - session.started - progress.spent.waited_s
         return Run(
             session.id, ending.status, ending.text, ending.reason, progress.messages, progress.spent, session.budget, seconds
         )

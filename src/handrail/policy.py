@@ -95,6 +95,7 @@ class Policy:
             raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {', '.join(get_args(Permission))}")
         if self.ask_from is not None and self.ask_from not in _RISKS:
             raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
+        object.__setattr__(self, "rules", tuple(self.rules))
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether the model is told of this tool."""

@@ -19,7 +19,7 @@ class Run:
     Attributes:
         text: The answer; with another status than `done`, the last thing that the model said.
         reason: Why it ended otherwise than by an answer, as a sentence for people.
-        seconds: From start to end.
+        seconds: From start to end, without what people took to answer, as the budget counts.
     """
 
     id: str

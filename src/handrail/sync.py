@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
 from handrail.conversation import AskModel, Ending
-from handrail.errors import Json, ModelError
+from handrail.errors import Json, ModelError, SetupError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, new_run_id, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
@@ -225,7 +225,7 @@ class ThreadGround:
 
     def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> RemoteTask:
         """See `Ground.start`: the coroutine runs on the background loop, its end is reported here."""
-        return RemoteTask(self._background.loop, work, lambda found: self.post(ended, found))
+        return RemoteTask(self._background.loop_for(work), work, lambda found: self.post(ended, found))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`."""
@@ -285,12 +285,19 @@ class Background:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
         self._guard = Lock()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop."""
+    def loop_for(self, work: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        """Return the running loop, on which the coroutine is to run.
+
+        Raises:
+            SetupError: Who asks runs on this very loop, which would wait for itself.
+        """
         with self._guard:
+            if current_thread() is self._thread:
+                work.close()
+                raise SetupError("an async tool calls the SyncRuntime on whose event loop it runs; make it a plain function")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = Thread(target=self._loop.run_forever, name="handrail-loop", daemon=True)
@@ -299,7 +306,7 @@ class Background:
 
     def result(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for what it returns; an interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = asyncio.run_coroutine_threadsafe(work, self.loop_for(work))
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -309,11 +316,11 @@ class Background:
     def close(self) -> None:
         """End the loop and its thread, and before that, as far as they let themselves be ended, the tasks on it."""
         with self._guard:
-            loop, self._loop = self._loop, None
-        if loop is not None:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
             asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
+            thread.join()
             loop.close()
 
 

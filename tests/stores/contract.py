@@ -130,13 +130,20 @@ class StoreContract:
         assert (claimed.state, claimed.value) == (ClaimState.DONE, {"id": 3, "名": ["x", None, 1.5]})
         assert not claimed.repeated
 
-    @pytest.mark.parametrize("state", ["claimed", "done", "failed", "in_doubt"])
+    @pytest.mark.parametrize("state", ["claimed", "done", "in_doubt"])
     def test_the_same_key_for_other_arguments_is_a_conflict(self, store, state):
         if state == "claimed":
             self.claimed(store)
         else:
             self.settled(store, state)
         assert now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-30"))).state is ClaimState.CONFLICT
+
+    def test_what_certainly_did_not_happen_leaves_its_key_free_for_other_arguments(self, store):
+        self.settled(store, "failed")
+        claimed = now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-50")))
+        assert claimed.state is ClaimState.FRESH
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
+        assert now(store.claim(A_REFUND)).state is ClaimState.CONFLICT
 
     # -- fences ----------------------------------------------------------------------------------------------------------
 

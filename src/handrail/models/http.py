@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.events import HttpExchange
-from handrail.messages import Delta, Turn
+from handrail.messages import Delta, TextDelta, Turn
 from handrail.ports import Listener, Request
 from handrail.retries import Backoff
 
@@ -150,7 +150,10 @@ class HttpModel:
         heard.exchange(self, body, status, answer)
         if status != 200:
             raise self.wire.classify(status, headers, answer)
-        return self.wire.decode(answer, request.tools)
+        turn = self.wire.decode(answer, request.tools)
+        if turn.text:
+            heard.delta(TextDelta(turn.text))  # asked for a stream, answered at once
+        return turn
 
     def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
         stream, received = self.wire.stream(request.tools), []

@@ -61,12 +61,12 @@ class MemoryStore:
             if row is None:
                 self._forget()
                 return self._repeated(claim) or self._fresh(claim, fence=1)
+            if row.state == "failed":
+                return self._fresh(claim, row.fence + 1)
             if row.fingerprint != claim.fingerprint:
                 return Claimed(ClaimState.CONFLICT)
             if row.state == "done":
                 return Claimed(ClaimState.DONE, row.fence, row.value)
-            if row.state == "failed":
-                return self._fresh(claim, row.fence + 1)
             return self._unsettled(row, claim)
 
     def _fresh(self, claim: Claim, fence: int) -> Claimed:
