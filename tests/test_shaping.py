@@ -187,6 +187,11 @@ def test_three_megabytes_become_sixteen_kilobytes(value):
     assert len(shaped.whole) >= 1_000_000
 
 
+def test_text_that_json_writes_twice_as_long_still_fits():
+    shaped = shape({"log": '"' * 2000 + "x" * 20_000, "ok": True}, 1000)
+    assert len(shaped.text.encode()) <= 1000
+
+
 @pytest.mark.parametrize("most_bytes", [0, 1, 100, LEAST_RESULT_BYTES])
 def test_a_smaller_budget_than_the_least_is_the_least(most_bytes):
     assert shape("x" * LEAST_RESULT_BYTES, most_bytes).text == "x" * LEAST_RESULT_BYTES

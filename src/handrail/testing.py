@@ -13,6 +13,7 @@ other.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from zlib import crc32
 from handrail.calls import ToolCall
 from handrail.dialects import ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
-from handrail.errors import Json, ModelError, SetupError
+from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, Options, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 
@@ -152,6 +153,11 @@ class _Loopback(ThreadingHTTPServer):
         self.scripted = scripted
         super().__init__(("127.0.0.1", 0), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay quiet of a client that went away; anything else is a fault of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """One connection to a scripted server."""
@@ -173,6 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
             body = json.loads(raw)
+            if not isinstance(body, dict):
+                raise ConfigError("the request is no JSON object")
             messages, tools, options = scripted.wire.decode_request(body)
         except (ValueError, ModelError, SetupError) as error:
             self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))

@@ -94,6 +94,7 @@ class Threads:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             job.run()
+            del job  # an idle thread keeps nothing of its last call alive
 
     def _next(self) -> Job | None:
         with self._change:
