@@ -7,6 +7,9 @@ from handrail.errors import Code
 from handrail.messages import Usage
 
 
+OF_11 = "11.0000 of 11 are spent"
+
+
 @pytest.mark.parametrize(("budget", "spent", "elapsed_s", "why"), [
     (Budget(), Spent(), 0.0, ""),
     (Budget(time_s=60), Spent(), 59.9, ""),
@@ -20,8 +23,8 @@ from handrail.messages import Usage
     (Budget(tokens=100), Spent(usage=Usage(60, 39)), 0.0, ""),
     (Budget(tokens=100), Spent(usage=Usage(60, 40)), 0.0, "100 of 100 tokens are used"),
     # 2 million at 3.00 and half a million at 10.00 are 6 + 5 = 11.
-    (Budget(cost=11, price_per_million=(3, 10)), Spent(usage=Usage(2_000_000, 500_000)), 0.0, "11.0000 of 11 are spent"),
-    (Budget(cost=11.01, price_per_million=(3, 10)), Spent(usage=Usage(2_000_000, 500_000)), 0.0, ""),
+    (Budget(cost=11, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, OF_11),
+    (Budget(cost=11.01, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, ""),
     (Budget(cost=0), Spent(), 0.0, "0.0000 of 0 are spent"),
 ])  # fmt: skip
 def test_a_run_ends_at_the_first_limit_that_it_reaches(budget, spent, elapsed_s, why):

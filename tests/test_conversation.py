@@ -264,7 +264,8 @@ def test_a_turn_that_was_mended_no_longer_claims_to_be_the_provider_s():
 def test_glued_calls_of_a_reading_tool_are_taken_apart():
     talk = Talk(ToolCall("c1", "find", '{"name": "a"}{"name": "b"}'), "Done.")
     talk.run()
-    assert [(each.id, each.arguments) for each in talk.turns[0].calls] == [("c1", '{"name": "a"}'), ("c1_2", '{"name": "b"}')]
+    apart = [ToolCall("c1", "find", '{"name": "a"}'), ToolCall("c1_2", "find", '{"name": "b"}')]
+    assert talk.turns[0].calls == apart
     assert [result.call_id for result in talk.results] == ["c1", "c1_2"]
 
 

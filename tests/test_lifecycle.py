@@ -195,7 +195,7 @@ def test_a_write_whose_key_names_an_absent_argument_asks_for_it():
 
 def test_a_declaration_that_cannot_be_used_is_raised_to_the_engineer():
     misspelt = writing(resource="order:{oder}")
-    with pytest.raises(ToolDefinitionError, match="`oder`.*Did you mean `order`"):
+    with pytest.raises(ToolDefinitionError, match=r"`oder`.*Did you mean `order`"):
         admit(Read(ToolCall("c1", "refund"), misspelt, {"order": "881", "amount": 1}), Policy())
 
 
@@ -318,7 +318,7 @@ WRITE_ENDS = [
     ({}, [Returned("ok")], None, "done", None, 1),
     ({}, [Returned("ok", late=True)], None, "done", None, 1),
     ({}, [NOTHING], None, "failed", "CARD_DECLINED", 1),
-    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),         # worded for the model, but not said to be without effect
+    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),         # worded, but not said to be without effect
     ({}, [REFUSED, Returned("ok")], None, "done", None, 2),         # nothing was sent: again
     ({}, [REFUSED], None, "failed", Code.UNAVAILABLE, 3),
     ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),           # no thread was free, and there is time left

@@ -97,7 +97,7 @@ def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(statu
     urllib.error.HTTPError("https://pay.example", 503, "canary", Message(), None),
     type("APIStatusError", (Exception,), {"status_code": 503})(),                     # SDKs of providers
     type("ClientResponseError", (Exception,), {"status": 503, "headers": None})(),    # aiohttp
-    type("HTTPError", (Exception,), {"response": SimpleNamespace(status_code=503, headers=7)})(),  # requests, and odd headers
+    type("HTTPError", (Exception,), {"response": SimpleNamespace(status_code=503, headers=7)})(),  # requests
     ModelError("canary", status=503),
 ])  # fmt: skip
 def test_a_status_is_found_where_http_libraries_keep_it(error):
@@ -130,7 +130,9 @@ def test_a_deadline_says_which_of_the_things_happened(end, said):
     assert said in diagnose(Unfinished(end), "pay", 30.0).failure.message
 
 
-@pytest.mark.parametrize("error", [ValueError("canary"), answered(503), answered(404), like("ReadError"), TimeoutError("canary")])
+@pytest.mark.parametrize("error", [
+    ValueError("canary"), TimeoutError("canary"), like("ReadError"), answered(404), answered(429), answered(503),
+])  # fmt: skip
 def test_no_text_of_an_exception_is_told(error):
     assert "canary" not in str(diagnose(Raised(error), "pay", 30.0).failure.as_json())
 

@@ -148,7 +148,8 @@ def test_a_text_keeps_its_head_and_its_tail_and_counts_what_is_left_out(text, mo
 
 
 @settings(max_examples=80, deadline=None)
-@given(rows=st.lists(st.fixed_dictionaries({"id": st.integers(), "name": st.text(max_size=20)}), min_size=60, max_size=80))
+@given(rows=st.lists(st.builds(lambda id, name: {"id": id, "name": name}, st.integers(), st.text(max_size=20)),
+                     min_size=60, max_size=80))  # fmt: skip
 def test_a_list_keeps_whole_rows_from_both_ends(rows):
     shaped = shape(rows, 1000)
     kept = json.loads(shaped.text)
@@ -158,7 +159,7 @@ def test_a_list_keeps_whole_rows_from_both_ends(rows):
 
 
 @settings(max_examples=80, deadline=None)
-@given(fields=st.dictionaries(st.sampled_from("abcdef"), st.integers() | st.text("xyz北", min_size=400, max_size=900), min_size=1))
+@given(fields=st.dictionaries(st.sampled_from("abcdef"), st.integers() | st.text("xy北", min_size=400, max_size=900)))
 def test_an_object_keeps_every_key_and_its_short_values(fields):
     shaped = shape(fields, 1000)
     kept = json.loads(shaped.text)

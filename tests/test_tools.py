@@ -97,7 +97,10 @@ class Deps:
 
 
 def charge(
-    context: hr.Context[Deps], amount: float, tenant: Annotated[str, hr.Injected], user: Annotated[int | None, hr.Injected()]
+    context: hr.Context[Deps],
+    amount: float,
+    tenant: Annotated[str, hr.Injected],
+    user: Annotated[int | None, hr.Injected()],
 ) -> str:
     """Charge money.
 
@@ -124,7 +127,8 @@ def test_a_model_that_sends_a_hidden_name_is_refused(name):
 
 def test_the_caller_fills_what_is_hidden():
     made = tool(charge)
-    assert made.start(made.bind({"amount": 1}), "the context", {"tenant": "acme", "user": 7}) == "1.0 acme 7 the context"
+    injected = {"tenant": "acme", "user": 7}
+    assert made.start(made.bind({"amount": 1}), "the context", injected) == "1.0 acme 7 the context"
 
 
 def test_a_hidden_parameter_may_be_written_as_text():
@@ -161,7 +165,7 @@ def test_a_tool_with_state_is_described_by_its_run():
 def test_a_tool_with_state_keeps_it_between_calls():
     made = Documents()
     made.open()
-    assert [made.start({"query": "vpn"}, None, {}) for _ in range(2)] == ["Use the VPN."] * 2
+    assert [made.ready({"query": "vpn"}, None, {})() for _ in range(2)] == ["Use the VPN."] * 2
 
 
 def test_a_class_without_a_name_is_called_by_its_own():

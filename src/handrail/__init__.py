@@ -86,7 +86,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"handrail.{name}")
     if home := _HOME_OF.get(name):
-        return getattr(import_module(f"handrail.{home}"), name)
+        found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)  # from now on without a search
+        return found
     raise AttributeError(f"module 'handrail' has no attribute {name!r}")
 
 

@@ -163,7 +163,7 @@ class Batch:
         self.todo.append((lane, next(lane.life)))
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
-        if self._uses and self._uses[lane.index] or "$" in lane.call.arguments:
+        if (self._uses and self._uses[lane.index]) or "$" in lane.call.arguments:
             filled = self._filled(lane, pending)
             if isinstance(filled, Failure):
                 return filled
@@ -183,7 +183,8 @@ class Batch:
         }
         try:
             ids = [each.call.id for each in self.lanes]
-            return Read(pending.call, pending.tool, planning.filled(pending.arguments, ids, values, lane.index), pending.repairs)
+            arguments = planning.filled(pending.arguments, ids, values, lane.index)
+            return Read(pending.call, pending.tool, arguments, pending.repairs)
         except planning.NoSuchResult as error:
             return Failure(
                 Code.INVALID_ARGUMENTS,

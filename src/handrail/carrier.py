@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from threading import Event as Flag
-from typing import Any, Final, Protocol, TypeGuard, cast
+from typing import Any, Protocol, TypeGuard, cast
 
 from handrail import retries
 from handrail.batch import Batch, Lane
@@ -49,7 +49,6 @@ from handrail.errors import Code, NoEffect, StoreUnavailable, ToolError
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
 from handrail.host import Host, Session
 from handrail.lifecycle import Admitted
-from handrail.services import outcome_of
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
@@ -68,10 +67,6 @@ class Stoppable(Protocol):
         ...
 
 
-ENDED: Final = object()
-"""What a cancelled task returned."""
-
-
 class Ground(Protocol):
     """What a carrier stands on: a thread in which everything happens, one thing after another."""
 
@@ -79,8 +74,8 @@ class Ground(Protocol):
         """Call when the time has passed."""
         ...
 
-    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Stoppable:
-        """Run a coroutine as a task of its own, and call with what it returned, or with ENDED when it was cancelled."""
+    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> Stoppable:
+        """Await `begin()` in a task, and call with how it ended: `Unfinished` when it was cancelled."""
         ...
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -104,18 +99,9 @@ class Attempt:
     flag: Flag | None = None
     task: Stoppable | None = None
     job: Job | None = None
-    alarm: Alarm | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Alarm:
-    """One timer for the attempts that began together and have the same time."""
-
-    attempts: set[Attempt] = field(default_factory=set)
-    timer: Stoppable | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +125,8 @@ class Carrier:
         self.attempts: dict[Lane, Attempt] = {}
         self.waits: dict[Lane, Waiting] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
-        self.alarms: dict[float, Alarm] = {}
+        self.alarms: dict[float, list[Attempt]] = {}
+        self.timers: list[Stoppable] = []
         self.pumping = self.cancelled = False
         self.people_asked, self.waited_until = 0, 0.0
 
@@ -162,7 +149,14 @@ class Carrier:
         finally:
             self.pumping = False
         if self.over:
-            self.ground.over()
+            self.leave()
+
+    def leave(self) -> None:
+        """Every call has its result: stop what would still ring, and say so."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+        self.ground.over()
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
@@ -208,7 +202,8 @@ class Carrier:
         """Let go of what a call held if it is over, and perform what is to be done next."""
         if lane.admitted and lane.admitted.resources and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
-        self.pump()
+        if self.batch.todo or self.over:
+            self.pump()
 
     def let_resources_go(self, lane: Lane) -> None:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
@@ -224,7 +219,6 @@ class Carrier:
                 waiting.stop.cancel()
         self.waits.clear()
         for attempt in list(self.attempts.values()):
-            self.let_alarm_go(attempt)
             self.lose(attempt)
             if attempt.task is not None:
                 attempt.task.cancel()
@@ -252,18 +246,22 @@ class Carrier:
             self.answer(lane, answer)
 
     def begin(
-        self, lane: Lane, effect: Effect, work: Coroutine[Any, Any, Any], then: Callable[[Any], Any]
+        self, lane: Lane, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]
     ) -> None:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
         waiting = self.wait(lane, effect)
 
-        def ended(found: Any) -> None:
+        def ended(outcome: Outcome) -> None:
             if not self.came(lane, waiting):
                 return
-            if found is ENDED:  # by somebody else: an event loop that shuts down
-                self.cut_short(lane, effect)
-            else:
-                then(found)
+            match outcome:
+                case Returned(value=found):
+                    then(found)
+                case Raised(error=error):
+                    self.fail(error)
+                    self.went_on(lane)
+                case Unfinished():  # by somebody else: an event loop that shuts down
+                    self.cut_short(lane, effect)
 
         waiting.stop = self.ground.start(work, ended)
 
@@ -280,7 +278,7 @@ class Carrier:
             self.session.tell(ApprovalGiven(effect.call, answer))
             self.answer(lane, answer)
 
-        self.begin(lane, effect, self.host.services.ask_human(self.host.approver, effect), answered)
+        self.begin(lane, effect, partial(self.host.services.ask_human, self.host.approver, effect), answered)
 
     def count_wait(self) -> None:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
@@ -294,7 +292,7 @@ class Carrier:
         tool, admitted = lane_tool(lane), lane.admitted
         assert admitted is not None
         context = self.context(lane, 0, tool.timeout_s, Flag())
-        work = self.host.services.verify(tool, admitted.arguments, context)
+        work = partial(self.host.services.verify, tool, admitted.arguments, context)
         self.begin(lane, effect, work, partial(self.answer, lane))
 
     def reserve(self, lane: Lane, effect: Reserve) -> None:
@@ -370,9 +368,9 @@ class Carrier:
         if tool.hidden:
             attempt.flag = Flag()
             context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag)
-        start = partial(tool.start, admitted.bound, context, self.session.injected)
+        start = tool.ready(admitted.bound, context, self.session.injected)
         if tool.is_async:
-            self.run_task(attempt, outcome_of(start))
+            self.run_task(attempt, start)
         elif tool.blocking:
             attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
         else:
@@ -380,7 +378,7 @@ class Carrier:
             if not is_awaitable(outcome):
                 self.answer(lane, outcome)
                 return
-            self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))
+            self.run_task(attempt, partial(_itself, outcome.value))
         self.attempts[lane] = attempt
         self.set_alarm(attempt, effect.timeout_s)
 
@@ -398,19 +396,11 @@ class Carrier:
                 self.invoke(lane, effect)
                 self.pump()
 
-        self.begin(lane, effect, self.host.services.open(lane_tool(lane)), opened)
+        self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
 
-    def run_task(self, attempt: Attempt, work: Coroutine[Any, Any, Returned | Raised]) -> None:
-        """Run an async tool in a task of its own: one that refuses to be cancelled cannot hold its caller."""
-        attempt.task = self.ground.start(work, partial(self.task_ended, attempt))
-
-    def task_ended(self, attempt: Attempt, outcome: Any) -> None:
-        """An async tool has ended, by itself or because it was told to."""
-        if outcome is ENDED and (attempt.ending or attempt.given_up):
-            outcome = Unfinished(End.STOPPED, attempt.by_cancel)
-        elif outcome is ENDED:
-            outcome = Raised(RuntimeError("the tool cancelled itself"))
-        self.reported(attempt, outcome)
+    def run_task(self, attempt: Attempt, begin: Callable[[], Awaitable[Any]]) -> None:
+        """Run an async tool in a task: one that refuses to be cancelled cannot hold its caller."""
+        attempt.task = self.ground.start(begin, partial(self.reported, attempt))
 
     def reported(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool has said how it ended."""
@@ -418,37 +408,28 @@ class Carrier:
             self.reported_late(attempt, outcome)
             return
         if is_awaitable(outcome):
-            self.run_task(attempt, outcome_of(partial(_itself, outcome.value)))  # a plain function that returned a coroutine
+            self.run_task(attempt, partial(_itself, outcome.value))  # a plain function that returned a coroutine
             return
-        self.let_alarm_go(attempt)
         self.attempts.pop(attempt.lane, None)
         if attempt.ending:
-            outcome = told_to_end(outcome, attempt.by_cancel)
+            outcome = told_to_end(outcome, attempt)
+        elif isinstance(outcome, Unfinished):
+            outcome = Raised(RuntimeError("the tool cancelled itself"))
         self.answer(attempt.lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
         """Be told when the time of an attempt is over. Attempts that begin together with the same time share an alarm."""
-        alarm = self.alarms.get(seconds)
-        if alarm is None:
-            alarm = self.alarms[seconds] = Alarm()
-            alarm.timer = self.ground.later(seconds, self.ring, alarm)
-        alarm.attempts.add(attempt)
-        attempt.alarm = alarm
+        if (together := self.alarms.get(seconds)) is not None:
+            together.append(attempt)
+            return
+        together = self.alarms[seconds] = [attempt]
+        self.timers.append(self.ground.later(seconds, self.ring, together))
 
-    def let_alarm_go(self, attempt: Attempt) -> None:
-        """An attempt needs its alarm no longer."""
-        alarm, attempt.alarm = attempt.alarm, None
-        if alarm is not None:
-            alarm.attempts.discard(attempt)
-            if not alarm.attempts and alarm.timer is not None:
-                alarm.timer.cancel()
-                alarm.timer = None  # nobody may join it any more
-
-    def ring(self, alarm: Alarm) -> None:
-        """The time of these attempts is over."""
-        for attempt in list(alarm.attempts):
-            attempt.alarm = None
-            self.expire(attempt)
+    def ring(self, attempts: Sequence[Attempt]) -> None:
+        """The time of these attempts is over. Those that have ended meanwhile are none of its business."""
+        for attempt in attempts:
+            if not attempt.ending and self.attempts.get(attempt.lane) is attempt:
+                self.expire(attempt)
 
     def expire(self, attempt: Attempt) -> None:
         """The time of an attempt is over: end it, and if it will not end, give it up."""
@@ -518,7 +499,6 @@ class Carrier:
         for attempt in list(self.attempts.values()):
             if (hard or not lane_tool(attempt.lane).writes) and not attempt.ending:
                 attempt.by_cancel = True
-                self.let_alarm_go(attempt)
                 self.expire(attempt)
         self.pump()
 
@@ -568,15 +548,15 @@ def not_opened(tool: BaseTool, failed: Raised) -> Raised:
     return Raised(error)
 
 
-def told_to_end(outcome: Outcome, by_cancel: bool) -> Outcome:
+def told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
     """What an outcome means that came after the tool was told to end."""
     match outcome:
         case Returned(value=value):
             return Returned(value, late=True)
-        case Raised(error=error) if not isinstance(error, ToolError):
-            return Unfinished(End.STOPPED, by_cancel)  # it broke off where it was interrupted
+        case Raised(error=ToolError()):
+            return outcome  # it used its last moment to say something
         case _:
-            return outcome
+            return Unfinished(End.STOPPED, attempt.by_cancel)  # it broke off where it was interrupted
 
 
 def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Settle | None:

@@ -14,8 +14,8 @@ D = TypeVar("D")
 class Injected:
     """Marks a parameter that the caller fills and the model never sees: `tenant: Annotated[str, Injected]`.
 
-    The value comes from `inject={"tenant": "acme"}` of `call`, `handle` and `run`. A model that sends the name anyway is
-    refused.
+    The value comes from `inject={"tenant": "acme"}` of `call`, `handle` and `run`. A model that sends the name anyway
+    is refused.
     """
 
 

@@ -189,7 +189,8 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
     for call in turn.calls:
         glued = "}" in call.arguments[:-1] and jsontext.split(call.arguments, turn.finish)
         if glued and isinstance(tool := tools.resolve(call.name), BaseTool) and not tool.writes:
-            apart += [ToolCall(call.id if n == 1 else f"{call.id}_{n}", call.name, text) for n, text in enumerate(glued, 1)]
+            ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1))]
+            apart += [ToolCall(call_id, call.name, text) for call_id, text in zip(ids, glued, strict=True)]
         else:
             apart.append(call)
     return turn if len(apart) == len(turn.calls) else replace(turn, calls=apart, raw=None)

@@ -14,8 +14,8 @@ raises between two of them is a crash test.
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
-anything has begun: `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to be told: `Invoke` is answered
-with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
+anything has begun: `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to be told: `Invoke` is
+answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Claim:
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
 
     Attributes:
-        fingerprint: Digest of tool, declared version and canonical arguments; the same key with another one is a conflict.
+        fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
     """

@@ -4,9 +4,9 @@
     admit     schema -> business rule -> permission, rules, risk                  pure
     carry_out approval -> resources -> claim -> invoke, retry -> settle -> shape  a generator that yields effects
 
-The order is a security property: nothing is validated before it is JSON, nothing is judged before it is valid, nobody is
-asked about a call that may not run, and nothing is claimed while somebody sleeps over an approval. It is written once,
-here, and is not for users to arrange.
+The order is a security property: nothing is validated before it is JSON, nothing is judged before it is valid, nobody
+is asked about a call that may not run, and nothing is claimed while somebody sleeps over an approval. It is written
+once, here, and is not for users to arrange.
 
 Rule 1: nothing here performs anything, reads a clock of its own, or draws a random number of its own.
 Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
@@ -236,7 +236,7 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
 
 
 def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> Failure | None:
-    """Give the call the arguments that a person wrote, once they have passed every check again: a person can mistype too."""
+    """Give the call the arguments that a person wrote, once they have passed every check: a person can mistype too."""
     edited = admit(Read(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
@@ -471,9 +471,8 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
         rest = f"read the rest with read_result(handle={handle!r})" if handle else "the rest could not be kept"
         note = _joined(note, f"{shaped.cut}; {rest}")
     text = shaping.with_note(shaped.text, note, ended.value) if note else shaped.text
-    return ToolResult(
-        call.call.id, call.tool.name, ended.value, None, text, ended.attempts, ended.replayed, note, call.repairs, handle
-    )
+    name, value, attempts = call.tool.name, ended.value, ended.attempts
+    return ToolResult(call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle)
 
 
 def _joined(first: str, second: str) -> str:

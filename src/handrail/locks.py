@@ -28,7 +28,7 @@ class Locks:
         self._asked: dict[Hashable, Mapping[str, bool]] = {}
 
     def ask(self, owner: Hashable, resources: Sequence[Resource]) -> bool:
-        """Stand in line for all of these; True when they are the owner's at once. An owner asks once until it releases."""
+        """Stand in line for all of these, once until `release`; True when they are the owner's at once."""
         wanted: dict[str, bool] = {}
         for resource in resources:
             wanted[resource.key] = wanted.get(resource.key, False) or resource.exclusive

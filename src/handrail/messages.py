@@ -137,8 +137,8 @@ def conversation_of(
 ) -> list[Message]:
     """Return messages from a question, from messages, or from dictionaries in the chat form that every tool exports.
 
-    A dictionary has `role` (`system`, `developer`, `user`, `assistant`, `tool`) and `content`, an assistant's one perhaps
-    `tool_calls`, a tool's one `tool_call_id`.
+    A dictionary has `role` (`system`, `developer`, `user`, `assistant`, `tool`) and `content`, an assistant's one
+    perhaps `tool_calls`, a tool's one `tool_call_id`.
 
     Raises:
         ConfigError: A dictionary without a known role.
@@ -170,7 +170,7 @@ def _message(spoken: Mapping[str, Json]) -> Message:
             called = str(spoken.get("tool_call_id", ""))
             return ToolMessage(ToolResult(called, str(spoken.get("name", "")), value=text, text=text))
         case _:
-            raise ConfigError(f"a message has the role {role!r}; known roles are system, developer, user, assistant, tool")
+            raise ConfigError(f"a message has the role {role!r}; it is system, developer, user, assistant or tool")
 
 
 def _text_of(content: Json) -> str:

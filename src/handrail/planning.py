@@ -24,7 +24,7 @@ from handrail.errors import Json
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
-# `$name$`, `$name.path$`, `$name[0].path$`: a dollar sum ("$5-$10") is none, because nothing in the turn is called `5-`.
+# `$name$`, `$name.path$`, `$name[0].path$`: a sum of dollars ("$5-$10") is none, because no call is named `5-`.
 _MARK = re.compile(r"\$([A-Za-z_][\w-]*)((?:[.\[][^$]*)?)\$")
 _PLACE = re.compile(r"var_?([0-9]{1,4})")
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -106,11 +106,13 @@ def _places(ids: Sequence[str]) -> Mapping[str, int]:
 
 
 def _declared(step: Step, steps: Sequence[Step], index: int) -> frozenset[int]:
-    return frozenset(j for j, other in enumerate(steps) if j != index and other.tool in step.after) if step.after else frozenset()
+    if not step.after:
+        return frozenset()
+    return frozenset(j for j, other in enumerate(steps) if j != index and other.tool in step.after)
 
 
 def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
-    """For each step the earlier ones that it must let pass: the last writer, or the readers since, of what it touches."""
+    """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     everyone: list[int] = []  # all that touch something, for a step that may touch anything
@@ -175,7 +177,8 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
 
 
 def _is_reference(value: Mapping[str, Json]) -> bool:
-    return isinstance(value.get("$call"), str) and isinstance(value.get("path", ""), str) and value.keys() <= {"$call", "path"}
+    named, path = value.get("$call"), value.get("path", "")
+    return isinstance(named, str) and isinstance(path, str) and value.keys() <= {"$call", "path"}
 
 
 def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:

@@ -1,5 +1,6 @@
-"""How a part is found by name: ours by a module name, others' by an entry point. Nothing is imported before it is asked for.
+"""How a part is found by name: ours by a module name, others' by an entry point.
 
+Nothing is imported before it is asked for.
 An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.models`, ...) names a module or an object.
 """
 

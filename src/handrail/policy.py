@@ -92,7 +92,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
-            raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {', '.join(get_args(Permission))}")
+            known = ", ".join(get_args(Permission))
+            raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
         if self.ask_from is not None and self.ask_from not in _RISKS:
             raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
         object.__setattr__(self, "rules", tuple(self.rules))
@@ -118,9 +119,10 @@ class Policy:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:
-        """Read a policy from a TOML file: `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`.
+        """Read a policy from a TOML file.
 
-        TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`. TOML has no
+        null: `ask_from = "never"` asks for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

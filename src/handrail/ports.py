@@ -100,8 +100,8 @@ class Model(Protocol):
         ...
 
 
-Approver: TypeAlias = Callable[[AskHuman], "Approval | bool | None | Awaitable[Approval | bool | None]"]
-"""Whoever is asked: a function, sync or async. True and False are short for an `Approval`; None means nobody is there."""
+Approver: TypeAlias = Callable[[AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"]
+"""Whoever is asked, sync or async. True and False are short for an `Approval`; None means nobody is there."""
 
 Observer: TypeAlias = Callable[[Event], None]
 """Sees every event and changes nothing. It is called in the driver's thread and must not block."""

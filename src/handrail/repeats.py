@@ -1,8 +1,8 @@
 """Whether a model turns in a circle: the same calls again and again, without new information.
 
-A call repeats when tool, arguments and what came back are equal to an earlier one's. Seen are circles of one call (A A A),
-of two (A B A B A B) and of three. After the second time round the model is told; before the fourth it is stopped, and
-with the third the run ends.
+A call repeats when tool, arguments and what came back are equal to an earlier one's. Seen are circles of one call
+(A A A), of two (A B A B A B) and of three. After the second time round the model is told, and with the third the run
+ends.
 
 Rule 1: a call whose result differs is news, and starts the count anew.
 Rule 2: a tool that declares `poll=True` is never counted.

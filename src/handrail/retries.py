@@ -55,8 +55,8 @@ class Diagnosis:
     worded: bool = False
 
 
-# By class name, so that no HTTP library is imported to recognise its errors: httpx and httpx2 share these names, requests
-# and aiohttp have some of them. The first group failed before anything was sent.
+# By class name, so that no HTTP library is imported to recognise its errors: httpx and httpx2 share these names,
+# requests and aiohttp have some of them. The first group failed before anything was sent.
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ClientConnectorError",
              "ConnectionTimeoutError", "NewConnectionError", "ConnectionRefusedError", "gaierror"}  # fmt: skip
 _TIMED_OUT = {"TimeoutError", "TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
@@ -140,7 +140,8 @@ def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
     happened = {
         End.NOT_STARTED: f"`{tool}` did not get its turn in time, and was not started.",
         End.STOPPED: f"`{tool}` did not finish within {timeout_s:g} s and was stopped.",
-        End.RUNNING_ON: f"`{tool}` did not finish within {timeout_s:g} s. It could not be stopped and may still be running.",
+        End.RUNNING_ON: f"`{tool}` did not finish within {timeout_s:g} s. "
+        "It could not be stopped and may still be running.",
     }
     return Failure(Code.TIMEOUT, happened[end], "Ask for less at once, or try again later.", retryable=True)
 
@@ -180,7 +181,8 @@ def in_doubt(tool: str) -> Failure:
 def _http_answer(error: Exception) -> tuple[int | None, Mapping[str, str]]:
     """Return status and headers when the exception carries an HTTP answer (httpx, requests, SDKs of providers)."""
     answer = getattr(error, "response", None)
-    status = getattr(answer, "status_code", None) or getattr(error, "status_code", None) or getattr(error, "status", None)
+    places = (answer, "status_code"), (error, "status_code"), (error, "status")
+    status = next(filter(None, (getattr(holder, name, None) for holder, name in places)), None)
     headers: Any = getattr(answer, "headers", None) or getattr(error, "headers", None) or {}
     return (status if isinstance(status, int) and 100 <= status < 600 else None), _lower(headers)
 

@@ -96,7 +96,8 @@ def _debug(message: Message) -> list[str]:
 
 def _result(message: ToolMessage) -> dict[str, Json]:
     result = message.result
-    told: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok, "attempts": result.attempts}
+    told: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok}
+    told["attempts"] = result.attempts
     if result.repairs:
         told["repairs"] = list(result.repairs)
     if result.failure is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
@@ -15,14 +15,16 @@ from typing import Any, cast
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
+from handrail.carrier import CANCEL_GRACE_S, Carrier
 from handrail.conversation import AskModel, Ending
+from handrail.effects import End, Outcome, Unfinished
 from handrail.errors import Json, ModelError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.runs import Run
+from handrail.services import outcome_of
 
 
 class Runtime(Host):
@@ -166,12 +168,12 @@ class Runtime(Host):
         return batch
 
 class Work:
-    """A coroutine on its way to a task, or in one."""
+    """Something to be awaited, on its way to a task or in one."""
 
-    __slots__ = ("cancelled", "coroutine", "ended", "runner")
+    __slots__ = ("begin", "cancelled", "ended", "runner")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> None:
-        self.coroutine, self.ended = coroutine, ended
+    def __init__(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> None:
+        self.begin, self.ended = begin, ended
         self.runner: asyncio.Task[None] | None = None
         self.cancelled = False
 
@@ -209,14 +211,14 @@ class LoopGround:
         except RuntimeError:
             then(*args)
 
-    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> Work:
+    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> Work:
         """See `Ground.start`."""
-        queued = Work(work, ended)
-        self._queue.append(queued)
+        work = Work(begin, ended)
+        self._queue.append(work)
         if not self._looking:
             self._looking = True
             self._look()
-        return queued
+        return work
 
     def _look(self) -> None:
         """Begin a runner if work is waiting: the one before, if any, has had its first step and is suspended."""
@@ -233,12 +235,13 @@ class LoopGround:
             work.runner = runner
             if work.cancelled:
                 runner.cancel()
+            outcome: Outcome
             try:
-                found = await work.coroutine
+                outcome = await outcome_of(work.begin)
             except asyncio.CancelledError:
-                work.ended(ENDED)
-                return
-            work.ended(found)
+                outcome = Unfinished(End.STOPPED, cancelled=True)
+            work.runner = None
+            work.ended(outcome)
             if runner.cancelling() or copy_context() != clean:
                 return  # what a tool left behind in its context is not for the next one
 

@@ -152,11 +152,6 @@ async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
         return Raised(RuntimeError("the tool cancelled itself"))
     except BaseException as error:  # the one broad catch around a user's tool
         return raised(error)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return Raised(RuntimeError("the tool cancelled itself"))
 
 
 def approval_from(outcome: Returned | Raised) -> Approval | None:

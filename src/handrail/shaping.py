@@ -1,7 +1,7 @@
-"""What of a result reaches the model: all of it when it fits, else a cut that keeps its structure, and where the rest is.
+"""What of a result reaches the model: all of it when it fits, else a cut that keeps its structure and says so.
 
-A list keeps its first and last rows, an object its keys, a text its head and tail; a line says what was left out and how
-to read on. The whole text is kept under a handle.
+A list keeps its first and last rows, an object its keys, a text its head and tail; a line says what was left out and
+how to read on. The whole text is kept under a handle.
 
 Rule 1: sizes are bytes of UTF-8, because Chinese text costs up to three a character; cuts are at characters.
 Rule 2: a result is never an error because of its size, or because it does not turn into JSON.
@@ -33,7 +33,7 @@ _LONGEST_LINE = 200
 
 @dataclass(slots=True)
 class Shaped:
-    """What the model reads, what was left out (a sentence, empty when nothing was), and the whole text if it was cut."""
+    """What the model reads; if it was cut, a sentence that says what was left out, and the whole text."""
 
     text: str
     cut: str = ""
@@ -54,7 +54,8 @@ def text_of(value: Any) -> str:
         except _NO_JSON:
             continue
     try:  # the one obstacle that can be taken away: surrogates
-        return _carried(json.dumps(to_jsonable_python(value, inf_nan_mode="strings", fallback=_repr), ensure_ascii=False))
+        flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_repr)
+        return _carried(json.dumps(flat, ensure_ascii=False))
     except _NO_JSON:
         return _carried(_repr(value))
 
@@ -153,7 +154,7 @@ def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
 
 
 def _shortened(value: Json, room: int) -> Json:
-    """Return a value that takes about `room` bytes of JSON: of a list its first rows, else the head and tail of its text."""
+    """Return what of a value takes about `room` bytes of JSON: a list's first rows, else its text's head and tail."""
     if isinstance(value, list) and room > 200:
         kept: list[Json] = []
         room -= _ROOM_FOR_LINE
@@ -206,7 +207,8 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
         return {"matching_lines": len(hits), "text": shown, "next": after if after < len(hits) else None}
     piece = text[offset : offset + limit]
     after = offset + len(piece)
-    return {"text": piece, "offset": offset, "total_characters": len(text), "next": after if after < len(text) else None}
+    following = after if after < len(text) else None
+    return {"text": piece, "offset": offset, "total_characters": len(text), "next": following}
 
 
 def _near(pattern: str, line: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,14 +22,16 @@ from typing import Any, TypeVar
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, ENDED, Carrier
+from handrail.carrier import CANCEL_GRACE_S, Carrier
 from handrail.conversation import AskModel, Ending
+from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import Json, ModelError, SetupError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, new_run_id, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.runs import Run
+from handrail.services import outcome_of
 
 T = TypeVar("T")
 
@@ -223,9 +225,9 @@ class ThreadGround:
         heapq.heappush(self._alarms, alarm)
         return alarm
 
-    def start(self, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]) -> RemoteTask:
-        """See `Ground.start`: the coroutine runs on the background loop, its end is reported here."""
-        return RemoteTask(self._background.loop_for(work), work, lambda found: self.post(ended, found))
+    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> RemoteTask:
+        """See `Ground.start`: it runs on the background loop, its end is reported here."""
+        return RemoteTask(self._background.loop(), begin, partial(self.post, ended))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`."""
@@ -265,18 +267,21 @@ class RemoteTask:
     """A task on another thread's event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], ended: Callable[[Any], Any]
+        self, loop: asyncio.AbstractEventLoop, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]
     ) -> None:
-        self._loop, self._work, self._ended = loop, work, ended
-        self._task: asyncio.Task[Any] | None = None
-        loop.call_soon_threadsafe(self._begin)
+        self._loop, self._begin, self._ended = loop, begin, ended
+        self._task: asyncio.Task[Returned | Raised] | None = None
+        loop.call_soon_threadsafe(self._start)
 
-    def _begin(self) -> None:
-        self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(lambda task: self._ended(ENDED if task.cancelled() else task.result()))
+    def _start(self) -> None:
+        self._task = self._loop.create_task(outcome_of(self._begin))
+        self._task.add_done_callback(self._report)
+
+    def _report(self, task: asyncio.Task[Returned | Raised]) -> None:
+        self._ended(Unfinished(End.STOPPED, cancelled=True) if task.cancelled() else task.result())
 
     def cancel(self) -> None:
-        """See `Stoppable.cancel`. It comes after `_begin`, because the loop keeps the order."""
+        """See `Stoppable.cancel`. It comes after `_start`, because the loop keeps the order."""
         self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
 
@@ -288,15 +293,14 @@ class Background:
         self._thread: Thread | None = None
         self._guard = Lock()
 
-    def loop_for(self, work: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
-        """Return the running loop, on which the coroutine is to run.
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop.
 
         Raises:
             SetupError: Who asks runs on this very loop, which would wait for itself.
         """
         with self._guard:
             if current_thread() is self._thread:
-                work.close()
                 raise SetupError("an async tool calls the SyncRuntime on whose event loop it runs; make it a plain function")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -306,7 +310,12 @@ class Background:
 
     def result(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for what it returns; an interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop_for(work))
+        try:
+            loop = self.loop()
+        except SetupError:
+            work.close()  # or it would complain that nobody awaited it
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
         except KeyboardInterrupt:

@@ -7,8 +7,8 @@
 
     class Documents(BaseTool): ...                          # with state, opened once and closed at the end
 
-Rule 1: what a tool declares is checked when it is declared; what costs time (schema, validator) is compiled on first use
-        and once.
+Rule 1: what a tool declares is checked when it is declared; what costs time (schema, validator) is compiled on first
+        use and once.
 Rule 2: a tool that declares no effect counts as a write wherever safety matters.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -95,7 +95,7 @@ class BaseTool:
     key: str | Callable[..., str] | None = None
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
-    """`key`: the far side tells duplicates apart by `context.idempotency_key`, so a lost answer may be asked for again."""
+    """`key`: the far side tells duplicates apart by `context.idempotency_key`; a lost answer may be asked for again."""
     verify: Callable[..., Any] | None = None
     """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
     resource: str | Sequence[str] | None = None
@@ -232,9 +232,9 @@ class BaseTool:
 
     @cached_property
     def _defaults(self) -> Mapping[str, Json]:
-        """What an argument is that was left out. A call that writes the default out must get the same key and resource."""
-        properties = self.parameters.get("properties", {})
-        return {name: each["default"] for name, each in properties.items() if isinstance(each, dict) and "default" in each}
+        """What an argument is that was left out: a call that writes it out must get the same key and resource."""
+        properties = self.parameters.get("properties", {}).items()
+        return {name: each["default"] for name, each in properties if isinstance(each, dict) and "default" in each}
 
     # ------------------------------------------------------------------ what a call needs to know
 
@@ -255,7 +255,8 @@ class BaseTool:
         if said is None or said is True:
             return None
         text = said if isinstance(said, str) and said else f"the rule of {self.name} does not allow these arguments"
-        return Failure(Code.RULE_VIOLATED, text, "Call again with arguments that fit the rule, or tell the user why not.")
+        advice = "Call again with arguments that fit the rule, or tell the user why not."
+        return Failure(Code.RULE_VIOLATED, text, advice)
 
     def asks_for(self, arguments: Mapping[str, Json]) -> bool:
         """Whether a person must agree to these arguments. A condition that cannot be evaluated asks."""
@@ -303,11 +304,14 @@ class BaseTool:
         """Whether `run` is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)
 
-    def start(self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]) -> Any:
-        """Call the tool: returns its value, or a coroutine when it `is_async`."""
+    def ready(
+        self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         if self.hidden:
-            bound = {**bound, **{name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}}
-        return self.run(**bound)
+            filled = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
+            bound = {**bound, **filled}
+        return partial(self.run, **bound)
 
     # ------------------------------------------------------------------ checks when it is declared
 
@@ -315,13 +319,14 @@ class BaseTool:
         """Check the declaration; raises ToolDefinitionError with the tool's name."""
         for setting, permitted in _WORDS.items():
             if (said := getattr(self, setting)) is not None and said not in permitted:
-                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {', '.join(permitted)}.")
+                known = ", ".join(permitted)
+                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
         if self.effect == "read" and (self.key or self.replay or self.verify):
-            raise ToolDefinitionError(f"Tool {self.name!r} is a read, so `key`, `replay` and `verify` mean nothing to it.")
+            raise ToolDefinitionError(f"Tool {self.name!r} is a read; `key`, `replay` and `verify` mean nothing to it.")
         if self.timeout_s <= 0 or self.attempts < 1 or (self.attempt_timeout_s or 1) <= 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
         if inspect.iscoroutinefunction(self.check):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it decides, it does not wait.")
+            raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
         _ = self._resources, self._approval, self._key  # compiling a template or condition checks it
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
@@ -355,14 +360,16 @@ class FunctionTool(BaseTool):
 
     Args:
         fn: Sync or async. Its type hints and docstring describe it, unless `parameters` does.
-        parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, as plain JSON values.
+        parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, plain JSON values.
         declared: The attributes of `BaseTool`.
 
     Raises:
         ToolDefinitionError: It cannot be described to a model, or the declaration contradicts itself.
     """
 
-    def __init__(self, fn: Callable[..., Any], *, parameters: Mapping[str, Json] | None = None, **declared: Any) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], *, parameters: Mapping[str, Json] | None = None, **declared: Any
+    ) -> None:
         for setting, value in declared.items():
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(fn, setting))
@@ -414,7 +421,9 @@ def _unknown_setting(fn: Callable[..., Any], setting: str) -> str:
 def tool(fn: Callable[..., Any], /) -> FunctionTool: ...
 @overload
 def tool(**declared: Any) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-def tool(fn: Callable[..., Any] | None = None, /, **declared: Any) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+def tool(
+    fn: Callable[..., Any] | None = None, /, **declared: Any
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a function a tool: `@tool`, or `@tool(effect="read", timeout_s=5)` with the attributes of `BaseTool`.
 
     The schema comes from the type hints, the texts from the docstring (Google, NumPy, Sphinx or Chinese headings).

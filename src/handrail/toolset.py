@@ -36,8 +36,8 @@ class _State:
 class Toolset:
     """Tools by name, in order.
 
-    Every change replaces the state as a whole; `snapshot` hands out the present one. Functions are taken as tools as they
-    are.
+    Every change replaces the state as a whole; `snapshot` hands out the present one. Functions are taken as tools as
+    they are.
 
     Raises:
         DuplicateToolError: Two tools of one name.

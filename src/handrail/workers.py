@@ -1,7 +1,7 @@
 """Threads for tools that block.
 
-A thread cannot be stopped. So the threads are daemons, which do not hold the program's end, and their number is bounded;
-what waits for a free one can still be withdrawn, and then has certainly not begun.
+A thread cannot be stopped. So the threads are daemons, which do not hold the program's end, and their number is
+bounded; what waits for a free one can still be withdrawn, and then has certainly not begun.
 """
 
 from __future__ import annotations

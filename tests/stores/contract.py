@@ -38,6 +38,9 @@ def now(answer):
 class StoreContract:
     """The laws."""
 
+    acts_at_once = 20
+    """How many keys the threads fight for. A quick store needs more of them for a gap to be found."""
+
     def open(self) -> Store:
         """Return a store that holds nothing."""
         raise NotImplementedError
@@ -59,18 +62,19 @@ class StoreContract:
         assert claimed.state is ClaimState.FRESH
         return claimed
 
-    def settled(self, store: Store, state: str, replay: str = "none", *, lease_s: float = LONG_S, value=None) -> Claimed:
+    def settled(self, store: Store, state: str, replay="none", *, lease_s: float = LONG_S, value=None) -> Claimed:
         claimed = self.claimed(store, replay, lease_s=lease_s)
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, state, value)))
         return claimed
 
-    # -- claims ----------------------------------------------------------------------------------------------------------
+    # -- claims -------------------------------------------------------------------------------------------------------
 
     def test_it_is_a_store(self, store):
         assert isinstance(store, Store)
 
     def test_exactly_one_of_many_claims_at_once_is_fresh(self, store, hurried):
-        together, acts = Barrier(THREADS), [replace(A_REFUND, key=f"refund:{n}", guard=False) for n in range(20)]
+        together = Barrier(THREADS)
+        acts = [replace(A_REFUND, key=f"refund:{n}", guard=False) for n in range(self.acts_at_once)]
 
         def claim(_):
             together.wait(20)
@@ -155,7 +159,7 @@ class StoreContract:
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
         assert now(store.claim(A_REFUND)).state is ClaimState.CONFLICT
 
-    # -- fences ----------------------------------------------------------------------------------------------------------
+    # -- fences -------------------------------------------------------------------------------------------------------
 
     def test_a_fence_grows_with_every_owner(self, store):
         fences = [self.claimed(store, "key", lease_s=OVER_S).fence]
@@ -188,7 +192,7 @@ class StoreContract:
     def test_what_nobody_claimed_is_not_settled(self, store):
         assert not now(store.settle(Settle("refund", "refund:881", 1, "done")))
 
-    # -- the repeat guard ------------------------------------------------------------------------------------------------
+    # -- the repeat guard ---------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(("state", "answer"), [
         ("claimed", ClaimState.BUSY),
@@ -226,7 +230,7 @@ class StoreContract:
         now(store.claim(other))
         assert now(store.claim(replace(other, guard=False))).state is ClaimState.FRESH
 
-    # -- kept texts ------------------------------------------------------------------------------------------------------
+    # -- kept texts ---------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("text", ["", "x", "多行\n文本 😀\0", "x" * 3_000_000])
     def test_a_kept_text_is_read_back_as_it_was(self, store, text):
@@ -243,7 +247,7 @@ class StoreContract:
     def test_an_unknown_handle_is_nothing(self, store):
         assert now(store.kept("r1", "r_unknown")) is None
 
-    # -- the law ---------------------------------------------------------------------------------------------------------
+    # -- the law ------------------------------------------------------------------------------------------------------
 
     @shared
     @given(data=st.data())
@@ -259,7 +263,8 @@ class StoreContract:
                     fences.append(claimed.fence)
                 assert claimed.state not in (ClaimState.AGAIN, ClaimState.CHECK)
             else:
-                fence, state = data.draw(st.sampled_from(fences)), data.draw(st.sampled_from(["done", "failed", "in_doubt"]))
+                fence = data.draw(st.sampled_from(fences))
+                state = data.draw(st.sampled_from(["done", "failed", "in_doubt"]))
                 if now(store.settle(Settle("refund", "refund:881", fence, state))):
                     assert fence == fences[-1]
                     may_start = state == "failed"

@@ -12,6 +12,8 @@ from tests.stores.contract import A_REFUND, StoreContract
 
 
 class TestMemoryStore(StoreContract):
+    acts_at_once = 300
+
     def open(self):
         return MemoryStore()
 
