@@ -28,7 +28,11 @@ def streaming(quick: bool) -> list[Figure]:
     """CPU for each delta of a call's arguments, and whether it grows with their number."""
     per_delta = {count: _per_delta(count) for count in (200, 2000)}
     growth = per_delta[2000] / per_delta[200]
-    return [Figure("streaming, per argument delta at 2,000 deltas", per_delta[2000] * 1e6, "us", 10.0, f"x {growth:.2f} of 200")]
+    return [
+        Figure(
+            "streaming, per argument delta at 2,000 deltas", per_delta[2000] * 1e6, "us", 10.0, f"x {growth:.2f} of 200"
+        )
+    ]
 
 
 def _per_delta(count: int) -> float:
@@ -85,5 +89,7 @@ def importing(quick: bool) -> list[Figure]:
 
 def _import_cpu(statement: str) -> float:
     program = f"import time; b = time.process_time(); {statement}; print(time.process_time() - b)"
-    runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(7)]
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(7)
+    ]
     return min(float(run.stdout) for run in runs)

@@ -178,7 +178,8 @@ def over_http(quick: bool) -> list[Figure]:
     figures = []
     for turns, goal in ((10, 0.15), (40, 0.05)):
         script: list[Any] = [
-            [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)] for turn in range(turns)
+            [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)]
+            for turn in range(turns)
         ]
         with ScriptedServer([*script, "done"]) as server:
             rounds = 2 if quick else 4
@@ -186,7 +187,9 @@ def over_http(quick: bool) -> list[Figure]:
             base = best_of(lambda server=server: _raw(server, turns), rounds=rounds)
             sdk = best_of(lambda server=server: asyncio.run(_on_the_sdk(server)), rounds=rounds) - base
             ours = best_of(lambda server=server: asyncio.run(_on_handrail(server)), rounds=rounds) - base
-        figures.append(Figure(f"client CPU over HTTP, {turns} turns x 4 calls", max(ours, 0.0) / sdk, "x hand/SDK", goal))
+        figures.append(
+            Figure(f"client CPU over HTTP, {turns} turns x 4 calls", max(ours, 0.0) / sdk, "x hand/SDK", goal)
+        )
     return figures
 
 

@@ -26,14 +26,24 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for `--json`."""
-        return {"what": self.what, "value": round(self.value, 4), "unit": self.unit, "goal": self.goal, "note": self.note}
+        return {
+            "what": self.what,
+            "value": round(self.value, 4),
+            "unit": self.unit,
+            "goal": self.goal,
+            "note": self.note,
+        }
 
     def __str__(self) -> str:
-        verdict = "" if self.goal is None else f"   goal {self.goal:g}" + ("" if self.value <= self.goal else "  MISSED")
+        verdict = (
+            "" if self.goal is None else f"   goal {self.goal:g}" + ("" if self.value <= self.goal else "  MISSED")
+        )
         return f"{self.what:58} {self.value:10.3f} {self.unit:10}{verdict}{f'   ({self.note})' if self.note else ''}"
 
 
-async def interleaved(contestants: Mapping[str, Callable[[], Awaitable[Any]]], *, rounds: int, times: int) -> dict[str, float]:
+async def interleaved(
+    contestants: Mapping[str, Callable[[], Awaitable[Any]]], *, rounds: int, times: int
+) -> dict[str, float]:
     """Return CPU seconds of one run of each, best of `rounds` rounds of `times` runs."""
     best = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):

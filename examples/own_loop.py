@@ -21,9 +21,11 @@ async def main() -> None:
         runtime = hr.Runtime([create_ticket])
         messages: list = [{"role": "user", "content": "网络抖动，请建工单。"}]
         while True:
-            answer = client.chat.completions.create(
-                model="scripted", messages=messages, tools=runtime.tools.definitions()
-            ).choices[0].message
+            answer = (
+                client.chat.completions.create(model="scripted", messages=messages, tools=runtime.tools.definitions())
+                .choices[0]
+                .message
+            )
             messages.append(answer)
             if not answer.tool_calls:
                 break

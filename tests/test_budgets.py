@@ -6,7 +6,6 @@ from handrail.budgets import Budget, Spent, spend_call, used_up
 from handrail.errors import Code
 from handrail.messages import Usage
 
-
 OF_11 = "11.0000 of 11 are spent"
 
 

@@ -220,7 +220,10 @@ def raising(error):
     async def in_task() -> None:
         raise error
 
-    return [hr.FunctionTool(plain, effect="read", name="plain"), hr.FunctionTool(in_task, effect="read", name="in_task")]
+    return [
+        hr.FunctionTool(plain, effect="read", name="plain"),
+        hr.FunctionTool(in_task, effect="read", name="in_task"),
+    ]
 
 
 def recurse() -> None:
@@ -381,7 +384,9 @@ def test_who_may_be_inside_together(drive, effect, resource, meet):
 
 def test_calls_on_two_resources_are_inside_together(drive):
     barrier = threading.Barrier(2)
-    tool = hr.FunctionTool(lambda user: barrier.wait(BOUND_S) >= 0, name="work", parameters=USER, resource="user:{user}")
+    tool = hr.FunctionTool(
+        lambda user: barrier.wait(BOUND_S) >= 0, name="work", parameters=USER, resource="user:{user}"
+    )
     told = drive([tool]).handle(chat_message(call("work", user=1), call("work", user=2)))
     assert [each["content"] for each in told] == ["true", "true"]
 

@@ -119,7 +119,9 @@ def carried(kind, plan, cancel_at):
         if len(seen) == cancel_at:
             driver.runtime.cancel("r")
 
-    driver = Driver(kind, world.tools(), {"store": ledger, "observers": [observer], "backoff": hr.Backoff(0.001, 0.001)})
+    driver = Driver(
+        kind, world.tools(), {"store": ledger, "observers": [observer], "backoff": hr.Backoff(0.001, 0.001)}
+    )
     try:
         calls = [hr.ToolCall(f"c{n}", each.tool, f'{{"n": {n}}}') for n, each in enumerate(plan)]
         run = driver.run("?", model=ScriptedModel([calls, "done"]), run_id="r")
@@ -136,7 +138,9 @@ def test_every_call_has_one_result_and_the_ledger_tells_the_truth(kind, plan, ca
     world, run, results, ledger = carried(kind, plan, cancel_at)
     assert run.status in ("done", "cancelled")
     # A run that is cancelled before it has begun the calls keeps neither them nor results of them.
-    asked = [call.id for message in run.messages if isinstance(message, AssistantMessage) for call in message.turn.calls]
+    asked = [
+        call.id for message in run.messages if isinstance(message, AssistantMessage) for call in message.turn.calls
+    ]
     assert [result.call_id for result in results] == asked
     assert run.status == "cancelled" or len(asked) == len(plan)
     assert "hunter2" not in run.transcript(debug=True)
@@ -146,10 +150,10 @@ def test_every_call_has_one_result_and_the_ledger_tells_the_truth(kind, plan, ca
             assert state is None
             continue
         assert acted <= behaviour.steps.count("act")  # begun once at most
-        assert state != "claimed"                     # nothing is left open
+        assert state != "claimed"  # nothing is left open
         if state in (None, "failed"):
             assert not acted
         if result.ok:
             assert state == "done"
         elif result.failure.code in (Code.TIMEOUT, Code.CANCELLED):
-            assert not acted or state == "done"       # not started; or it told of its end later
+            assert not acted or state == "done"  # not started; or it told of its end later

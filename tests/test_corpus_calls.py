@@ -42,7 +42,8 @@ def carried(row, definitions):
     tools = stubs(row[definitions], ran)
     gold = row["gold_calls"]
     calls = [
-        hr.ToolCall(f"c{n}", call["name"], json.dumps(call["arguments"], ensure_ascii=False)) for n, call in enumerate(gold)
+        hr.ToolCall(f"c{n}", call["name"], json.dumps(call["arguments"], ensure_ascii=False))
+        for n, call in enumerate(gold)
     ]
     body = DIALECT.encode_turn(hr.Turn(calls=calls, finish="calls"), model="m", id="i", created=0, tools=tools)
 

@@ -55,7 +55,9 @@ def test_a_number_written_as_text_is_what_was_meant_and_said_to_be():
 
 
 def test_a_number_written_as_text_runs_nothing_where_the_tool_wants_none():
-    for row, result, ran in run([row for row in ROWS if row["kind"] == "number_as_string"], effect="read", coerce=False):
+    for row, result, ran in run(
+        [row for row in ROWS if row["kind"] == "number_as_string"], effect="read", coerce=False
+    ):
         assert (result.ok, ran) == (False, []), row["id"]
 
 

@@ -25,7 +25,13 @@ def output_of(path: str) -> str:
     """What a program prints. Run ids and times differ from run to run, so they are replaced by fixed ones."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
     ran = subprocess.run(
-        [sys.executable, ROOT / path], capture_output=True, text=True, check=True, timeout=60, env=environment, encoding="utf-8"
+        [sys.executable, ROOT / path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
+        encoding="utf-8",
     )
     return re.sub(r"\d+\.\d s of", "0.1 s of", re.sub(r"r_[0-9a-f]{8}", "r_5f0c31aa", ran.stdout))
 
@@ -37,10 +43,14 @@ def wanted(block: re.Match[str]) -> str:
 
 
 def blocks() -> list[tuple[Path, re.Match[str]]]:
-    return [(page, block) for page in PAGES if page.exists() for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+    return [
+        (page, block) for page in PAGES if page.exists() for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
 
 
-@pytest.mark.parametrize(("page", "block"), [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()])
+@pytest.mark.parametrize(
+    ("page", "block"), [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()]
+)
 def test_a_block_is_the_file_or_what_it_prints(page, block):
     assert block["body"] == wanted(block), f"run: python tests/test_docs.py --write  (for {page.name})"
 

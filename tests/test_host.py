@@ -335,7 +335,9 @@ def test_cancelled_while_a_read_runs(drive, gate, how):
 @pytest.mark.parametrize("how", ["task", "thread"])
 def test_cancelled_while_a_write_runs_its_result_is_waited_for_and_kept(drive, gate, how):
     driver = drive([tool_at(gate, how=how, effect="write", timeout_s=BOUND_S)])
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([[call("work"), call("work", n=2)], "never asked"]))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([[call("work"), call("work", n=2)], "never asked"])
+    )
     gate.wait_for(2)
     driver.runtime.cancel("r")
     assert not begun.done()
@@ -513,7 +515,8 @@ def _needs_tenant(tenant: hr.Injected) -> None:
 def test_one_deployment_serves_many_runs_at_once(drive):
     driver = drive([get_weather])
     begun = [
-        driver.start("run", "?", model=ScriptedModel([call("get_weather", city=str(n)), f"answer {n}"])) for n in range(20)
+        driver.start("run", "?", model=ScriptedModel([call("get_weather", city=str(n)), f"answer {n}"]))
+        for n in range(20)
     ]
     assert [each.result(BOUND_S).text for each in begun] == [f"answer {n}" for n in range(20)]
 

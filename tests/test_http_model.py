@@ -22,7 +22,9 @@ QUICK = Backoff(0.001, 0.001)
 
 def model_at(base_url, **how):
     how = {"backoff": QUICK, **how}
-    return HttpModel("scripted", hr.dialect("openai-compatible"), f"{base_url}/chat/completions", how.pop("headers", {}), **how)
+    return HttpModel(
+        "scripted", hr.dialect("openai-compatible"), f"{base_url}/chat/completions", how.pop("headers", {}), **how
+    )
 
 
 def run_once(model, *, streamed=False, **how):
@@ -134,7 +136,9 @@ def read_request(connection):
     while b"\r\n\r\n" not in received:
         received += connection.recv(65536)
     head, _, body = received.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    length = next(
+        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
     while len(body) < length:
         body += connection.recv(65536)
 

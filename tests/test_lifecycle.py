@@ -318,18 +318,18 @@ WRITE_ENDS = [
     ({}, [Returned("ok")], None, "done", None, 1),
     ({}, [Returned("ok", late=True)], None, "done", None, 1),
     ({}, [NOTHING], None, "failed", "CARD_DECLINED", 1),
-    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),         # worded, but not said to be without effect
-    ({}, [REFUSED, Returned("ok")], None, "done", None, 2),         # nothing was sent: again
+    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),  # worded, but not said to be without effect
+    ({}, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing was sent: again
     ({}, [REFUSED], None, "failed", Code.UNAVAILABLE, 3),
-    ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),           # no thread was free, and there is time left
+    ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),  # no thread was free, and there is time left
     ({}, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [STOPPED], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [RUNNING_ON], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),
-    (BY_KEY, [RESET, Returned("ok")], None, "done", None, 2),       # the far side tells duplicates apart
+    (BY_KEY, [RESET, Returned("ok")], None, "done", None, 2),  # the far side tells duplicates apart
     (BY_KEY, [RESET], None, "in_doubt", Code.IN_DOUBT, 3),
     (BY_KEY, [RESET, NOTHING], None, "in_doubt", "CARD_DECLINED", 2),  # the first start may still have had its effect
-    (BY_KEY, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),            # no reason to think that it passes
+    (BY_KEY, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),  # no reason to think that it passes
     (BY_VERIFY, [RESET], Found("made"), "done", None, 1),
     (BY_VERIFY, [RESET, Returned("ok")], NotFound(), "done", None, 2),  # certainly not there: again
     (BY_VERIFY, [RESET], NotFound(), "failed", Code.UNAVAILABLE, 3),

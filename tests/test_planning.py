@@ -222,10 +222,7 @@ def turns(draw, declared: bool = False) -> list[Step]:
     touches = st.lists(st.builds(Resource, st.sampled_from(["u1", "u2"]), st.booleans()), max_size=2) | st.none()
     tools = st.sampled_from(["x", "y", "z"])
     after = st.lists(tools, max_size=1) if declared else st.just(())
-    return [
-        Step(id, draw(tools), draw(st.lists(names, max_size=2)), draw(touches), draw(after))
-        for id in ids
-    ]
+    return [Step(id, draw(tools), draw(st.lists(names, max_size=2)), draw(touches), draw(after)) for id in ids]
 
 
 def meet(first: Step, second: Step) -> bool:

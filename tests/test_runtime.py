@@ -262,5 +262,7 @@ async def test_finished_runs_are_told_to_the_observers_of_the_run_and_of_the_run
         )
     assert mine == ours
     assert isinstance(mine[0], RunStarted) and isinstance(mine[-1], RunEnded)
-    assert [event.result.value for event in mine if isinstance(event, CallFinished)] == [{"city": "Oslo", "celsius": 21}]
+    assert [event.result.value for event in mine if isinstance(event, CallFinished)] == [
+        {"city": "Oslo", "celsius": 21}
+    ]
     assert codes_of(run) == [None]

@@ -91,7 +91,9 @@ def test_the_official_client_s_own_retries_find_the_answer_behind_a_fault(client
 def test_a_loop_of_one_s_own_around_the_official_client(client_of, drive):
     """The five lines that an engineer with an agent of their own adds."""
     driver = drive(TOOLS)
-    with ScriptedServer([[call("get_weather", city="北京"), call("get_weather", city="Paris")], "21 in both."]) as server:
+    with ScriptedServer(
+        [[call("get_weather", city="北京"), call("get_weather", city="Paris")], "21 in both."]
+    ) as server:
         messages, chat = list(ASKED), client_of(server).chat.completions
         while True:
             answer = chat.create(model="any", messages=messages, tools=TOOLS.definitions("openai-chat"))

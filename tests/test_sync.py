@@ -39,7 +39,9 @@ def test_it_works_inside_a_running_event_loop():
 
 def test_a_tool_may_call_the_runtime_that_runs_it():
     runtime = hr.SyncRuntime([get_weather])
-    runtime.tools.add(hr.FunctionTool(lambda: runtime.call("get_weather", {"city": "Oslo"}).value, name="ask", effect="read"))
+    runtime.tools.add(
+        hr.FunctionTool(lambda: runtime.call("get_weather", {"city": "Oslo"}).value, name="ask", effect="read")
+    )
     with runtime:
         assert runtime.call("ask").value["city"] == "Oslo"
 

@@ -83,7 +83,7 @@ def test_a_model_as_the_one_parameter_is_the_input():
 
     made = tool(ship)
     assert set(made.parameters["properties"]) == {"id", "items"}
-    assert made.start(made.bind({"id": 7, "items": ["x"]}), None, {}) == "7: ['x']"
+    assert made.ready(made.bind({"id": 7, "items": ["x"]}), None, {})() == "7: ['x']"
     refusal = made.arguments_of({"id": 7, "items": ["x", ""]})
     assert isinstance(refusal, Failure)
     assert "items[1]" in refusal.message
@@ -128,7 +128,7 @@ def test_a_model_that_sends_a_hidden_name_is_refused(name):
 def test_the_caller_fills_what_is_hidden():
     made = tool(charge)
     injected = {"tenant": "acme", "user": 7}
-    assert made.start(made.bind({"amount": 1}), "the context", injected) == "1.0 acme 7 the context"
+    assert made.ready(made.bind({"amount": 1}), "the context", injected)() == "1.0 acme 7 the context"
 
 
 def test_a_hidden_parameter_may_be_written_as_text():

@@ -207,4 +207,3 @@ class Batch:
                 self._waits[index].discard(lane.index)
                 if not self._waits[index] and self.lanes[index].pending is not None:
                     self._begin(self.lanes[index])
-

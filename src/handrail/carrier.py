@@ -245,9 +245,7 @@ class Carrier:
         if self.came(lane, waiting):
             self.answer(lane, answer)
 
-    def begin(
-        self, lane: Lane, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]
-    ) -> None:
+    def begin(self, lane: Lane, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]) -> None:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
         waiting = self.wait(lane, effect)
 

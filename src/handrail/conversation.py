@@ -221,4 +221,3 @@ def _is_plain(call: ToolCall, result: ToolResult) -> bool:
 def _understood(arguments: str) -> str:
     parsed = jsontext.parse(arguments)
     return keys.canonical(parsed.value) if isinstance(parsed, jsontext.Parsed) else "{}"
-

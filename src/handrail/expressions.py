@@ -54,7 +54,7 @@ def condition(text: str) -> Condition:
     try:
         return _compiled(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise ToolDefinitionError(f"{text!r} is not a condition such as \"amount > 100\": {error}") from error
+        raise ToolDefinitionError(f'{text!r} is not a condition such as "amount > 100": {error}') from error
 
 
 def names_in(text: str) -> set[str]:

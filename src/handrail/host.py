@@ -208,7 +208,14 @@ class Host:
         progress = session.progress
         seconds = self.now() - session.started - progress.spent.waited_s
         return Run(
-            session.id, ending.status, ending.text, ending.reason, progress.messages, progress.spent, session.budget, seconds
+            session.id,
+            ending.status,
+            ending.text,
+            ending.reason,
+            progress.messages,
+            progress.spent,
+            session.budget,
+            seconds,
         )
 
     def shown(self, session: Session) -> Toolset:
@@ -336,7 +343,13 @@ class Host:
     # ------------------------------------------------------------------ what drivers need around an effect
 
     def context(
-        self, session: Session, lane: Lane, claim: tuple[Claim, Claimed] | None, attempt: int, timeout_s: float, flag: Flag
+        self,
+        session: Session,
+        lane: Lane,
+        claim: tuple[Claim, Claimed] | None,
+        attempt: int,
+        timeout_s: float,
+        flag: Flag,
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         admitted = lane.admitted
@@ -381,16 +394,16 @@ def ending_by(error: ModelError, session: Session) -> Ending:
     """Return how a run ends whose model could not be asked."""
     if session.cancelled.is_set():
         return cancelled(session)
-    return Ending(
-        "budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages)
-    )
+    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages))
 
 
 def wire_dialect(name: str) -> WireDialect:
     """Return the dialect of a provider's messages."""
     found = dialect(name)
     if not isinstance(found, WireDialect):
-        raise ConfigError(f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'")
+        raise ConfigError(
+            f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'"
+        )
     return found
 
 

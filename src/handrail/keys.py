@@ -72,7 +72,7 @@ def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
             paths.append(path)
             literal = ""
     except ValueError as error:
-        raise ToolDefinitionError(f"{text!r} is not a template such as \"order:{{order_id}}\": {error}") from error
+        raise ToolDefinitionError(f'{text!r} is not a template such as "order:{{order_id}}": {error}') from error
     return [*literals, literal], paths
 
 

@@ -167,6 +167,7 @@ class Runtime(Host):
             await _carried(Carrier(self, ground, session, batch), ground)
         return batch
 
+
 class Work:
     """Something to be awaited, on its way to a task or in one."""
 
@@ -192,7 +193,7 @@ class LoopGround:
     share a task; a task is the dearest part of a quick call (6 us of 20).
     """
 
-    __slots__ = ("_loop", "_looking", "_queue", "finished")
+    __slots__ = ("_looking", "_loop", "_queue", "finished")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

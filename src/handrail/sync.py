@@ -257,7 +257,9 @@ class ThreadGround:
                 return
             wake = min(deadline, self._alarms[0].at) if self._alarms else deadline
             try:
-                then_posted, args = self._posted.get(timeout=None if wake == float("inf") else max(0.0, wake - monotonic()))
+                then_posted, args = self._posted.get(
+                    timeout=None if wake == float("inf") else max(0.0, wake - monotonic())
+                )
             except Empty:
                 continue
             then_posted(*args)
@@ -301,7 +303,9 @@ class Background:
         """
         with self._guard:
             if current_thread() is self._thread:
-                raise SetupError("an async tool calls the SyncRuntime on whose event loop it runs; make it a plain function")
+                raise SetupError(
+                    "an async tool calls the SyncRuntime on whose event loop it runs; make it a plain function"
+                )
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = Thread(target=self._loop.run_forever, name="handrail-loop", daemon=True)

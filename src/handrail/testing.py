@@ -113,7 +113,12 @@ class ScriptedServer:
     """
 
     def __init__(
-        self, script: Sequence[Line], *, faults: Iterable[Fault | None] = (), wire: str = "openai-chat", pause_s: float = 0.0
+        self,
+        script: Sequence[Line],
+        *,
+        faults: Iterable[Fault | None] = (),
+        wire: str = "openai-chat",
+        pause_s: float = 0.0,
     ) -> None:
         self.script, self.pause_s = script, pause_s
         self.faults = list(faults)
@@ -171,7 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Stay quiet: the requests are kept for the test to look at."""
 
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
-        models = {"object": "list", "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}]}
+        models = {
+            "object": "list",
+            "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}],
+        }
         self._send(200, json.dumps(models))
 
     def do_POST(self) -> None:  # noqa: N802
@@ -183,7 +191,9 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ConfigError("the request is no JSON object")
             messages, tools, options = scripted.wire.decode_request(body)
         except (ValueError, ModelError, SetupError) as error:
-            self._send(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}}))
+            self._send(
+                400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}})
+            )
             return
         fault = scripted.fault_of(self.path, body)
         if fault is not None:

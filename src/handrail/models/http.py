@@ -82,7 +82,10 @@ class HttpModel:
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
-        line, steps = _Line(self._asyncio_client(), self.url, self._headers, request.timeout_s), self._steps(request, listener)
+        line, steps = (
+            _Line(self._asyncio_client(), self.url, self._headers, request.timeout_s),
+            self._steps(request, listener),
+        )
         try:
             step = next(steps)
             while True:
@@ -295,7 +298,12 @@ class Provider:
     address_variable: str
 
     def __call__(
-        self, name: str, *, base_url: str | None = None, api_key: str | None = None, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> HttpModel:
         """Return a model. `name` may end in `@ADDRESS` for a compatible server: `qwen3@http://localhost:8000/v1`.
 
@@ -321,5 +329,11 @@ class Provider:
 
 
 openai = Provider(
-    "openai", "openai-chat", "openai-compatible", "https://api.openai.com/v1", "/chat/completions", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    "openai",
+    "openai-chat",
+    "openai-compatible",
+    "https://api.openai.com/v1",
+    "/chat/completions",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
 )
