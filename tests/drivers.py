@@ -1,7 +1,7 @@
 """Both drivers behind one face, so that a test says once what both must do.
 
-The asyncio runtime lives on an event loop of its own thread, where it is while nobody asks; the blocking one is called in
-a thread of its own for each verb. So a test begins several things, waits for what happens, and never sleeps.
+The asyncio runtime lives on an event loop of its own thread, where it is while nobody asks; the blocking one is called
+in a thread of its own for each verb. So a test begins several things, waits for what happens, and never sleeps.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ def until(holds, what="it never came true"):
 
 
 class Gate:
-    """A place where tools stand until the test lets them on. `entered` counts who came; usable from any thread or loop."""
+    """A place where tools stand until the test lets them on, in any thread or loop. `entered` counts who came."""
 
     def __init__(self):
         self.entered = self.left = self.cancelled = 0

@@ -394,6 +394,39 @@ def test_calls_on_two_resources_are_inside_together(drive):
 USER = {"type": "object", "properties": {"user": {"type": "integer"}}, "required": ["user"]}
 
 
+def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(drive):
+    gate, order = Gate(), []
+
+    def update(n: int) -> None:
+        order.append(n)
+        gate.pass_through()
+
+    driver = drive([hr.FunctionTool(update, effect="write", resource="the-one")])
+    begun = []
+    for n in range(8):
+        begun.append(driver.start("call", "update", {"n": n}))
+        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime.services._locks))
+    gate.open()
+    assert all(each.result(BOUND_S).ok for each in begun)
+    assert order == list(range(8))
+
+
+def test_a_long_row_of_calls_that_wait_for_each_other_is_carried_to_its_end(drive):
+    """Each ends at once and lets the next one go: nothing may grow with their number but the list of results."""
+    tools = [
+        hr.FunctionTool(lambda n: n, name="in_place", parameters=NUMBER, resource="a", blocking=False),
+        hr.FunctionTool(_itself, name="in_task", parameters=NUMBER, resource="b"),
+    ]
+    calls = [call(tool.name, n=n) for n in range(1500) for tool in tools]
+    told = drive(tools, budget=hr.Budget(calls=None)).handle(chat_message(*calls))
+    assert [each["content"] for each in told[::2]] == [str(n) for n in range(1500)]
+    assert [each["content"] for each in told[1::2]] == [str(n) for n in range(1500)]
+
+
+async def _itself(n):
+    return n
+
+
 def test_a_write_that_runs_on_beyond_its_time_keeps_its_resource_until_it_reports(drive):
     gate, seen = Gate(), Overlap()
 

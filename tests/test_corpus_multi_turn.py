@@ -1,4 +1,4 @@
-"""Long conversations over stateful tools, replayed: every right call runs once, in order, with the tools there are then."""
+"""Long conversations over stateful tools: every right call runs once, in order, with the tools that there are then."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ class CountingStore(MemoryStore):
 
 
 class World:
-    """Stub tools of a row, which log what they are called with. Nothing is known of their effects, so all are writes."""
+    """Stub tools of a row, which log what they are called with. They declare no effect, so all count as writes."""
 
     def __init__(self, row):
         self.row, self.log = row, []
@@ -61,7 +61,11 @@ class World:
 
 
 def replayed(row, together):
-    """Replay a row: the model makes a turn's calls one by one, or all at once. Return the world, the ledger, the requests."""
+    """Replay a row: the model makes a turn's calls one by one, or all at once.
+
+    Returns:
+        The world, the ledger, what the model was asked, and the results.
+    """
     world, store = World(row), CountingStore()
     script = []
     for n, gold in enumerate(row["gold_turns"]):

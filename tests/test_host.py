@@ -1,6 +1,7 @@
 """Whole runs, from question to ending, on asyncio and in the calling thread alike."""
 
 import asyncio
+import itertools
 import threading
 from functools import partial
 
@@ -187,7 +188,7 @@ def test_the_same_call_with_the_same_result_is_told_and_then_stops_the_run_with_
 
 @pytest.mark.parametrize("tool", [
     hr.FunctionTool(lambda: "pending", name="status", effect="read", poll=True),
-    hr.FunctionTool(lambda _left=iter(range(99)): next(_left), name="status", parameters={"type": "object"}, effect="read"),
+    hr.FunctionTool(partial(next, itertools.count()), name="status", parameters={"type": "object"}, effect="read"),
 ])  # fmt: skip
 def test_polling_and_changing_results_are_no_circle(drive, tool):
     run = drive([tool]).run("?", model=ScriptedModel([call("status")] * 9 + ["ready"]))

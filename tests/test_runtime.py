@@ -1,4 +1,7 @@
-"""What is asyncio's own: cancelled tasks, streams of events, several event loops. The rest is in `test_carrier` and `test_host`."""
+"""What is asyncio's own: cancelled tasks, streams of events, several event loops.
+
+What both drivers do alike is in `test_carrier` (calls) and `test_host` (runs).
+"""
 
 import asyncio
 import gc

@@ -14,7 +14,7 @@ from tests.test_host import get_weather
 
 TOOLS = hr.Toolset([
     get_weather,
-    hr.FunctionTool(lambda **arguments: arguments, name="user_info.get", description="Get.", parameters={"type": "object"}),
+    hr.FunctionTool(lambda **given: given, name="user_info.get", description="Get.", parameters={"type": "object"}),
 ])  # fmt: skip
 ASKED = [{"role": "user", "content": "How warm is it in 北京?"}]
 

@@ -1,4 +1,7 @@
-"""What is the blocking driver's own: interrupts, generators, its background loop. The rest is in `test_carrier` and `test_host`."""
+"""What is the blocking driver's own: interrupts, generators, its background loop.
+
+What both drivers do alike is in `test_carrier` (calls) and `test_host` (runs).
+"""
 
 import asyncio
 import gc

@@ -17,10 +17,22 @@ from typing import Any, TypeAlias
 from handrail import budgets, keys, planning, shaping
 from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall, ToolResult
-from handrail.effects import Effect
+from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure
 from handrail.events import CallAdmitted, CallFinished
-from handrail.lifecycle import Admitted, Conduct, Life, Read, admit, carry_out, read, refused
+from handrail.lifecycle import (
+    Admitted,
+    Conduct,
+    Life,
+    Read,
+    admit,
+    carry_out,
+    invoke,
+    is_plain,
+    read,
+    refused,
+    result_of,
+)
 from handrail.messages import Finish
 from handrail.toolset import Toolset
 
@@ -74,21 +86,17 @@ class Batch:
     def _open(self, finish: Finish, tools: Toolset) -> None:
         conduct, planned = self._conduct, False
         for lane in self.lanes:
-            if conduct.tell is not None:
-                lane.since = conduct.now()
+            lane.since = conduct.now()
             known = read(lane.call, tools, finish, repair=conduct.repair)
             if isinstance(known, Failure):
                 self._end(lane, refused(lane.call, known))
-            elif "$" in lane.call.arguments and planning.mentions_results(known.arguments):
-                lane.pending, planned = known, True  # admitted when what it refers to is known
+                continue
+            lane.pending = known
+            if known.tool.resource or known.tool.after or "$" in lane.call.arguments:
+                planned = True
             else:
-                lane.pending = known
-                planned = planned or bool(known.tool.resource or known.tool.after)
-        if not planned:
-            for lane in self.lanes:
-                if lane.pending is not None:
-                    self._begin(lane)
-        else:
+                self._begin(lane)  # it touches nothing shared and refers to nothing, so it waits for nobody
+        if planned:
             self._plan()
         self._settle_ends()
 
@@ -123,21 +131,36 @@ class Batch:
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Take the answer to a lane's last effect."""
-        assert lane.life is not None
+        life = lane.life
+        if life is None:
+            if type(answer) is Returned and not answer.late:
+                result = result_of(lane.admitted, answer.value, self._conduct)
+                if result is not None:
+                    self._end(lane, result)
+                    self._settle_ends()
+                    return
+            life = self._alive(lane)
         try:
-            self.todo.append((lane, lane.life.send(answer)))
+            self.todo.append((lane, life.send(answer)))
         except StopIteration as ended:
             self._end(lane, ended.value)
             self._settle_ends()
 
     def throw(self, lane: Lane, error: Exception) -> None:
         """Answer a lane's last effect with an exception that its life knows: `CallCancelled`, `StoreUnavailable`."""
-        assert lane.life is not None
         try:
-            self.todo.append((lane, lane.life.throw(error)))
+            self.todo.append((lane, self._alive(lane).throw(error)))
         except StopIteration as ended:
             self._end(lane, ended.value)
             self._settle_ends()
+
+    def _alive(self, lane: Lane) -> Life:
+        """Return the life of a lane; that of a plain call is begun here, up to the step that it has taken already."""
+        if lane.life is None:
+            assert lane.admitted is not None
+            lane.life = carry_out(lane.admitted, self._conduct, lane.since)
+            next(lane.life)
+        return lane.life
 
     def cancel_unstarted(self) -> None:
         """End every call that has not begun its life. Those under way are the driver's to end."""
@@ -159,8 +182,12 @@ class Batch:
         lane.admitted = admitted
         if self._conduct.tell is not None:
             self._conduct.tell(CallAdmitted(lane.call, admitted.arguments, admitted.repairs))
-        lane.life = carry_out(admitted, self._conduct)
-        self.todo.append((lane, next(lane.life)))
+        if is_plain(admitted):
+            # What it asks for first is known. Its life is begun when it turns out to be more than this one step.
+            self.todo.append((lane, invoke(admitted.tool, 1, lane.since, self._conduct)))
+        else:
+            lane.life = carry_out(admitted, self._conduct)
+            self.todo.append((lane, next(lane.life)))
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
         if (self._uses and self._uses[lane.index]) or "$" in lane.call.arguments:

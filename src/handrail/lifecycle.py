@@ -191,8 +191,28 @@ class Ended:
     note: str = ""
 
 
-def carry_out(call: Admitted, conduct: Conduct) -> Life:
-    """Yield what must happen for this call, in order; return its result."""
+def is_plain(call: Admitted) -> bool:
+    """Whether a call is a read that nobody is asked about and that touches nothing shared: its life begins with Invoke."""
+    return not (call.tool.writes or call.resources or call.verdict.decision is Decision.ASK)
+
+
+def result_of(call: Admitted, value: Any, conduct: Conduct) -> ToolResult | None:
+    """Return the result of a plain call whose first attempt returned, or None when its life has more to do.
+
+    It is what `carry_out` would return: most calls are such, and their lives need not be begun.
+    """
+    if call.repairs or call.note:
+        return None
+    shaped = shaping.shape(value, call.tool.result_bytes or conduct.result_bytes)
+    return None if shaped.cut else ToolResult(call.call.id, call.tool.name, value, None, shaped.text, 1)
+
+
+def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> Life:
+    """Yield what must happen for this call, in order; return its result.
+
+    Args:
+        began: When a plain call was begun, if that was before now.
+    """
     try:
         if call.verdict.decision is Decision.ASK:
             answer = yield AskHuman(
@@ -203,7 +223,7 @@ def carry_out(call: Admitted, conduct: Conduct) -> Life:
         # After the approval, so that nothing is held while somebody sleeps.
         if call.resources and not (yield Reserve(call.resources)):
             return refused(call.call, retries.not_started(call.tool.name), call.repairs)
-        ended = yield from (_write(call, conduct) if call.tool.writes else _read(call, conduct))
+        ended = yield from (_write(call, conduct) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
         ended = Ended(failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."))
     except StoreUnavailable:
@@ -250,13 +270,13 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> 
     return None
 
 
-def _read(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
-    began = conduct.now()
+def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Effect, Any, Ended]:
+    began = conduct.now() if began is None else began
     deadline = min(began + call.tool.timeout_s, conduct.deadline)
     attempt = 0
     while True:
         attempt += 1
-        outcome = yield _invoke(call.tool, attempt, began, conduct)
+        outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(outcome.value, attempts=attempt, note=_late(outcome))
         diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool))
@@ -314,7 +334,7 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
     attempt, doubtful = 0, False
     while True:
         attempt += 1
-        outcome = yield _invoke(call.tool, attempt, began, conduct)
+        outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(outcome.value, attempts=attempt, note=_late(outcome)), "done"
         diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool)), None
@@ -400,7 +420,8 @@ def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
     return Ended(failure=failures[claimed.state])
 
 
-def _invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invoke:
+def invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invoke:
+    """Return the step that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
     left_s = min(tool.timeout_s, conduct.deadline - began)
