@@ -146,7 +146,6 @@ def test_usage_adds_up_over_the_turns():
 @pytest.mark.parametrize(("budget", "reason"), [
     (Budget(turns=1), "1 of 1 turns"),
     (Budget(tokens=100), "120 of 100 tokens"),          # 100 in and 20 out, as the scripted model counts
-    (Budget(calls=1), "1 of 1 calls"),
 ])  # fmt: skip
 def test_a_used_up_budget_ends_the_run_with_the_last_words(budget, reason):
     looking = Turn("Let me look.", calls=[call("find")], finish="calls", usage=Usage(100, 20))
@@ -154,6 +153,19 @@ def test_a_used_up_budget_ends_the_run_with_the_last_words(budget, reason):
     ending = talk.run()
     assert (ending.status, ending.text) == ("budget", "Let me look.")
     assert reason in ending.reason
+
+
+def test_a_model_that_has_made_its_calls_may_still_answer():
+    talk = Talk(Turn(calls=[call("find")], finish="calls"), "What I know.", budget=Budget(calls=1))
+    assert (talk.run().status, talk.progress.messages[-1].turn.text) == ("done", "What I know.")
+
+
+def test_a_model_that_goes_on_calling_without_calls_left_is_ended():
+    calling = Turn("Once more.", calls=[call("find")], finish="calls")
+    talk = Talk(calling, calling, "Never said.", budget=Budget(calls=1))
+    ending = talk.run()
+    assert (ending.status, ending.text) == ("budget", "Once more.")
+    assert "1 of 1 calls" in ending.reason
 
 
 def test_a_run_whose_time_is_over_asks_no_model():

@@ -81,7 +81,7 @@ def test_a_write_runs_only_what_was_certainly_meant():
         assert len(got) <= 1
         assert not GUESSES & set(result.repairs), row["id"]
         if got and row["raw"].strip():
-            # Strict JSON runs as it stands: what it should have been only a schema can tell, and this one wants nothing.
+            # Strict JSON runs as it stands: what it should have been only a schema can tell; this one wants nothing.
             assert same(got[0], row["intended"] if result.repairs else json.loads(row["raw"])), row["id"]
             assert row["policy"].split(":")[0] in MAY_WRITE, row["id"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from handrail import budgets, keys, planning, shaping
 from handrail.budgets import Budget, Spent
@@ -134,7 +134,7 @@ class Batch:
         life = lane.life
         if life is None:
             if type(answer) is Returned and not answer.late:
-                result = result_of(lane.admitted, answer.value, self._conduct)
+                result = result_of(cast(Admitted, lane.admitted), answer.value, self._conduct)
                 if result is not None:
                     self._end(lane, result)
                     self._settle_ends()

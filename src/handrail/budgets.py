@@ -50,11 +50,13 @@ class Spent:
 
 
 def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
-    """Return which part of the budget forbids another turn, as a sentence for people; empty when none does."""
+    """Return which part of the budget forbids another turn, as a sentence for people; empty when none does.
+
+    Calls do not: a model that has made its last one may still answer with what it knows; see `calls_used_up`.
+    """
     tokens = spent.usage.input_tokens + spent.usage.output_tokens
     limits = (
         (budget.time_s, elapsed_s - spent.waited_s, "{0:.0f} s of {1:g} s have passed"),
-        (budget.calls, spent.calls, "{0} of {1} calls are used"),
         (budget.turns, spent.turns, "{0} of {1} turns are used"),
         (budget.tokens, tokens, "{0} of {1} tokens are used"),
         (budget.cost, spent.cost(budget), "{0:.4f} of {1:g} are spent"),
@@ -63,6 +65,13 @@ def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
         if most is not None and used >= most:
             return "the budget is used up: " + sentence.format(used, most)
     return ""
+
+
+def calls_used_up(budget: Budget, spent: Spent) -> str:
+    """Return that the run has made its calls, as a sentence for people; empty while it has not."""
+    if budget.calls is None or spent.calls < budget.calls:
+        return ""
+    return f"the budget is used up: {spent.calls} of {budget.calls} calls are used"
 
 
 def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:

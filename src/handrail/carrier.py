@@ -374,7 +374,7 @@ class Carrier:
         else:
             outcome = attempted(start)
             if not is_awaitable(outcome):
-                self.answer(lane, outcome)
+                self.came_back(lane, outcome)
                 return
             self.run_task(attempt, partial(_itself, outcome.value))
         self.attempts[lane] = attempt
@@ -413,7 +413,14 @@ class Carrier:
             outcome = told_to_end(outcome, attempt)
         elif isinstance(outcome, Unfinished):
             outcome = Raised(RuntimeError("the tool cancelled itself"))
-        self.answer(attempt.lane, outcome)
+        self.came_back(attempt.lane, outcome)
+
+    def came_back(self, lane: Lane, outcome: Outcome) -> None:
+        """Answer with how a tool ended. What it raised goes to the log, under the reference that the model may be told."""
+        if isinstance(outcome, Raised) and not isinstance(outcome.error, ToolError):
+            name, error = lane_tool(lane).name, outcome.error
+            log.warning("%s raised in run %s (reference %s)", name, self.session.id, outcome.reference, exc_info=error)
+        self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
         """Be told when the time of an attempt is over. Attempts that begin together with the same time share an alarm."""

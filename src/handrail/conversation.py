@@ -106,7 +106,7 @@ def conversation(
         progress.reads_on = progress.reads_on or any(result.handle for result in results)
         progress.messages.append(AssistantMessage(mended(turn, results)))
         progress.messages.extend(map(ToolMessage, results))
-        if ending := _ends_with(turn, results, circle):
+        if ending := _ends_with(turn, results, circle, budgets.calls_used_up(budget, spent)):
             return ending
 
 
@@ -123,7 +123,9 @@ def _answered(turn: Turn) -> Ending:
     return Ending("done", text=turn.text)
 
 
-def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str) -> Ending | None:
+def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str, used_up: str) -> Ending | None:
+    if used_up and all(result.failure and result.failure.code == Code.BUDGET_EXHAUSTED for result in results):
+        return Ending("budget", used_up, turn.text)  # it was told in every result, and had its chance to answer
     if any(result.failure is not None and result.failure.code == Code.APPROVAL_PENDING for result in results):
         waiting = [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)

@@ -21,8 +21,9 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from secrets import token_hex
 from typing import Any, Literal, TypeAlias
 
 from handrail.calls import ToolCall
@@ -141,9 +142,10 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The tool raised."""
+    """The tool raised. `reference` stands for the error where its text must not go, and leads to it in the log."""
 
     error: Exception
+    reference: str = field(default_factory=lambda: token_hex(4), compare=False)
 
     @property
     def words(self) -> str:

@@ -14,6 +14,7 @@ Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -53,6 +54,8 @@ from handrail.policy import Decision, Policy, Verdict
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
+
+log = logging.getLogger("handrail")
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 _SHORTEST_ATTEMPT_S = 0.01
@@ -147,9 +150,11 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
     except SetupError:
         raise
     except Exception as error:
+        raised = Raised(error)
+        log.warning("%s was not admitted (reference %s)", read.tool.name, raised.reference, exc_info=error)
         if tell is not None:
-            tell(AttemptFailed(read.call, 0, f"not admitted: {type(error).__name__}: {error}", None))
-        return retries.internal(read.tool.name)
+            tell(AttemptFailed(read.call, 0, f"not admitted: {raised.words}", None))
+        return retries.internal(read.tool.name, raised.reference)
 
 
 def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:

@@ -13,7 +13,6 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
 from typing import Any
-from uuid import uuid4
 
 from handrail.effects import End, Raised, Unfinished
 from handrail.errors import Code, Failure, NoEffect, ToolError
@@ -84,8 +83,8 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagn
         )
     status, headers = _http_answer(error)
     if status is not None:
-        return _by_status(status, headers, tool)
-    return _by_class(error, tool, timeout_s)
+        return _by_status(status, headers, tool, outcome.reference)
+    return _by_class(error, tool, timeout_s, outcome.reference)
 
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
@@ -101,7 +100,7 @@ def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
     return replace(diagnosis, failure=failure, no_effect=True)
 
 
-def _by_class(error: Exception, tool: str, timeout_s: float) -> Diagnosis:
+def _by_class(error: Exception, tool: str, timeout_s: float, reference: str) -> Diagnosis:
     if isinstance(inner := getattr(error, "reason", None), OSError):
         error = inner  # urllib wraps what the socket said in a URLError
     names = {cls.__name__ for cls in type(error).__mro__}
@@ -111,10 +110,10 @@ def _by_class(error: Exception, tool: str, timeout_s: float) -> Diagnosis:
         return Diagnosis(_timeout(tool, timeout_s), passing=True)
     if names & _BROKEN_OFF:
         return Diagnosis(_unavailable(tool), passing=True)
-    return Diagnosis(internal(tool))
+    return Diagnosis(internal(tool, reference))
 
 
-def _by_status(status: int, headers: Mapping[str, str], tool: str) -> Diagnosis:
+def _by_status(status: int, headers: Mapping[str, str], tool: str, reference: str) -> Diagnosis:
     after_s = retry_after_s(headers.get("retry-after"))
     if status == 429:
         text = f"The service behind `{tool}` asks for fewer requests."
@@ -123,7 +122,7 @@ def _by_status(status: int, headers: Mapping[str, str], tool: str) -> Diagnosis:
     elif status in _PASSING_STATUS:
         failure = _unavailable(tool)
     else:
-        failure = internal(tool)
+        failure = internal(tool, reference)
     no_effect = 400 <= status < 500 and status not in _AMBIGUOUS_STATUS
     return Diagnosis(failure, status in _PASSING_STATUS, no_effect, after_s)
 
@@ -160,11 +159,11 @@ def _unavailable(tool: str) -> Failure:
     )
 
 
-def internal(tool: str) -> Failure:
-    """Return the failure for an error that nobody worded: an id for the log, and no text of the exception."""
+def internal(tool: str, reference: str) -> Failure:
+    """Return the failure for an error that nobody worded: a reference for the log, and no text of the exception."""
     return Failure(
         Code.INTERNAL_ERROR,
-        f"`{tool}` failed for a reason of its own (reference {uuid4().hex[:8]}).",
+        f"`{tool}` failed for a reason of its own (reference {reference}).",
         "Do not repeat the same call; try another way, or tell the user that this part failed.",
     )
 
