@@ -1,6 +1,6 @@
-"""What handrail is measured against: the loop that anybody writes first, the one that production makes of it, and no loop.
+"""What handrail is measured against: the loop that anybody writes first, the one that production makes of it, no loop.
 
-`hand`  provider dictionaries, `json.loads`, checks by hand (known tool, required, unknown, type, enum), `await fn(**args)`,
+`hand`  provider dictionaries, `json.loads`, checks by hand (tool, required, unknown, type, enum), `await fn(**args)`,
         `json.dumps`, `gather` for several calls.
 `prod`  hand, with what an incident adds: a dictionary for idempotency, `wait_for`, a retry loop.
 `bare`  parse, compiled schema check, await: what cannot be left out. Nobody beats this.

@@ -1,4 +1,4 @@
-"""An agent of your own keeps its loop; handrail carries out the calls of each provider message and gives the replies."""
+"""An agent of your own keeps its loop; handrail carries out the calls of each message and gives the replies."""
 
 import asyncio
 

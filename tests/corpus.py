@@ -1,4 +1,4 @@
-"""Where the real cases lie, and how they are read. They are read in place; nothing of them is copied into the project."""
+"""Where the real cases lie, and how they are read. Nothing of them is copied into the project."""
 
 import gzip
 import json

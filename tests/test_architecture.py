@@ -8,8 +8,18 @@ import handrail
 SRC = Path(handrail.__file__).parent
 
 NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "ports", "plugins"]
-DESCRIBING = ["docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets", "portability", "validation", "keys", "expressions", "tools", "toolset"]
-DECIDING = ["mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "lifecycle", "batch", "conversation"]
+# fmt: off
+DESCRIBING = [
+    "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
+    "portability", "validation", "keys", "expressions", "tools", "toolset",
+]
+# fmt: on
+# fmt: off
+DECIDING = [
+    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping",
+    "lifecycle", "batch", "conversation",
+]
+# fmt: on
 PERFORMING = ["dialects", "workers", "reading", "runs", "services", "host", "carrier", "runtime", "sync", "testing"]
 PROGRAMS = ["cli"]
 ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
@@ -123,11 +133,9 @@ def test_every_public_name_has_a_docstring():
         if not ast.get_docstring(tree):
             silent.append(f"{path.relative_to(SRC)}")
         for node in ast.iter_child_nodes(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
-                "_"
-            ):
-                if not ast.get_docstring(node) and not is_overload(node):
-                    silent.append(f"{path.relative_to(SRC)}:{node.lineno} {node.name}")
+            is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if is_named and not (node.name.startswith("_") or ast.get_docstring(node) or is_overload(node)):
+                silent.append(f"{path.relative_to(SRC)}:{node.lineno} {node.name}")
     assert silent == []
 
 

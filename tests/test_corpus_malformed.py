@@ -24,8 +24,8 @@ def equal(one, other) -> bool:
 
 
 def is_blank(row) -> bool:
-    # No text at all is rated differently in two rows: as no arguments, and as unreadable. It is read as no arguments; a tool
-    # with a required parameter then refuses it, and only that one can tell.
+    # No text at all is rated differently in two rows: as no arguments, and as unreadable. It is read as no arguments;
+    # a tool with a required parameter then refuses it, and only that one can tell.
     return not row["raw"].strip(" ")
 
 

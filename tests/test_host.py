@@ -112,12 +112,22 @@ def looking_up(n):
     return [call("look_up", n=n) for n in range(n)]
 
 
-def test_calls_beyond_the_budget_are_refused_and_the_run_ends_with_what_it_has(drive):
+def test_calls_beyond_the_budget_are_refused_and_the_model_may_answer_with_what_it_has(drive):
     ran = []
     tool = hr.FunctionTool(lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read")
-    run = drive([tool]).run("?", model=ScriptedModel([looking_up(5), "never asked"]), budget=hr.Budget(calls=3))
-    assert (run.status, "3 of 3 calls" in run.reason, len(ran)) == ("budget", True, 3)
+    run = drive([tool]).run("?", model=ScriptedModel([looking_up(5), "three of five"]), budget=hr.Budget(calls=3))
+    assert (run.status, run.text, len(ran)) == ("done", "three of five", 3)
     assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 2
+
+
+def test_a_model_that_goes_on_calling_beyond_the_budget_is_ended(drive):
+    ran = []
+    tool = hr.FunctionTool(lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read")
+    run = drive([tool]).run(
+        "?", model=ScriptedModel([looking_up(5), looking_up(2), "never asked"]), budget=hr.Budget(calls=3)
+    )
+    assert (run.status, "3 of 3 calls" in run.reason, len(ran)) == ("budget", True, 3)
+    assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 4
 
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}

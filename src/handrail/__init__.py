@@ -1,9 +1,11 @@
 """handrail: the execution layer between language models and the world.
 
-A model can only write down that it wants a tool. handrail reads that wish, checks it, asks whoever must agree, runs it at
-most once, in time and in order, and gives back a result that the model can go on with. Start at `handrail.lifecycle`.
+A model can only write down that it wants a tool. handrail reads that wish, checks it, asks whoever must agree, runs
+it at most once, in time and in order, and gives back a result that the model can go on with. Start reading at
+`handrail.lifecycle`.
 
-Names are imported when they are first used, so that `handrail --version` and a module that only defines tools stay quick.
+Names are imported when they are first used, so that `handrail --version` and a module that only defines tools stay
+quick.
 """
 
 from importlib import import_module

@@ -1,10 +1,10 @@
 """Carries the calls of one turn: performs what they ask for, and answers as things end.
 
-`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. A tool runs in a task of its own or in
-a thread, never in the caller's frame, so that a deadline can end the call even when the tool will not end.
+`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. A tool runs in a task of its own or
+in a thread, never in the caller's frame, so that a deadline can end the call even when the tool will not end.
 
-What differs between drivers is a `Ground`: how a timer is set, a coroutine started, a report brought back. `runtime` has
-one on asyncio, `sync` one in the calling thread.
+What differs between drivers is a `Ground`: how a timer is set, a coroutine started, a report brought back. `runtime`
+has one on asyncio, `sync` one in the calling thread.
 
 Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is recorded, never lost.
 Rule 2: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
@@ -91,8 +91,8 @@ class Ground(Protocol):
 class Attempt:
     """One start of a tool that is under way.
 
-    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane was
-    answered without it.
+    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
+    was answered without it.
     """
 
     lane: Lane
@@ -385,7 +385,7 @@ class Carrier:
         return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag)
 
     def open_first(self, lane: Lane, effect: Invoke) -> None:
-        """Open a tool before its first call; what goes wrong there is a failure of the call, and certainly no effect."""
+        """Open a tool before its first call; what goes wrong there fails the call, certainly without effect."""
 
         def opened(failed: Raised | None) -> None:
             if failed is not None:
@@ -416,14 +416,14 @@ class Carrier:
         self.came_back(attempt.lane, outcome)
 
     def came_back(self, lane: Lane, outcome: Outcome) -> None:
-        """Answer with how a tool ended. What it raised goes to the log, under the reference that the model may be told."""
+        """Answer with how a tool ended. What it raised goes to the log, under the reference told to the model."""
         if isinstance(outcome, Raised) and not isinstance(outcome.error, ToolError):
             name, error = lane_tool(lane).name, outcome.error
             log.warning("%s raised in run %s (reference %s)", name, self.session.id, outcome.reference, exc_info=error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
-        """Be told when the time of an attempt is over. Attempts that begin together with the same time share an alarm."""
+        """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""
         if (together := self.alarms.get(seconds)) is not None:
             together.append(attempt)
             return

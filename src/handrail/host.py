@@ -1,4 +1,4 @@
-"""What every driver shares: the tools, the rules, the store and the listeners of one deployment, and how a run is opened.
+"""What every driver shares: tools, rules, store and listeners of one deployment, and how a run is opened.
 
 A driver adds only how effects are performed: `runtime` on asyncio, `sync` in the calling thread.
 """
@@ -374,7 +374,7 @@ def new_run_id() -> str:
 
 
 async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
-    """Ask; what a model raises beside what it may raise is told as its failure, and not as its text: it may hold keys."""
+    """Ask; what a model raises beside what it may raise is told as its failure, without its text: it may hold keys."""
     try:
         return await model.ask(request, listener)
     except HandrailError:
@@ -428,7 +428,7 @@ def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
 
 
 def _with_reading(tools: Toolset) -> Toolset:
-    return tools if READ_RESULT.name in tools else tools + [READ_RESULT]
+    return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])
 
 
 def _store(store: str | Store) -> Store:
@@ -449,5 +449,6 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
         for name, kind in tool.hidden.items():
             if kind is Injected and name not in injected:
                 raise MissingInjection(
-                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; pass inject={{{name!r}: ...}}"
+                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
+                    f"pass inject={{{name!r}: ...}}"
                 )

@@ -197,7 +197,7 @@ class Ended:
 
 
 def is_plain(call: Admitted) -> bool:
-    """Whether a call is a read that nobody is asked about and that touches nothing shared: its life begins with Invoke."""
+    """Whether a call is a read that asks nobody and touches nothing shared: its life begins with Invoke."""
     return not (call.tool.writes or call.resources or call.verdict.decision is Decision.ASK)
 
 

@@ -189,8 +189,8 @@ class LoopGround:
     """The running event loop as a carrier's ground.
 
     Work runs in tasks, as many as are suspended at once: a runner goes on with the next piece of work while each ends
-    without waiting for anything, and another runner is begun as soon as one is suspended. Tools that answer at once thus
-    share a task; a task is the dearest part of a quick call (6 us of 20).
+    without waiting for anything, and another runner is begun as soon as one is suspended. Tools that answer at once
+    thus share a task; a task is the dearest part of a quick call (6 us of 20).
     """
 
     __slots__ = ("_looking", "_loop", "_queue", "finished")

@@ -1,4 +1,4 @@
-"""What the calls of one process share: threads, resource locks, opened tools, and how the user's own functions are called.
+"""What the calls of one process share: threads, resource locks, opened tools; and how the user's functions are called.
 
 Safe for threads: several event loops, or several threads with a blocking driver, may use one deployment.
 """
@@ -69,7 +69,7 @@ class Services:
 
     async def called(self, work: partial[Any]) -> Returned | Raised:
         """Call a function of the user: a coroutine function here, a plain one in a thread."""
-        if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(getattr(work.func, "__call__", None)):
+        if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(type(work.func).__call__):
             return await outcome_of(work)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Returned | Raised] = loop.create_future()

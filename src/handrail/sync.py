@@ -1,8 +1,8 @@
 """The blocking driver: the same verbs without `await`, in the calling thread.
 
-The calling thread is the ground on which calls are carried: it waits for reports and timers, one after another. Tools run
-in threads as under asyncio; what is async (tools, models, approvers) runs on one background event loop. So it works in
-scripts, in web workers, in notebooks, and inside a running event loop.
+The calling thread is the ground on which calls are carried: it waits for reports and timers, one after another. Tools
+run in threads as under asyncio; what is async (tools, models, approvers) runs on one background event loop. So it
+works in scripts, in web workers, in notebooks, and inside a running event loop.
 """
 
 from __future__ import annotations

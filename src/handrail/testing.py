@@ -30,7 +30,7 @@ from handrail.messages import AssistantMessage, Message, Options, TextDelta, Tur
 from handrail.ports import Listener, Request
 
 Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
-"""One answer of a script: a text, a call or several, a whole turn, or a function of the messages that gives one of these."""
+"""One answer of a script: a text, a call or several, a whole turn, or a function from the messages to one of these."""
 
 
 def call(name: str, /, **arguments: Json) -> ToolCall:

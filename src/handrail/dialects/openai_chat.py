@@ -442,7 +442,7 @@ class ChatStream:
 
 
 def _kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
-    """Return tools that can be gone through twice: a toolset as it is, with its memory, and the items of an iterator."""
+    """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
     return tools if isinstance(tools, Collection) else tuple(tools or ())
 
 

@@ -1,7 +1,7 @@
 """A model behind HTTP: any wire dialect on httpx2.
 
-What is sent, read and tried again is one generator without I/O, which `ask` drives. A streamed answer is tried again only
-while nothing of it has been told.
+What is sent, read and tried again is one generator without I/O, which `ask` drives. A streamed answer is tried again
+only while nothing of it has been told.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class HttpModel:
             await line.close()
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop. Those of a loop that has ended are let go; others close their own."""
+        """Close the connections of the running loop. Those of a loop that has ended are let go."""
         mine = self._clients.pop(asyncio.get_running_loop(), None)
         self._let_closed_loops_go()
         if mine is not None:
@@ -277,8 +277,8 @@ class _Line:
 
 
 def _timeout(timeout_s: float) -> httpx2.Timeout:
-    # Between two pieces of an answer, not for the whole of it: the run's own deadline bounds that. A reasoning model may
-    # be silent for minutes before its first piece.
+    # Between two pieces of an answer, not for the whole of it: the run's own deadline bounds that. A reasoning model
+    # may be silent for minutes before its first piece.
     return httpx2.Timeout(min(timeout_s, 600.0), connect=min(timeout_s, 10.0))
 
 
