@@ -7,7 +7,7 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 
-NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "ports", "plugins"]
+NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "ports", "plugins", "logs"]
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",

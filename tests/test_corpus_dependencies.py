@@ -115,10 +115,11 @@ def test_every_sequence_is_planned_as_given(spelling):
     assert (wrong, len(ONCE)) == ([], 136)
 
 
-def test_a_label_given_twice_means_its_first_call_where_the_data_means_its_last():
+def test_a_label_given_twice_means_its_nearest_earlier_call():
     (row,) = TWICE
-    assert planned(row, numbered) == ([[], [0], [0, 1]], row["waves"])
-    assert row["depends_on"] == [[], [0], [1]]
+    calls = labelled(row)
+    plan = hr.planning.plan(calls, [stub(name) for name in sorted({call.name for call in calls})])
+    assert [sorted(waits) for waits in plan.waits_for] == row["depends_on"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -95,9 +95,9 @@ def test_what_names_no_earlier_call_waits_for_nobody(arguments):
     assert plan_steps([write("a"), write("b", arguments=arguments), write("c")]).depends_on["b"] == []
 
 
-def test_an_id_that_is_there_twice_means_its_first_call():
-    planned = plan_steps([write("a"), write("a"), write("b", arguments={"x": "$a$"})])
-    assert planned.waits_for[2] == {0}
+def test_an_id_that_is_there_twice_means_its_nearest_earlier_call():
+    planned = plan_steps([write("a"), write("a"), write("b", arguments={"x": "$a$"}), write("a")])
+    assert planned.waits_for[2] == {1}
 
 
 def test_a_reference_nested_beyond_all_reason_is_no_reference():

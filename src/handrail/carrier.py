@@ -14,7 +14,6 @@ Rule 2: everything here happens in the ground's own thread; other threads only `
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from functools import partial
 from threading import Event as Flag
 from typing import Any, Protocol, TypeGuard, cast
 
-from handrail import retries
+from handrail import logs, retries
 from handrail.batch import Batch, Lane
 from handrail.context import Context
 from handrail.effects import (
@@ -52,8 +51,6 @@ from handrail.lifecycle import Admitted
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
-
-log = logging.getLogger("handrail")
 
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
@@ -418,8 +415,8 @@ class Carrier:
     def came_back(self, lane: Lane, outcome: Outcome) -> None:
         """Answer with how a tool ended. What it raised goes to the log, under the reference told to the model."""
         if isinstance(outcome, Raised) and not isinstance(outcome.error, ToolError):
-            name, error = lane_tool(lane).name, outcome.error
-            log.warning("%s raised in run %s (reference %s)", name, self.session.id, outcome.reference, exc_info=error)
+            name = lane_tool(lane).name
+            logs.raised(f"{name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
@@ -476,8 +473,8 @@ class Carrier:
         try:
             if settle := late_settlement(self.claims.get(lane), outcome):
                 self.host.store.settle(settle)
-        except Exception:  # the claim stays in doubt, as it was told
-            log.exception("the late end of %s in run %s could not be recorded", lane.call.name, self.session.id)
+        except Exception as error:  # the claim stays in doubt, as it was told
+            logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
         if cast(Admitted, lane.admitted).resources and self.over_for(lane):
             self.let_resources_go(lane)
         if self.session.observers:
@@ -537,7 +534,7 @@ def silent(error: Exception) -> StoreUnavailable:
     """Return what a life knows of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
-    log.error("the store raised instead of answering", exc_info=error)
+    logs.raised("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 
 

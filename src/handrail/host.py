@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar, cast
 
-from handrail import plugins, shaping
+from handrail import logs, plugins, shaping
 from handrail.batch import Batch, Lane
 from handrail.budgets import Budget
 from handrail.calls import ToolResult
@@ -46,8 +45,6 @@ from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
 T = TypeVar("T")
-
-log = logging.getLogger("handrail")
 
 # How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
 MOST_RUNS_REMEMBERED = 10_000
@@ -96,8 +93,8 @@ def _tell(observers: Sequence[Observer], event: Event) -> None:
     for observer in observers:
         try:
             observer(event)
-        except Exception:  # one that only looks on must not cost a result
-            log.exception("the observer %r raised on %s; the run goes on", observer, type(event).__name__)
+        except Exception as error:  # one that only looks on must not cost a result
+            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", error)
 
 
 class Host:

@@ -14,12 +14,11 @@ Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from handrail import jsontext, keys, retries, shaping
+from handrail import jsontext, keys, logs, retries, shaping
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import (
     Approval,
@@ -54,8 +53,6 @@ from handrail.policy import Decision, Policy, Verdict
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
-
-log = logging.getLogger("handrail")
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 _SHORTEST_ATTEMPT_S = 0.01
@@ -151,7 +148,7 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
         raise
     except Exception as error:
         raised = Raised(error)
-        log.warning("%s was not admitted (reference %s)", read.tool.name, raised.reference, exc_info=error)
+        logs.raised(f"{read.tool.name} was not admitted (reference {raised.reference})", error)
         if tell is not None:
             tell(AttemptFailed(read.call, 0, f"not admitted: {raised.words}", None))
         return retries.internal(read.tool.name, raised.reference)

@@ -83,8 +83,11 @@ def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step
 
 def plan_steps(steps: Sequence[Step]) -> Plan:
     """Plan steps whose tools and arguments are known."""
-    places = _places([step.id for step in steps])
-    uses = [frozenset(_used(step.arguments, places, before=index)) for index, step in enumerate(steps)]
+    uses: list[frozenset[int]] = []
+    places: dict[str, int] = {}
+    for index, step in enumerate(steps):
+        uses.append(frozenset(_used(step.arguments, places, before=index)))
+        places[step.id] = index  # an id that is there twice means, like a variable, its nearest earlier call
     declared = [_declared(step, steps, index) for index, step in enumerate(steps)]
     queues = _in_queues(steps)
     waits = [uses[i] | declared[i] | queues[i] for i in range(len(steps))]
@@ -98,11 +101,6 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
         waits,
         uses,
     )
-
-
-def _places(ids: Sequence[str]) -> Mapping[str, int]:
-    """Return the position of each id; an id that is there twice means its first call."""
-    return {call_id: index for index, call_id in reversed(list(enumerate(ids)))}
 
 
 def _declared(step: Step, steps: Sequence[Step], index: int) -> frozenset[int]:
@@ -183,18 +181,18 @@ def _is_reference(value: Mapping[str, Json]) -> bool:
 
 def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
     for name, _ in _references(arguments, 0):
-        place = _place_of(name, places)
-        if place is not None and place < before:
+        place = _place_of(name, places, before)
+        if place is not None:
             yield place
 
 
-def _place_of(name: str, places: Mapping[str, int]) -> int | None:
-    """A call by its id, or by its place: `var1` is the first of the turn."""
+def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
+    """An earlier call by its id, or by its place: `var1` is the first of the turn."""
     if name in places:
         return places[name]
     by_place = _PLACE.fullmatch(name)
     index = int(by_place[1]) - 1 if by_place else -1
-    return index if 0 <= index < len(places) else None
+    return index if 0 <= index < before else None
 
 
 class NoSuchResult(Exception):
@@ -212,11 +210,11 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     Raises:
         NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have.
     """
-    places = _places(ids)
+    places = {call_id: index for index, call_id in enumerate(ids[:before])}
 
     def value_of(name: str, path: str, marked: bool) -> Json:
-        place = _place_of(name, places)
-        if place is None or place >= before:
+        place = _place_of(name, places, before)
+        if place is None:
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
         if place not in values:
             raise NoSuchResult(f"the call `{name}` has no result to refer to")
@@ -225,9 +223,9 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     def fill(value: Json) -> Json:
         if isinstance(value, str) and "$" in value:
             whole = _MARK.fullmatch(value)
-            if whole and (whole[1] in places or _PLACE.fullmatch(whole[1])):
+            if whole and (whole[1] in ids or _PLACE.fullmatch(whole[1])):
                 return value_of(whole[1], whole[2], marked=True)
-            return _MARK.sub(lambda found: _inlined(found, places, value_of), value)
+            return _MARK.sub(inlined, value)
         if isinstance(value, dict):
             if _is_reference(value):
                 return value_of(value["$call"], value.get("path", ""), marked=False)
@@ -236,14 +234,13 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
             return [fill(each) for each in value]
         return value
 
+    def inlined(found: re.Match[str]) -> str:
+        if _place_of(found[1], places, before) is None:
+            return found[0]  # a dollar sign of the text's own
+        value = value_of(found[1], found[2], marked=True)
+        return value if isinstance(value, str) else keys.canonical(value)
+
     return fill(arguments)
-
-
-def _inlined(found: re.Match[str], places: Mapping[str, int], value_of: Any) -> str:
-    if _place_of(found[1], places) is None:
-        return found[0]  # a dollar sign of the text's own
-    value = value_of(found[1], found[2], marked=True)
-    return value if isinstance(value, str) else keys.canonical(value)
 
 
 def _pointed(path: str) -> list[str]:

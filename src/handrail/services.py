@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,6 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, cast
 
+from handrail import logs
 from handrail.context import Context
 from handrail.effects import Approval, AskHuman, Found, NotFound, Raised, Resource, Returned, Unknown, Verification
 from handrail.errors import Json
@@ -22,8 +22,6 @@ from handrail.locks import Locks
 from handrail.ports import Approver
 from handrail.tools import BaseTool
 from handrail.workers import Threads, raised
-
-log = logging.getLogger("handrail")
 
 
 class Services:
@@ -120,8 +118,8 @@ class Services:
                 closed = tool.close()
                 if inspect.isawaitable(closed):
                     await closed
-            except Exception:  # the author's code
-                log.exception("tool %r could not be closed", tool.name)
+            except Exception as error:  # the author's code
+                logs.raised(f"the tool {tool.name!r} could not be closed", error)
         self.threads.close()
 
 

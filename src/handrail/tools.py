@@ -146,8 +146,8 @@ class BaseTool:
 
     @cached_property
     def opens(self) -> bool:
-        """Whether it has something to open before its first call."""
-        return type(self).open is not BaseTool.open
+        """Whether it has something to open before its first call, or to close at the end."""
+        return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
 
     @cached_property
     def needs(self) -> Permission:
