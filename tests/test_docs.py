@@ -14,6 +14,10 @@ import pytest
 
 from handrail.errors import Code
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as a program it is not run from the root
+
+from tests.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```", re.S)
@@ -74,13 +78,24 @@ def test_both_readmes_show_the_same_programs_and_tables():
         assert english.count(count) == chinese.count(count), count
 
 
+def test_the_picture_shows_what_the_demo_prints():
+    shown = sorted(lines_of(demo_output()))  # two calls side by side may be told in either order
+    assert sorted(lines_in(PICTURE.read_text(encoding="utf-8"))) == shown, "run: python tests/test_docs.py --write"
+
+
+def test_the_picture_needs_nothing_from_outside():
+    links = re.findall(r"https?://[^\"' )]+", PICTURE.read_text(encoding="utf-8"))
+    assert set(links) <= {"http://www.w3.org/2000/svg"}
+
+
 def test_the_page_on_errors_has_a_row_for_every_code():
     text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     assert [code for code in Code if f"| `{code}` |" not in text] == []
 
 
 def write() -> None:
-    """Put files and outputs into the pages."""
+    """Put files and outputs into the pages, and draw the picture."""
+    PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")
         page.write_text(
