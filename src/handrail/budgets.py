@@ -54,16 +54,15 @@ def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
 
     Calls do not: a model that has made its last one may still answer with what it knows; see `calls_used_up`.
     """
-    tokens = spent.usage.input_tokens + spent.usage.output_tokens
-    limits = (
-        (budget.time_s, elapsed_s - spent.waited_s, "{0:.0f} s of {1:g} s have passed"),
-        (budget.turns, spent.turns, "{0} of {1} turns are used"),
-        (budget.tokens, tokens, "{0} of {1} tokens are used"),
-        (budget.cost, spent.cost(budget), "{0:.4f} of {1:g} are spent"),
-    )
-    for most, used, sentence in limits:
-        if most is not None and used >= most:
-            return "the budget is used up: " + sentence.format(used, most)
+    worked_s, tokens = elapsed_s - spent.waited_s, spent.usage.input_tokens + spent.usage.output_tokens
+    if budget.time_s is not None and worked_s >= budget.time_s:
+        return f"the budget is used up: {worked_s:.0f} s of {budget.time_s:g} s have passed"
+    if budget.turns is not None and spent.turns >= budget.turns:
+        return f"the budget is used up: {spent.turns} of {budget.turns} turns are used"
+    if budget.tokens is not None and tokens >= budget.tokens:
+        return f"the budget is used up: {tokens} of {budget.tokens} tokens are used"
+    if budget.cost is not None and spent.cost(budget) >= budget.cost:
+        return f"the budget is used up: {spent.cost(budget):.4f} of {budget.cost:g} are spent"
     return ""
 
 

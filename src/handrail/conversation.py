@@ -187,9 +187,11 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
 
     A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
     """
+    if not any("}" in call.arguments[:-1] for call in turn.calls):
+        return turn  # no object ends before the text does
     apart: list[ToolCall] = []
     for call in turn.calls:
-        glued = "}" in call.arguments[:-1] and jsontext.split(call.arguments, turn.finish)
+        glued = jsontext.split(call.arguments, turn.finish)
         if glued and isinstance(tool := tools.resolve(call.name), BaseTool) and not tool.writes:
             ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1))]
             apart += [ToolCall(call_id, call.name, text) for call_id, text in zip(ids, glued, strict=True)]
@@ -200,6 +202,8 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
 
 def mended(turn: Turn, results: Sequence[ToolResult]) -> Turn:
     """Return the turn as it may go back to a provider: with the arguments that were understood, or none."""
+    if not any(result.repairs or result.failure for result in results):
+        return turn
     calls = [
         call if _is_plain(call, result) else ToolCall(call.id, call.name, _understood(call.arguments))
         for call, result in zip(turn.calls, results, strict=True)
