@@ -54,7 +54,7 @@ def answered(status: int, **headers: str) -> Exception:
     (httpx2.RemoteProtocolError("canary"), Code.UNAVAILABLE, True, False),
     (like("ConnectionError", OSError), Code.UNAVAILABLE, True, False),   # requests
     (like("ServerDisconnectedError"), Code.UNAVAILABLE, True, False),    # aiohttp
-    (ModelError("canary"), Code.UNAVAILABLE, True, False),               # a tool that asks a model
+    (ModelError("canary"), Code.UNAVAILABLE, False, False),              # a tool that asks a model
     (StoreUnavailable("canary"), Code.UNAVAILABLE, True, False),         # a tool with a ledger of its own
     (ValueError("canary"), Code.INTERNAL_ERROR, False, False),           # a bug: nobody knows how far it came
     (KeyError("canary"), Code.INTERNAL_ERROR, False, False),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -87,7 +88,7 @@ class Batch:
         conduct, planned = self._conduct, False
         for lane in self.lanes:
             lane.since = conduct.now()
-            known = read(lane.call, tools, finish, repair=conduct.repair)
+            known = read(lane.call, tools, finish, repair=conduct.repair, sees=conduct.policy.sees)
             if isinstance(known, Failure):
                 self._end(lane, refused(lane.call, known))
                 continue
@@ -173,7 +174,7 @@ class Batch:
 
     def _begin(self, lane: Lane) -> None:
         """Admit a call whose turn it is, and start its life."""
-        pending, lane.pending = lane.pending, None
+        pending, lane.pending, lane.since = lane.pending, None, self._conduct.now()
         assert pending is not None
         admitted = self._admitted(lane, pending)
         if isinstance(admitted, Failure):
@@ -181,7 +182,7 @@ class Batch:
             return
         lane.admitted = admitted
         if self._conduct.tell is not None:
-            self._conduct.tell(CallAdmitted(lane.call, admitted.arguments, admitted.repairs))
+            self._conduct.tell(CallAdmitted(lane.call, deepcopy(admitted.arguments), admitted.repairs))
         if is_plain(admitted):
             # What it asks for first is known. Its life is begun when it turns out to be more than this one step.
             self.todo.append((lane, invoke(admitted.tool, 1, lane.since, self._conduct)))

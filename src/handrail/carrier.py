@@ -1,7 +1,8 @@
 """Carries the calls of one turn: performs what they ask for, and answers as things end.
 
 `Carrier.perform` is the whole of it: one effect in, one answer out, now or later. A tool runs in a task of its own or
-in a thread, never in the caller's frame, so that a deadline can end the call even when the tool will not end.
+in a thread, not in the caller's frame, so that a deadline can end the call even when the tool will not end. Only one
+that declares `blocking=False`, which promises to be quick, runs in place, and is said to be late when it was.
 
 What differs between drivers is a `Ground`: how a timer is set, a coroutine started, a report brought back. `runtime`
 has one on asyncio, `sync` one in the calling thread.
@@ -93,6 +94,8 @@ class Attempt:
     """
 
     lane: Lane
+    number: int
+    until: float
     flag: Flag | None = None
     task: Stoppable | None = None
     job: Job | None = None
@@ -112,8 +115,7 @@ class Waiting:
 class Carrier:
     """Carries one batch: begins what it asks for and answers as things end.
 
-    Everything happens in the event loop's thread. Effects that take no time are answered on the spot, and this object's
-    own task wakes once, when the last call has ended.
+    Everything happens in the ground's thread; effects that take no time are answered on the spot.
     """
 
     def __init__(self, host: Host, ground: Ground, session: Session, batch: Batch) -> None:
@@ -122,6 +124,7 @@ class Carrier:
         self.attempts: dict[Lane, Attempt] = {}
         self.waits: dict[Lane, Waiting] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
+        self.latest: dict[Lane, int] = {}
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
         self.pumping = self.cancelled = False
@@ -301,6 +304,8 @@ class Carrier:
 
     def stand_in_line(self, lane: Lane, waiting: Waiting) -> None:
         """Wait for the run's end, which moves while people are asked."""
+        if self.people_asked:
+            self.count_wait()
         left_s = self.session.conduct.deadline - self.host.now()
         if left_s <= 0:
             self.waited(lane, waiting, False)
@@ -359,7 +364,8 @@ class Carrier:
             return
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
-        attempt, context = Attempt(lane), None
+        attempt, context = Attempt(lane, effect.attempt, self.host.now() + effect.timeout_s), None
+        self.latest[lane] = effect.attempt
         if tool.hidden:
             attempt.flag = Flag()
             context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag)
@@ -371,7 +377,7 @@ class Carrier:
         else:
             outcome = attempted(start)
             if not is_awaitable(outcome):
-                self.came_back(lane, outcome)
+                self.came_back(lane, self.in_time(attempt, outcome))
                 return
             self.run_task(attempt, partial(_itself, outcome.value))
         self.attempts[lane] = attempt
@@ -410,7 +416,13 @@ class Carrier:
             outcome = told_to_end(outcome, attempt)
         elif isinstance(outcome, Unfinished):
             outcome = Raised(RuntimeError("the tool cancelled itself"))
-        self.came_back(attempt.lane, outcome)
+        self.came_back(attempt.lane, self.in_time(attempt, outcome))
+
+    def in_time(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+        """Return an outcome with the truth about its time: who blocks the loop is late without having been ended."""
+        if type(outcome) is Returned and not outcome.late and self.host.now() > attempt.until:
+            return Returned(outcome.value, late=True)
+        return outcome
 
     def came_back(self, lane: Lane, outcome: Outcome) -> None:
         """Answer with how a tool ended. What it raised goes to the log, under the reference told to the model."""
@@ -471,7 +483,9 @@ class Carrier:
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
         try:
-            if settle := late_settlement(self.claims.get(lane), outcome):
+            settle = late_settlement(self.claims.get(lane), outcome)
+            # A late "nothing happened" speaks for its own attempt; a newer one may have done it.
+            if settle and (settle.state == "done" or self.latest[lane] == attempt.number):
                 self.host.store.settle(settle)
         except Exception as error:  # the claim stays in doubt, as it was told
             logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
@@ -527,7 +541,7 @@ def _itself(value: Any) -> Any:
 
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
     """Whether a plain function returned a coroutine, or something else that is still to be awaited."""
-    return isinstance(outcome, Returned) and hasattr(outcome.value, "__await__")
+    return isinstance(outcome, Returned) and hasattr(type(outcome.value), "__await__")
 
 
 def silent(error: Exception) -> StoreUnavailable:

@@ -25,11 +25,11 @@ from handrail.errors import Code, Failure
 from handrail.lifecycle import Conduct
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
 from handrail.repeats import NOTE, STOPPED_AT, TOLD_AT, Repeats
-from handrail.shaping import text_of, with_note
+from handrail.shaping import failure_text, text_of, with_note
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
-Status: TypeAlias = Literal["running", "done", "stopped", "budget", "waiting", "refused", "cut", "failed", "cancelled"]
+Status: TypeAlias = Literal["done", "stopped", "budget", "waiting", "refused", "cut", "failed", "cancelled"]
 """How a run stands.
 
 `done` answered; `stopped` turned in a circle; `budget` spent what it may; `waiting` for a person; `refused` the model
@@ -176,7 +176,7 @@ def _stopped(result: ToolResult, rounds: int) -> ToolResult:
         f"`{result.name}` was called {rounds} times in a circle, each time with the same arguments and result.",
         "Its result stands above. Use it, call differently, or answer.",
     )
-    return replace(result, value=None, failure=failure, text=text_of(failure.as_json()))
+    return replace(result, value=None, failure=failure, text=failure_text(failure))
 
 
 # ---------------------------------------------------------------------- the history stays valid

@@ -166,7 +166,10 @@ class ToolError(HandrailError):
             code, message = Code.TOOL_ERROR, code
         super().__init__(message)
         self.failure = Failure(code, message, suggestion, retryable, tuple(details))
-        self.retry_after_s = retry_after_s
+        try:
+            self.retry_after_s = None if retry_after_s is None else float(retry_after_s)  # a header is text
+        except (TypeError, ValueError):
+            self.retry_after_s = None
 
 
 class NoEffect(ToolError):

@@ -1,7 +1,8 @@
 """What happened, told while it happens: one list of events from which console, command line and audit are folds.
 
 Rule 1: an event is plain data. It holds the model's text and the tool's values; redaction is the observer's duty, once.
-Rule 2: events are told in the order in which things happened, and the last one of a call is its `CallFinished`.
+Rule 2: events are told in the order in which things happened. The last one of a call is its `CallFinished`, but for a
+        `FinishedLate`. It holds the call's own result; a model that repeats itself is told `REPEATED_CALL` instead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from handrail.messages import Delta, Turn
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run begins. `model` is empty when calls come from elsewhere (`handle`, `call`)."""
+    """A run of a model begins. Calls from elsewhere (`handle`, `call`) are told without it."""
 
     run_id: str
     model: str = ""

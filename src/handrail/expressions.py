@@ -31,9 +31,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
-# No power and no `*` on text: both make a short condition cost a lot of time or memory.
+# No power, and neither `+` nor `*` on text or lists: they make a short condition cost a lot of time or memory.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: lambda left, right: _number(left) + _number(right),
     ast.Sub: operator.sub,
     ast.Mult: lambda left, right: _number(left) * _number(right),
     ast.Div: operator.truediv,
@@ -114,5 +114,5 @@ def _binary(combine: Callable[[Any, Any], Any], left: Condition, right: Conditio
 
 def _number(value: Any) -> Any:
     if not isinstance(value, int | float):
-        raise TypeError("only numbers are multiplied in a condition")
+        raise TypeError("only numbers are added and multiplied in a condition")
     return value

@@ -31,7 +31,15 @@ from handrail.effects import (
     Claim,
     Claimed,
 )
-from handrail.errors import ConfigError, HandrailError, Json, MissingInjection, ModelError, SetupError
+from handrail.errors import (
+    ConfigError,
+    DuplicateToolError,
+    HandrailError,
+    Json,
+    MissingInjection,
+    ModelError,
+    SetupError,
+)
 from handrail.events import Event, HttpExchange, ModelAnswered, ModelAsked, RunEnded, RunStarted, Streamed
 from handrail.lifecycle import Conduct
 from handrail.messages import Delta, Options, Turn
@@ -270,8 +278,12 @@ class Host:
         """
         session = self.session(run=run, deps=deps, inject=inject, remember=run is not None)
         tools = self.callable_tools()
-        called = (tools.resolve(call.name) for call in turn.calls)
-        check_injected([tool for tool in called if isinstance(tool, BaseTool)], session.injected)
+        resolved = [tools.resolve(call.name) for call in turn.calls]
+        called = [tool for tool in resolved if isinstance(tool, BaseTool)]
+        for tool in called:
+            _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
+        check_injected(called, session.injected)
+        session.conduct.keeps = run is not None
         with self._guard:  # two turns of one number would share the keys of their writes
             session.progress.turn += 1
             return session, session.progress.turn
@@ -425,6 +437,8 @@ def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
 
 
 def _with_reading(tools: Toolset) -> Toolset:
+    if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
+        raise DuplicateToolError(f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it")
     return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])
 
 
@@ -432,7 +446,11 @@ def _store(store: str | Store) -> Store:
     if not isinstance(store, str):
         return store
     kind, _, place = store.partition(":")
-    made: Store = plugins.load("stores", kind)(*([place] if place else []))
+    make = plugins.load("stores", kind)
+    try:
+        made: Store = make(place) if place else make()
+    except TypeError as error:
+        raise ConfigError(f"the store {store!r} cannot be opened: {kind!r} takes no place; write '{kind}:'") from error
     return made
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import TypeAlias
@@ -24,18 +25,22 @@ def template(text: str) -> Template:
     """Compile `refund:{order_id}`; a dot goes into an object (`{user.id}`), braces are doubled to be literal.
 
     A value cannot forge a separator: `:`, `/`, `%` and whatever else stands between the fields are written in it as
-    percent escapes, so that `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3").
+    percent escapes, so that `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3"). Text that looks like
+    another kind of JSON (`null`, `[1]`) is written in quotes. Only a number and its text (7 and "7") are one key.
 
     >>> template("order:{id}")({"id": "a:b"})
     'order:a%3Ab'
 
     Raises:
-        ToolDefinitionError: The text is not such a template.
+        ToolDefinitionError: The text is not such a template, or nothing that a value cannot hold parts two fields.
     """
     literals, paths = _parsed(text)
     if not paths:
         return lambda _: literals[0]
-    escapes = {ord(sign): f"%{ord(sign):02X}" for sign in "".join(["%:/", *literals]) if not sign.isalnum()}
+    for literal in literals[1:-1]:
+        if not any(_separates(sign) for sign in literal):
+            raise ToolDefinitionError(f'{text!r} needs a separator such as ":" between two fields, not {literal!r}')
+    escapes = {ord(sign): _escaped(sign) for sign in "".join(["%:/", *literals]) if sign == "%" or _separates(sign)}
 
     def filled(arguments: Mapping[str, Json]) -> str:
         parts = [literals[0]]
@@ -43,11 +48,24 @@ def template(text: str) -> Template:
             value: Json = arguments
             for name in path:
                 value = value[name]
-            parts.append((value if isinstance(value, str) else canonical(value)).translate(escapes))
+            plain = isinstance(value, str) and not _LIKE_OTHER_JSON.match(value)
+            parts.append((value if plain else canonical(value)).translate(escapes))
             parts.append(literal)
         return "".join(parts)
 
     return filled
+
+
+_LIKE_OTHER_JSON = re.compile(r'["\[{]|(?:null|true|false)\Z')
+
+
+def _separates(sign: str) -> bool:
+    """Whether a sign between fields is escaped in values. A `%` is too, yet every escape begins with one."""
+    return not sign.isalnum() and sign != "%"
+
+
+def _escaped(sign: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
 
 
 def names_in(text: str) -> set[str]:
@@ -82,7 +100,7 @@ def canonical(value: Json) -> str:
 
 
 def _integral(value: Json) -> Json:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
         return {name: _integral(each) for name, each in value.items()}

@@ -15,6 +15,7 @@ Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -101,6 +102,7 @@ class Conduct:
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
         deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
+        keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
     """
 
@@ -113,16 +115,27 @@ class Conduct:
     result_bytes: int = shaping.DEFAULT_RESULT_BYTES
     backoff: retries.Backoff = field(default_factory=retries.Backoff)
     repair: bool = True
-    guard: bool = True
+    keeps: bool = True
     tell: Tell | None = None
 
 
 # ---------------------------------------------------------------------- admission
 
 
-def read(call: ToolCall, tools: Toolset, finish: Finish, *, repair: bool = True) -> Read | Failure:
-    """Find the tool and read the arguments. A cut call is never repaired; a write takes no lossy repair."""
-    tool = tools.resolve(call.name)
+def read(
+    call: ToolCall,
+    tools: Toolset,
+    finish: Finish,
+    *,
+    repair: bool = True,
+    sees: Callable[[BaseTool], bool] | None = None,
+) -> Read | Failure:
+    """Find the tool and read the arguments. A cut call is never repaired; a write takes no lossy repair.
+
+    Args:
+        sees: Which tools may be named to the model when it asked for one that is not there.
+    """
+    tool = tools.resolve(call.name, sees)
     if isinstance(tool, Failure):
         return tool
     parsed = jsontext.parse(call.arguments, finish, repair, lossy=not tool.writes)
@@ -144,10 +157,10 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
     """
     try:
         return _checked(read, policy, place)
-    except SetupError:
+    except (SetupError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        raised = Raised(error)
+    except BaseException as error:  # a rule that calls `sys.exit` refuses its call; it ends nothing else
+        raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
         logs.raised(f"{read.tool.name} was not admitted (reference {raised.reference})", error)
         if tell is not None:
             tell(AttemptFailed(read.call, 0, f"not admitted: {raised.words}", None))
@@ -162,21 +175,35 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
+    if tool.isolation != "none":
+        return _not_isolated(tool)
     if broken := tool.rule_broken_by(bound):
         return broken
-    verdict = policy.judge(tool, checked.arguments)
+    # What decides sees what the tool gets: a type may make one value of several texts (a path, an identifier, a date).
+    arguments = checked.arguments
+    if tool.writes or tool.resource or tool.approve or policy.rules:
+        arguments = tool.meant(arguments, bound)
+    verdict = policy.judge(tool, arguments)
     if verdict.decision is Decision.DENY:
         return Failure(
             Code.NOT_PERMITTED,
             f"This run may not use `{tool.name}` like this: {verdict.reason}.",
             "Go on without it, or tell the user what would need to be allowed.",
         )
-    key = tool.key_of(checked.arguments, place) if tool.writes else ""
+    key = tool.key_of(arguments, place) if tool.writes else ""
     if isinstance(key, Failure):
         return key
     repairs = (*read.repairs, *checked.repairs) if checked.repairs else read.repairs
-    touched = tool.resources_of(checked.arguments) if tool.resource else ()
-    return Admitted(read.call, tool, checked.arguments, bound, verdict, repairs, key, touched)
+    touched = tool.resources_of(arguments) if tool.resource else ()
+    return Admitted(read.call, tool, arguments, bound, verdict, repairs, key, touched)
+
+
+def _not_isolated(tool: BaseTool) -> Failure:
+    return Failure(
+        Code.NOT_ISOLATED,
+        f"`{tool.name}` must run apart from the rest ({tool.isolation}), which is not available here.",
+        "Go on without it, or tell the user that this machine cannot run it safely.",
+    )
 
 
 # ---------------------------------------------------------------------- carrying out
@@ -218,7 +245,7 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     try:
         if call.verdict.decision is Decision.ASK:
             answer = yield AskHuman(
-                call.call, call.arguments, call.verdict.risk, call.verdict.reason, call.tool.description
+                call.call, deepcopy(call.arguments), call.verdict.risk, call.verdict.reason, call.tool.description
             )
             if refusal := _heeded(answer, call, conduct):
                 return refused(call.call, refusal, call.repairs)
@@ -235,7 +262,7 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
 
 def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> ToolResult:
     """Return the result of a call that did not run."""
-    return ToolResult(call.id, call.name, None, failure, shaping.text_of(failure.as_json()), repairs=repairs)
+    return ToolResult(call.id, call.name, None, failure, shaping.failure_text(failure), repairs=repairs)
 
 
 def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failure | None:
@@ -298,7 +325,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         conduct.run_id,
         tool.replay_class,
         tool.timeout_s + LEASE_BEYOND_TIMEOUT_S,
-        guard=conduct.guard and not tool.repeatable,
+        guard=not tool.repeatable,
     )
     claimed = yield from _claimed(claim, tool, conduct)
     match claimed.state:
@@ -480,18 +507,20 @@ def _store_silent(tool: str) -> Failure:
 def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     """Shape the result for the model, keeping aside what does not fit."""
     if ended.failure is not None:
-        text = shaping.text_of(ended.failure.as_json())
+        text = shaping.failure_text(ended.failure)
         return ToolResult(call.call.id, call.tool.name, None, ended.failure, text, ended.attempts, repairs=call.repairs)
     shaped = shaping.shape(ended.value, call.tool.result_bytes or conduct.result_bytes)
     note, handle = _joined(call.note, ended.note), ""
     if mended := [name for name in call.repairs if name != NULLS_LEFT_OUT]:
         note = _joined(note, f"your arguments were repaired ({', '.join(mended)}); write them as plain JSON")
     if shaped.cut:
-        try:
-            handle = yield Keep(shaped.whole)
-        except (StoreUnavailable, CallCancelled):
-            handle = ""
-        rest = f"read the rest with read_result(handle={handle!r})" if handle else "the rest could not be kept"
+        rest = "the rest is not kept"
+        if conduct.keeps:
+            try:
+                handle = yield Keep(shaped.whole)
+                rest = f"read the rest with read_result(handle={handle!r})"
+            except (StoreUnavailable, CallCancelled):
+                rest = "the rest could not be kept"
         note = _joined(note, f"{shaped.cut}; {rest}")
     text = shaping.with_note(shaped.text, note, ended.value) if note else shaped.text
     name, value, attempts = call.tool.name, ended.value, ended.attempts

@@ -44,6 +44,8 @@ _L: Final = r"[^\W\d_]"  # a letter of any script
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INVISIBLE: Final = "\u180e\u200b\u200c\u200d\u2060\ufeff"  # zero width, so `isspace` does not count them
 _COMMENT: Final = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)
+# What opens like a comment may be the tail of a string that lost a quote; then a quote is in it.
+_NO_COMMENT: Final = re.compile(r"[\"“”„‟＂‚‛＇「」『』`´]|(?<![^\W\d_])['’‘]|['’‘](?![^\W\d_])")
 _ELLIPSIS: Final = re.compile(r"\.{3,}|…")
 _NAME: Final = re.compile(rf"(?:{_L}|[_$])[\w$.-]*")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -58,6 +60,7 @@ _NO_TEXT: Final = frozenset(("true", "false", "null", "none", "nil", "undefined"
 _NON_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 _FULL_WIDTH: Final[Mapping[str, str]] = dict(zip("：，｛｝［］", ":,{}[]", strict=True))
+_WITHIN_NUMBER: Final = re.compile(r"(?<=[0-9])，(?=[0-9])")  # `12，345` may be one number
 _DOUBLE, _SINGLE = "“”„‟＂", "‘’‚‛＇"
 _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may close it, and the repair
     '"': ('"', ""),
@@ -70,6 +73,10 @@ _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may clo
 }
 _BODY: Final = {closers: re.compile(rf"(?:[^\\{closers}]++|\\.|\\\Z)*+", re.DOTALL) for closers, _ in _QUOTES.values()}
 _ESCAPE: Final = re.compile(r"\\(.)|\"", re.DOTALL)
+# A string over several lines that lost its closing quote ends at the quote of the next member, or holds that member.
+_NEXT_MEMBER: Final = re.compile(
+    r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:"
+)
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
@@ -338,6 +345,8 @@ class _Reader:
         if opener != "'" and "'" in (found[1] for found in _ESCAPE.finditer(body)):
             self.note("escaped_apostrophe", begin)
         if not body.isprintable() and any(char < " " for char in body):
+            if _NEXT_MEMBER.search(body):
+                raise NotJson("syntax", "a string may have lost its closing quote before a line break", begin)
             self.note("control_character", begin)
         try:
             text: str = _STRING.decode(f'"{_ESCAPE.sub(_as_json_escape, body)}"')
@@ -405,8 +414,8 @@ class _Reader:
                 self.note("unusual_space" if self.pos else "byte_order_mark")
                 self.pos += 1
             elif comment := _COMMENT.match(self.text, self.pos):
-                if comment[0].count('"') % 2:  # the tail of a string that lost a quote may begin with `//`
-                    raise self.unexpected("no lone quote in a comment")
+                if _NO_COMMENT.search(comment[0]):
+                    raise self.unexpected("no quote in a comment")
                 self.note("hash_comment" if char == "#" else "comment")
                 self.pos = comment.end()
             elif self.depth and self.text.startswith("/*", self.pos):
@@ -422,6 +431,8 @@ class _Reader:
     def take(self) -> str:
         """Pass over one mark of punctuation and return its ASCII form."""
         if self.text[self.pos] in _FULL_WIDTH:
+            if _WITHIN_NUMBER.match(self.text, self.pos):
+                raise self.unexpected("a plain comma")
             self.note("full_width")
         char = self.peek()
         self.pos += 1

@@ -13,8 +13,10 @@ Rule 2: a resource that is not known yet, because it depends on a result, is tak
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from handrail import jsontext, keys
@@ -29,6 +31,9 @@ _MARK = re.compile(r"\$([A-Za-z_][\w-]*)((?:[.\[][^$]*)?)\$")
 _PLACE = re.compile(r"var_?([0-9]{1,4})")
 _INDEX = re.compile(r"[0-9]{1,9}")
 _DEEPEST = 64
+
+MAX_FILLED_CHARS = 1024 * 1024
+"""What references may insert into the arguments of one call: a short text can name a long result a thousand times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +93,74 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
     for index, step in enumerate(steps):
         uses.append(frozenset(_used(step.arguments, places, before=index)))
         places[step.id] = index  # an id that is there twice means, like a variable, its nearest earlier call
-    declared = [_declared(step, steps, index) for index, step in enumerate(steps)]
     queues = _in_queues(steps)
-    waits = [uses[i] | declared[i] | queues[i] for i in range(len(steps))]
-    waves = _waves(waits)
-    # Only `after` can close a circle (two tools, each after the other): whoever is in an earlier wave then goes first.
-    rank = {index: number for number, wave in enumerate(waves) for index in wave}
-    waits = [frozenset(j for j in wait if rank[j] < rank[i]) for i, wait in enumerate(waits)]
+    waves, circular = _waves(steps, [_joined(*pair) for pair in zip(uses, queues, strict=True)])
+    declared = _declared(steps, waves, circular)
+    needs = [_joined(*pair) for pair in zip(uses, declared, strict=True)]
+
+    @cache
+    def ids_of(some: frozenset[int]) -> list[str]:
+        return [steps[index].id for index in sorted(some)]
+
     return Plan(
-        {step.id: [steps[j].id for j in sorted(uses[i] | declared[i])] for i, step in enumerate(steps)},
+        {step.id: ids_of(needs[index]) for index, step in enumerate(steps)},
         [[steps[index].id for index in wave] for wave in waves],
-        waits,
+        [_joined(*pair) for pair in zip(needs, queues, strict=True)],
         uses,
     )
 
 
-def _declared(step: Step, steps: Sequence[Step], index: int) -> frozenset[int]:
-    if not step.after:
-        return frozenset()
-    return frozenset(j for j, other in enumerate(steps) if j != index and other.tool in step.after)
+def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
+    """Return the union: where one is empty the other itself, so that calls which wait for many share one set."""
+    return one | other if one and other else one or other
+
+
+def _declared(steps: Sequence[Step], waves: Sequence[Sequence[int]], circular: bool) -> list[frozenset[int]]:
+    """For each step those of an earlier wave that its `after` names.
+
+    In a circle (two tools, each after the other) whoever is in an earlier wave goes first; a step then leaves out those
+    that it waits for by way of others: each call of a circle naming all before it would take the square of their number.
+    """
+    members: dict[str, list[int]] = {}  # tool -> its steps, by wave
+    ranks: dict[str, list[int]] = {}  # tool -> the number of the wave of each
+    for rank, wave in enumerate(waves):
+        for index in wave:
+            members.setdefault(steps[index].tool, []).append(index)
+            ranks.setdefault(steps[index].tool, []).append(rank)
+
+    @cache
+    def some(tool: str, begin: int, end: int) -> frozenset[int]:
+        return frozenset(members[tool][begin:end])
+
+    waits = [frozenset[int]()] * len(steps)
+    covered: dict[int, dict[str, int]] = {}  # step -> tool -> it waits for all steps of that tool before this wave
+    for rank, wave in enumerate(waves):
+        for index in wave:
+            ends = {tool: bisect_left(ranks[tool], rank) for tool in set(steps[index].after) if tool in ranks}
+            known: dict[str, int] = {}
+            for tool, end in ends.items():
+                if circular and end:
+                    for other, before in covered.get(members[tool][end - 1], {}).items():
+                        known[other] = max(before, known.get(other, 0))
+            for tool, end in ends.items():
+                waits[index] = _joined(waits[index], some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end))
+            if circular and ends:
+                covered[index] = known | dict.fromkeys(ends, rank)
+    return waits
 
 
 def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
     """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
-    everyone: list[int] = []  # all that touch something, for a step that may touch anything
-    barrier: int | None = None  # the last such step
+    everyone: list[int] = []  # for a step that may touch anything: the last such step, and all since that touch something
+    barrier: int | None = None  # that last step
     waits: list[frozenset[int]] = []
     for index, step in enumerate(steps):
         mine: set[int] = set()
         if step.touches is None:
             mine.update(everyone)
+            everyone.clear()
             barrier = index
         for resource in step.touches or ():
             since = readers.setdefault(resource.key, [])
@@ -138,14 +179,52 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
     return waits
 
 
-def _waves(waits: Sequence[frozenset[int]]) -> list[list[int]]:
-    left, waves = dict(enumerate(waits)), []
-    while left:
-        wave = [index for index, wait in left.items() if not wait & left.keys()] or [next(iter(left))]
+def _waves(steps: Sequence[Step], waits: Sequence[frozenset[int]]) -> tuple[list[list[int]], bool]:
+    """Return who may run together, wave by wave, and whether `after` closed a circle; only `after` can.
+
+    `waits` holds what a step waits for besides: each of it stands before the step, so the first step that is left has
+    none of it left, and may break a circle.
+    """
+    left: dict[str, set[int]] = {}  # tool -> its steps that have not run
+    for index, step in enumerate(steps):
+        left.setdefault(step.tool, set()).add(index)
+    blocked = [len(wait) for wait in waits]  # by how many steps and tools
+    followers: list[list[int]] = [[] for _ in steps]
+    behind: dict[str, list[int]] = {}  # tool -> the steps of others that come after all of its steps
+    for index, step in enumerate(steps):
+        for other in waits[index]:
+            followers[other].append(index)
+        for tool in set(step.after):
+            if tool != step.tool:
+                behind.setdefault(tool, []).append(index)
+            blocked[index] += len(left.get(tool, ())) > (tool == step.tool)
+    waves: list[list[int]] = []
+    done: set[int] = set()
+    circular, first = False, 0
+    wave = [index for index, count in enumerate(blocked) if not count]
+    while len(done) < len(steps):
+        if not wave:
+            while first in done:
+                first += 1
+            wave, circular = [first], True
         waves.append(wave)
+        done.update(wave)
+        freed: list[int] = []
         for index in wave:
-            del left[index]
-    return waves
+            tool = steps[index].tool
+            left[tool].remove(index)
+            freed += followers[index]
+            if not left[tool]:
+                freed += behind.get(tool, ())
+            elif len(left[tool]) == 1:  # the last step of a tool that comes after itself
+                freed += (last for last in left[tool] if tool in steps[last].after)
+        wave = []
+        for index in freed:
+            blocked[index] -= 1
+            if not blocked[index] and index not in done:
+                wave.append(index)
+        wave.sort()
+    return waves, circular
 
 
 # ---------------------------------------------------------------------- references
@@ -196,7 +275,7 @@ def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
 
 
 class NoSuchResult(Exception):
-    """A reference names a call that has no result, or a path that is not in it. The text is for the model."""
+    """A reference names a call that has no result, or a path that is not in it, or too much. The text is for the model."""
 
 
 def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], before: int) -> Json:
@@ -208,27 +287,40 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
         before: Position of the call itself: it can only refer back.
 
     Raises:
-        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have.
+        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have; or all
+            references together insert more than `MAX_FILLED_CHARS`.
     """
+    texts: dict[int, str] = {}  # a value, by its identity -> its text
+    inserted = 0
     places = {call_id: index for index, call_id in enumerate(ids[:before])}
 
-    def value_of(name: str, path: str, marked: bool) -> Json:
+    def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
+        """Return what a reference names, and its text."""
+        nonlocal inserted
         place = _place_of(name, places, before)
         if place is None:
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
         if place not in values:
             raise NoSuchResult(f"the call `{name}` has no result to refer to")
-        return _walked(values[place], _dotted(path) if marked else _pointed(path), name, path)
+        value = _walked(values[place], _dotted(path) if marked else _pointed(path), name, path)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = texts[id(value)] = texts.get(id(value)) or keys.canonical(value)
+        inserted += len(text)
+        if inserted > MAX_FILLED_CHARS:
+            raise NoSuchResult(f"with `{name}` the arguments would grow beyond {MAX_FILLED_CHARS} characters")
+        return value, text
 
     def fill(value: Json) -> Json:
         if isinstance(value, str) and "$" in value:
             whole = _MARK.fullmatch(value)
             if whole and (whole[1] in ids or _PLACE.fullmatch(whole[1])):
-                return value_of(whole[1], whole[2], marked=True)
+                return value_of(whole[1], whole[2], marked=True)[0]
             return _MARK.sub(inlined, value)
         if isinstance(value, dict):
             if _is_reference(value):
-                return value_of(value["$call"], value.get("path", ""), marked=False)
+                return value_of(value["$call"], value.get("path", ""), marked=False)[0]
             return {name: fill(each) for name, each in value.items()}
         if isinstance(value, list):
             return [fill(each) for each in value]
@@ -237,8 +329,7 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     def inlined(found: re.Match[str]) -> str:
         if _place_of(found[1], places, before) is None:
             return found[0]  # a dollar sign of the text's own
-        value = value_of(found[1], found[2], marked=True)
-        return value if isinstance(value, str) else keys.canonical(value)
+        return value_of(found[1], found[2], marked=True)[1]
 
     return fill(arguments)
 

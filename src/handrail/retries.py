@@ -15,7 +15,7 @@ from time import time
 from typing import Any
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, NoEffect, ToolError
+from handrail.errors import Code, Failure, ModelError, NoEffect, ToolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,23 @@ _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtoc
 _TIMED_OUT = {"TimeoutError", "TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
 _BROKEN_OFF = {"ConnectionError", "NetworkError", "ReadError", "WriteError", "CloseError", "ProtocolError",
                "RemoteProtocolError", "ClientConnectionError", "ChunkedEncodingError", "ClientOSError",
-               "ServerDisconnectedError", "ModelError", "StoreUnavailable"}  # fmt: skip
+               "ServerDisconnectedError", "StoreUnavailable"}  # fmt: skip
 
 _AMBIGUOUS_STATUS = {408, 409, 425, 429}
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 
 
 def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagnosis:
-    """Say what is known of an attempt that gave no value."""
+    """Say what is known of an attempt that gave no value. Never raises, whatever the exception does when looked at."""
     if isinstance(outcome, Unfinished):
         return _unfinished(outcome, tool, timeout_s)
+    try:
+        return _raised(outcome, tool, timeout_s)
+    except Exception:  # an exception of the author's, whose attributes are code: nothing is known of it
+        return Diagnosis(internal(tool, outcome.reference))
+
+
+def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     error = outcome.error
     if isinstance(error, ToolError):
         return Diagnosis(
@@ -84,6 +91,8 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagn
     status, headers = _http_answer(error)
     if status is not None:
         return _by_status(status, headers, tool, outcome.reference)
+    if isinstance(error, ModelError):
+        return Diagnosis(_unavailable(tool), passing=error.retryable, after_s=error.retry_after_s)
     return _by_class(error, tool, timeout_s, outcome.reference)
 
 

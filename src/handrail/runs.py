@@ -43,7 +43,7 @@ class Run:
 
     def transcript(self, *, debug: bool = False) -> str:
         """Return the run as text: question and answer for a user; with `debug` every message, call and result."""
-        return "\n".join(line for message in self.messages for line in (_debug if debug else _human)(message))
+        return "\n".join(_visible(line) for message in self.messages for line in (_debug if debug else _human)(message))
 
     def as_json(self) -> dict[str, Json]:
         """Return the run as one JSON document, as `--json` prints it."""
@@ -60,6 +60,12 @@ class Run:
             "seconds": round(self.seconds, 3),
             "results": [_result(message) for message in self.messages if isinstance(message, ToolMessage)],
         }
+
+
+def _visible(text: str) -> str:
+    """Escape what a terminal would obey, and set lines that follow apart: nobody forges a line of a transcript."""
+    shown = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+    return shown.replace("\n", "\n    ")
 
 
 def _count(number: int, noun: str) -> str:

@@ -261,7 +261,7 @@ async def _carried(carrier: Carrier, ground: LoopGround) -> None:
         stop()
     try:
         carrier.pump()
-        await finished
+        await asyncio.shield(finished)  # cancelling this task must not end what the carrier still has to say
     except asyncio.CancelledError:
         carrier.cancel(hard=True)
         if not carrier.over:

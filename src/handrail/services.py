@@ -23,12 +23,15 @@ from handrail.ports import Approver
 from handrail.tools import BaseTool
 from handrail.workers import Threads, raised
 
+PEOPLE_AT_ONCE = 16
+
 
 class Services:
     """The shared part of one deployment in one process."""
 
     def __init__(self) -> None:
         self.threads = Threads()
+        self._people = Threads(PEOPLE_AT_ONCE)  # tools that hang must not keep a question from being asked
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks, self._guard = Locks(), Lock()
@@ -55,7 +58,9 @@ class Services:
 
     async def ask_human(self, approver: Approver | None, asked: AskHuman) -> Approval | None:
         """Ask the approver; None when nobody is there."""
-        return approval_from(await self.called(partial(approver, asked))) if approver is not None else None
+        if approver is None:
+            return None
+        return approval_from(await self.called(partial(approver, asked), self._people))
 
     async def verify(self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
         """Ask the tool's own `verify`; whatever goes wrong there means that nobody knows."""
@@ -65,13 +70,13 @@ class Services:
         except TimeoutError:
             return Unknown()
 
-    async def called(self, work: partial[Any]) -> Returned | Raised:
+    async def called(self, work: partial[Any], threads: Threads | None = None) -> Returned | Raised:
         """Call a function of the user: a coroutine function here, a plain one in a thread."""
         if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(type(work.func).__call__):
             return await outcome_of(work)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Returned | Raised] = loop.create_future()
-        self.threads.submit(work, lambda outcome: _post(loop, ended, outcome))
+        (threads or self.threads).submit(work, lambda outcome: _post(loop, ended, outcome))
         outcome = await ended
         if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
             return await outcome_of(lambda: outcome.value)
@@ -121,6 +126,7 @@ class Services:
             except Exception as error:  # the author's code
                 logs.raised(f"the tool {tool.name!r} could not be closed", error)
         self.threads.close()
+        self._people.close()
 
 
 def _give(ended: asyncio.Future[Any], outcome: Any) -> None:
@@ -153,11 +159,17 @@ async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
 
 
 def approval_from(outcome: Returned | Raised) -> Approval | None:
-    """Return the person's word from what an approver returned. One that failed has not agreed."""
+    """Return the person's word from what an approver returned. Only a clear yes is one: "no" is a true value too."""
     if isinstance(outcome, Raised):
         return Approval(False, reason="the approval could not be asked for")
     answer = outcome.value
-    return answer if isinstance(answer, Approval) or answer is None else Approval(bool(answer))
+    if isinstance(answer, Approval):
+        edited = answer.arguments is None or isinstance(answer.arguments, Mapping)
+        return answer if answer.granted is True and edited else Approval(False, answer.by, answer.reason)
+    if answer is None or isinstance(answer, bool):
+        return None if answer is None else Approval(answer)
+    logs.log.warning("an approver answered with a %s; only True or an Approval agrees", type(answer).__name__)
+    return Approval(False, reason="the approver gave no clear answer")
 
 
 def verification_from(outcome: Returned | Raised) -> Verification:

@@ -16,13 +16,19 @@ from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from handrail.errors import Json
+from handrail.errors import Failure, Json
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
 DEFAULT_RESULT_BYTES = 16 * 1024
 
 # Below this a cut would hold little but the line that speaks of it.
 LEAST_RESULT_BYTES = 512
+
+# The line that says what was left out, and how to read on.
+_ROOM_FOR_THE_NOTE = 320
+
+MOST_FAILURE_CHARACTERS = 4096
+"""A failure says what was wrong in a few lines. What is longer is somebody's data in an error's clothes."""
 
 # What the line in a cut text takes, and how little of a value is worth showing.
 _ROOM_FOR_LINE = 64
@@ -66,11 +72,30 @@ def plain(value: Any) -> Json:
     return text if isinstance(value, str) else _parsed(text)
 
 
+def failure_text(failure: Failure) -> str:
+    """Return a failure as the model reads it, cut where its author, or what the model itself wrote, is too long."""
+    text = text_of(failure.as_json())
+    if len(text) <= MOST_FAILURE_CHARACTERS:
+        return text
+    short = Failure(
+        failure.code[:100],
+        _both_ends(failure.message, MOST_FAILURE_CHARACTERS // 2),
+        _both_ends(failure.suggestion, MOST_FAILURE_CHARACTERS // 4),
+        failure.retryable,
+    )
+    return text_of(short.as_json())
+
+
+def _both_ends(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
+
+
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
     text, room = text_of(value), max(most_bytes, LEAST_RESULT_BYTES)
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)
+    room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
     flat = None if isinstance(value, str) else _parsed(text)
     if isinstance(flat, list):
         return _cut_rows(flat, text, room)
@@ -140,7 +165,7 @@ def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     told = _json({name: _shortened(each, share) if name in long else each for name, each in fields.items()})
     if _size(told) > room:
         return _cut_text(text, room)  # text that JSON writes much longer: quotes, control characters
-    return Shaped(told, f"long values of {', '.join(long[:10])} are cut", text)
+    return Shaped(told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text)
 
 
 def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:

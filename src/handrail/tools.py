@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import cached_property, partial
 from types import UnionType
 from typing import (
@@ -32,6 +33,9 @@ from typing import (
     overload,
 )
 
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
 from handrail import expressions, keys, names, portability, schema
 from handrail.context import Context, Injected
 from handrail.docstrings import Docs
@@ -44,6 +48,8 @@ Permission: TypeAlias = Literal["read", "write", "admin"]
 Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 
 DEFAULT_TIMEOUT_S = 30.0
+
+_SAFE = {str, int, float, bool, type(None)}
 
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),
@@ -242,6 +248,17 @@ class BaseTool:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
+    def meant(self, arguments: dict[str, Json], bound: Mapping[str, Any]) -> dict[str, Json]:
+        """Return the arguments as what decides sees them: what the function gets, as JSON, defaults filled in."""
+        if bound == arguments:
+            return arguments
+        whole = len(bound) == 1 and next(iter(bound.values()))
+        try:
+            seen = to_jsonable_python(whole if isinstance(whole, BaseModel) else bound, inf_nan_mode="strings")
+        except ValueError:  # a type without a JSON form: what was sent is all there is to look at
+            return arguments
+        return seen if isinstance(seen, dict) else arguments
+
     def rule_broken_by(self, bound: Mapping[str, Any]) -> Failure | None:
         """Ask the tool's own `check`; an exception of it other than `ToolError` counts as a refusal without reason."""
         if self.check is None:
@@ -250,7 +267,9 @@ class BaseTool:
             said = self.check(**bound)
         except ToolError as error:
             return error.failure
-        except Exception:  # the rule is the author's code: whatever it raises, the call is not allowed
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # the rule is the author's code: whatever it raises, the call is not allowed
             said = f"the rule of {self.name} could not be evaluated for these arguments"
         if said is None or said is True:
             return None
@@ -264,7 +283,9 @@ class BaseTool:
             return self.approve
         try:
             return bool(self._approval(arguments) if self._approval else cast(Any, self.approve)(**arguments))
-        except Exception:  # a missing argument, a type that does not compare: when unsure, ask
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a missing argument, a type that does not compare: when unsure, ask
             return True
 
     def resources_of(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
@@ -308,10 +329,11 @@ class BaseTool:
         self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
     ) -> Callable[[], Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
-        if self.hidden:
-            filled = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
-            bound = {**bound, **filled}
-        return partial(self.run, **bound)
+        # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
+        own = {name: value if type(value) in _SAFE else deepcopy(value) for name, value in bound.items()}
+        for name, kind in self.hidden.items():
+            own[name] = context if kind is Context else injected[name]
+        return partial(self.run, **own)
 
     # ------------------------------------------------------------------ checks when it is declared
 
@@ -323,8 +345,11 @@ class BaseTool:
                 raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
         if self.effect == "read" and (self.key or self.replay or self.verify):
             raise ToolDefinitionError(f"Tool {self.name!r} is a read; `key`, `replay` and `verify` mean nothing to it.")
-        if self.timeout_s <= 0 or self.attempts < 1 or (self.attempt_timeout_s or 1) <= 0:
+        one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
+        if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
+        if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
+            raise ToolDefinitionError(f"Tool {self.name!r} is a generator, which runs when it is read; return a list.")
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
         _ = self._resources, self._approval, self._key  # compiling a template or condition checks it
@@ -386,7 +411,7 @@ class FunctionTool(BaseTool):
         """Be described by a schema. What is set here stands in place of what a signature would give."""
         self.parameters = schema.imported(parameters, name=self.name)
         self._check_names(self.parameters)
-        self.bind = dict
+        self.bind = deepcopy
         self.hidden = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

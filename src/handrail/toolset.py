@@ -83,26 +83,30 @@ class Toolset:
         """Return the tool of that name, or None."""
         return self._state.by_name.get(name)
 
-    def resolve(self, said: str) -> BaseTool | Failure:
+    def resolve(self, said: str, sees: Callable[[BaseTool], bool] | None = None) -> BaseTool | Failure:
         """Return the tool that the model meant by `said`, or why there is none.
 
         Template tokens and known prefixes that leak into names are stripped (`functions.get_weather`); a name that is
         only similar is suggested, never run by guess.
+
+        Args:
+            sees: Which tools may be named in the refusal; all of them by default.
         """
         by_name = self._state.by_name
         if found := by_name.get(said):
             return found
         known = names.resolve_name(said, by_name)
-        return by_name[known] if known else self._unknown(said)
+        return by_name[known] if known else self._unknown(said, sees)
 
-    def _unknown(self, said: str) -> Failure:
+    def _unknown(self, said: str, sees: Callable[[BaseTool], bool] | None) -> Failure:
         shown = said if len(said) <= 80 else said[:77] + "..."
-        near = [f"`{name}`" for name in names.nearest(said, self._state.by_name)]
+        told = [name for name, tool in self._state.by_name.items() if sees is None or sees(tool)]
+        near = [f"`{name}`" for name in names.nearest(said, told)]
         if near:
             advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
-        elif len(self):
-            some = [f"`{name}`" for name in list(self._state.by_name)[:20]]
-            more = f" and {len(self) - 20} more" if len(self) > 20 else ""
+        elif told:
+            some = [f"`{name}`" for name in told[:20]]
+            more = f" and {len(told) - 20} more" if len(told) > 20 else ""
             advice = f"The tools are {', '.join(some)}{more}."
         else:
             advice = "There are no tools here; answer without one."

@@ -10,6 +10,7 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread, current_thread, main_thread
+from types import GeneratorType
 from typing import Any, TypeAlias
 
 from handrail.effects import Raised, Returned
@@ -38,7 +39,8 @@ class Job:
 def attempted(work: Callable[[], Any]) -> Returned | Raised:
     """Call, and say how it ended."""
     try:
-        return Returned(work())
+        value = work()
+        return Returned(list(value) if isinstance(value, GeneratorType) else value)  # a generator runs when it is read
     except BaseException as error:  # the one broad catch around a user's tool
         return raised(error)
 

@@ -69,3 +69,42 @@ def shop(tmp_path: Path) -> str:
     file = tmp_path / "shop.py"
     file.write_text(SHOP, encoding="utf-8")
     return str(file)
+
+
+@pytest.fixture
+def talkative(tmp_path: Path) -> str:
+    """A file with a tool that prints."""
+    file = tmp_path / "talkative.py"
+    file.write_text(
+        '''
+import handrail as hr
+print("imported")
+
+@hr.tool(effect="read")
+def look() -> str:
+    """Look."""
+    print("looking")
+    return "seen"
+''',
+        encoding="utf-8",
+    )
+    return str(file)
+
+
+@pytest.fixture
+def tenants(tmp_path: Path) -> str:
+    """A file with a tool that the caller must complete."""
+    file = tmp_path / "tenants.py"
+    file.write_text(
+        '''
+from typing import Annotated
+import handrail as hr
+
+@hr.tool(effect="read")
+def orders_of(day: int, tenant: Annotated[str, hr.Injected]) -> str:
+    """List the orders of a day."""
+    return f"{tenant} on {day}"
+''',
+        encoding="utf-8",
+    )
+    return str(file)

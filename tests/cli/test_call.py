@@ -15,7 +15,8 @@ import pytest
     (["drop_all"], 5, "NOT_PERMITTED"),
     (["pay", '{"order_id": "A-1"}'], 6, "IN_DOUBT"),                       # a write that ran out of time
     (["get_order", "{}", "--yes-to", "everything"], 2, "risks are low, medium, high"),
-    (["get_order", "{}", "--policy", "none.toml"], 2, "none.toml"),
+    (["get_order", "{}", "--policy", "none.toml"], 2, "error: there is no file none.toml\n"),
+    (["get_order", "{}", "--policy", "."], 2, ". is a directory"),
     (["get_order", "{}", "--max-calls", "3"], 2, "No such option"),        # a budget is for runs
 ])  # fmt: skip
 def test_the_exit_code_and_a_sentence_tell_how_a_call_ended(cli, shop, words, code, says):
@@ -67,3 +68,25 @@ def test_verbose_shows_attempts_on_stderr_and_leaves_stdout_alone(cli, shop):
     assert (result.exit_code, result.stdout) == (1, "")
     assert "attempt 1: ConnectionRefusedError" in result.stderr
     assert "UNAVAILABLE" in result.stderr
+
+
+def test_what_a_tool_prints_goes_to_stderr(cli, talkative):
+    result = cli("call", "look", "--tools", talkative, "--json")
+    assert json.loads(result.stdout)["value"] == "seen"
+    assert result.stderr == "imported\nlooking\n"
+
+
+def test_injected_parameters_are_filled_from_the_command_line_as_text(cli, tenants):
+    result = cli("call", "orders_of", '{"day": 3}', "--tools", tenants, "--inject", "tenant=a=b", "--inject", "more=1")
+    assert (result.exit_code, result.stdout) == (0, "a=b on 3\n")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ([], "'orders_of' needs `tenant` from you; add: --inject tenant=..."),
+    (["--inject", "tenant"], "--inject has 'tenant'; write it as NAME=VALUE"),
+    (["--inject", "=acme"], "--inject has '=acme'"),
+])  # fmt: skip
+def test_an_injected_parameter_that_nobody_fills_is_told_with_the_option(cli, tenants, words, says):
+    result = cli("call", "orders_of", '{"day": 3}', "--tools", tenants, *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr

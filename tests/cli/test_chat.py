@@ -39,3 +39,19 @@ def test_the_system_text_stays_at_the_head(cli):
         cli("chat", "--model", server.model, "--system", "Be short.", stdin="1\n2\n")
         roles = [message["role"] for message in server.requests[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_what_a_tool_prints_is_no_part_of_the_answer(cli, talkative):
+    with ScriptedServer([call("look"), "Seen."]) as server:
+        result = cli("chat", "--tools", talkative, "--model", server.model, stdin="Look!\n")
+    assert result.stdout.strip() == "Seen."
+    assert "looking" in result.stderr
+
+
+def test_an_injected_parameter_is_filled_or_missed_before_the_first_question(cli, tenants):
+    with ScriptedServer([call("orders_of", day=3), lambda messages: messages[-1].result.text]) as server:
+        words = ("chat", "--tools", tenants, "--model", server.model)
+        missed = cli(*words, stdin="")
+        assert missed.exit_code == 2
+        assert "--inject tenant=..." in missed.stderr
+        assert "acme on 3" in cli(*words, "--inject", "tenant=acme", stdin="Which?\n").stdout

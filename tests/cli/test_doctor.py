@@ -1,6 +1,7 @@
 """`handrail doctor`: what this machine has."""
 
 import json
+import re
 
 import pytest
 
@@ -36,3 +37,10 @@ def test_the_environment_that_changes_what_we_do_is_told():
     found = {finding.subject: finding.found for finding in examined({"HANDRAIL_MODEL": "openai:x", "NO_COLOR": "1"})}
     assert (found["HANDRAIL_MODEL"], found["NO_COLOR"]) == ("openai:x", "1")
     assert "FORCE_COLOR" not in found
+
+
+def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):
+    result = cli("doctor")
+    assert (result.exit_code, re.findall(r"^(.) +\w+_API_KEY", result.stdout, re.M)) == (0, ["-"])
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-any")
+    assert re.findall(r"^(.) +\w+_API_KEY", cli("doctor").stdout, re.M) == ["✓"]

@@ -91,6 +91,15 @@ def test_ctrl_c_ends_a_call_by_hand(handrail):
         person.presses_ctrl_c()
         assert program.wait(PATIENCE_S) == 130
         assert "Traceback" not in person.reads_all()
+        assert "taken effect" not in person.seen  # a read has none
+
+
+def test_ctrl_c_during_a_write_by_hand_says_that_it_may_have_taken_effect(handrail):
+    with handrail(["unused"], "call", "save", '{"place": "here"}') as (person, program):
+        person.reads_until("inside save")
+        person.presses_ctrl_c()
+        person.reads_until("`save` was under way and may have taken effect.*interrupted")
+        assert program.wait(PATIENCE_S) == 130
 
 
 def test_in_a_chat_ctrl_c_cancels_the_answer_and_at_the_prompt_leaves(handrail):

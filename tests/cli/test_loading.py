@@ -102,7 +102,33 @@ def test_two_tools_of_one_name_are_refused(file):
     ("no_such_package", "there is no module no_such_package"),
     ("json:nothing", "json has no 'nothing'"),
     ("json", "there are no tools in json"),
+    ("/", "/ is a directory"),
+    ("..", ".. is a directory"),
 ])  # fmt: skip
 def test_a_place_that_is_none_is_told(place, says):
     with pytest.raises(ConfigError, match=says):
         tools_from([place])
+
+
+NOTES = """
+import handrail as hr
+from handrail.tools import FunctionTool  # a class, and not of this file
+
+class Base(hr.BaseTool):
+    "A helper without `run`."
+
+class TeamNotes(Base):
+    name, effect = "notes", "read"
+    def run(self, place: str) -> str:
+        "Read the notes."
+"""
+
+
+def test_a_class_of_which_no_tool_is_made_is_told(file):
+    with pytest.raises(ConfigError, match=r"`TeamNotes` is a class of tools; .*: team_notes = TeamNotes\(\)"):
+        tools_from([file(NOTES)])
+
+
+@pytest.mark.parametrize("made", ["notes = TeamNotes()", "everything = hr.Toolset([TeamNotes()])"])
+def test_a_class_of_which_a_tool_is_made_is_fine(file, made):
+    assert names(tools_from([file(NOTES + made)])) == ["notes"]

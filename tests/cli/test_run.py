@@ -145,3 +145,21 @@ def test_the_model_comes_from_the_environment(cli, monkeypatch):
     with ScriptedServer(["Yes."]) as server:
         monkeypatch.setenv("HANDRAIL_MODEL", server.model)
         assert cli("run", "Ready?").stdout == "Yes.\n"
+
+
+@pytest.mark.parametrize("form", ["--json", "--jsonl"])
+def test_what_a_tool_prints_stays_out_of_the_json(cli, talkative, form):
+    with ScriptedServer([call("look"), "Seen."]) as server:
+        result = cli("run", "Look!", "--tools", talkative, "--model", server.model, form)
+    assert json.loads(result.stdout.splitlines()[-1])["v"] == 1
+    assert all(json.loads(line) for line in result.stdout.splitlines())
+    assert result.stderr == "imported\nlooking\n"
+
+
+def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(cli, tenants):
+    with ScriptedServer([call("orders_of", day=3), lambda messages: messages[-1].result.text]) as server:
+        words = ("run", "Which?", "--tools", tenants, "--model", server.model)
+        missed = cli(*words)
+        assert (missed.exit_code, server.requests) == (2, [])
+        assert "--inject tenant=..." in missed.stderr
+        assert cli(*words, "--inject", "tenant=acme").stdout == "acme on 3\n"

@@ -40,11 +40,21 @@ def test_plain_schemas_are_by_name(cli, shop):
 
 @pytest.mark.parametrize(("words", "says"), [
     (["list"], "--tools"),
-    (["show", "get_ordr", "--tools", "SHOP"], "did you mean 'get_order'?"),
-    (["show", "zzz", "--tools", "SHOP"], "there are <Toolset of 5"),
+    (["show", "get_ordr", "--tools", "SHOP"], "did you mean 'get_order' or 'delete_order'?"),
+    (["show", "zzz", "--tools", "SHOP"], "there are get_order, note, delete_order, drop_all, pay\n"),
     (["schema", "--tools", "SHOP", "--format", "morse"], "known are json, openai-chat"),
 ])  # fmt: skip
 def test_a_mistake_is_told(cli, shop, words, says):
     result = cli("tools", *(shop if word == "SHOP" else word for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
+
+
+def test_a_tool_is_shown_with_what_its_caller_must_fill(cli, tenants):
+    assert "filled by the caller  tenant\n" in cli("tools", "show", "orders_of", "--tools", tenants).stdout
+
+
+@pytest.mark.parametrize(("name", "shown"), [("get_order", "30"), ("pay", "0.05")])
+def test_times_are_shown_alike_however_they_were_written(cli, shop, name, shown):
+    rows = [re.split("  +", line) for line in cli("tools", "show", name, "--tools", shop).stdout.splitlines()]
+    assert ["timeout s", shown] in rows

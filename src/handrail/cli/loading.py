@@ -7,14 +7,17 @@
 Rule 1: a bare function is a tool only when it is named; at the top level of a file it may be anything.
 Rule 2: whatever is wrong with the user's file is one sentence with its place, and every tool is described and compiled
         here, so that no mistake waits for its first call.
+Rule 3: what the file prints while it is imported goes to stderr; stdout is for our results.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
@@ -48,6 +51,9 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
     if attribute:
         return _named(module, path, attribute)
     tools = [tool for value in list(vars(module).values()) for tool in _declared(value)]
+    if unmade := next(_unmade(module, tools), None):
+        made = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", unmade).lower()
+        raise ConfigError(f"`{unmade}` is a class of tools; make one at module level: {made} = {unmade}() ({path})")
     if not tools:
         raise ConfigError(f"there are no tools in {path}: {_hint(module)}")
     return tools
@@ -64,6 +70,20 @@ def _declared(value: Any) -> Iterator[BaseTool]:
         yield value
     elif isinstance(value, Toolset):
         yield from value
+
+
+def _unmade(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
+    """Name the classes of tools that the module defines and makes none of; a helper has no `run`, or a `_name`."""
+    for name, value in vars(module).items():
+        if (
+            isinstance(value, type)
+            and issubclass(value, BaseTool)
+            and value.__module__ == module.__name__
+            and callable(getattr(value, "run", None))
+            and not (inspect.isabstract(value) or name.startswith("_"))
+            and not any(isinstance(tool, value) for tool in tools)
+        ):
+            yield name
 
 
 def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
@@ -91,12 +111,27 @@ def _hint(module: ModuleType) -> str:
 # ---------------------------------------------------------------------- importing what a user wrote
 
 
+def file_at(place: str | Path) -> Path:
+    """Return the path of a file that is there, of whatever kind can be read; a pipe may be one.
+
+    Raises:
+        ConfigError: There is none, or it is a directory.
+    """
+    path = Path(place)
+    if path.is_dir():
+        raise ConfigError(f"{place} is a directory; name a file")
+    if not path.exists():
+        raise ConfigError(f"there is no file {place}")
+    return path
+
+
 def _module(path: str) -> ModuleType:
     is_file = path.endswith(".py") or "/" in path or "\\" in path
-    if is_file and not Path(path).is_file():
-        raise ConfigError(f"there is no file {path}")
+    is_file = is_file or not path.strip(".")  # `.` and `..` are places in the file system
+    file = file_at(path) if is_file else Path()
     try:
-        return _from_file(Path(path)) if is_file else _from_path(path)
+        with redirect_stdout(sys.stderr):
+            return _from_file(file) if is_file else _from_path(path)
     except HandrailError:
         raise
     except SyntaxError as error:

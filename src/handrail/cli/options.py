@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
@@ -13,14 +13,16 @@ import click
 
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
-from handrail.cli.loading import tools_from
+from handrail.cli.loading import file_at, tools_from
+from handrail.context import Injected
 from handrail.effects import Approval, AskHuman, Risk
-from handrail.errors import ConfigError, Failure
+from handrail.errors import ConfigError, Failure, MissingInjection
 from handrail.messages import ToolMessage
 from handrail.policy import Policy
 from handrail.ports import Observer
 from handrail.runs import Run
 from handrail.runtime import Runtime
+from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,6 +81,18 @@ class Setup:
     tools: Toolset
     policy: Policy
     consent: Consent
+    inject: Mapping[str, str]
+
+    def check_injected(self, tools: Iterable[BaseTool]) -> None:
+        """Say which option fills what these tools need from the caller.
+
+        Raises:
+            MissingInjection: A tool needs a value that `--inject` does not give.
+        """
+        for tool in tools:
+            for name in injected_names(tool):
+                if name not in self.inject:
+                    raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
     def runtime(self, *observers: Observer) -> Runtime:
         """Return a runtime; it is the caller's to close."""
@@ -91,17 +105,23 @@ _SETUP = (
         "--yes-to", metavar="RISKS", default="", help="Approve calls of these risks unasked: low,medium,high."
     ),
     click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
-)
+    click.option(
+        "--inject", "injections", metavar="NAME=VALUE", multiple=True,
+        help="Fill a parameter that the model never sees, as text. May be given several times.",
+    ),
+)  # fmt: skip
 
 
 def setup(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that make a runtime; it gets them as one `setup`."""
 
     @wraps(command)
-    def with_setup(places: tuple[str, ...], yes_to: str, rules: Path | None, **others: Any) -> Any:
-        policy = Policy.from_toml(rules) if rules else Policy()
-        made = Setup(tools_from(places), policy, Consent(TerminalApprover(), _risks(yes_to)))
-        return command(setup=made, **others)
+    def with_setup(
+        places: tuple[str, ...], yes_to: str, rules: Path | None, injections: tuple[str, ...], **others: Any
+    ) -> Any:
+        policy = Policy.from_toml(file_at(rules)) if rules else Policy()
+        consent = Consent(TerminalApprover(), _risks(yes_to))
+        return command(setup=Setup(tools_from(places), policy, consent, _injections(injections)), **others)
 
     return _with(_SETUP, with_setup)
 
@@ -142,7 +162,23 @@ def _risks(said: str) -> frozenset[Risk]:
     return frozenset(risk for risk in get_args(Risk) if risk in named)
 
 
+def _injections(said: Iterable[str]) -> Mapping[str, str]:
+    """Part `tenant=acme`; whatever stands behind the first `=` is the value, also nothing."""
+    injections = {}
+    for each in said:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"--inject has {each!r}; write it as NAME=VALUE, such as tenant=acme")
+        injections[name] = value
+    return injections
+
+
 # ---------------------------------------------------------------------- small helpers of commands
+
+
+def injected_names(tool: BaseTool) -> list[str]:
+    """Name the parameters that the caller fills and the model never sees."""
+    return [name for name, kind in tool.hidden.items() if kind is Injected]
 
 
 def text_or_stdin(text: str) -> str:

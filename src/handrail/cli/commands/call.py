@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,7 +17,10 @@ from handrail.cli import exits, options
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
+from handrail.events import AttemptStarted, CallFinished, Event
+from handrail.ports import Observer
 from handrail.shaping import plain
+from handrail.tools import BaseTool
 
 
 @click.command("call")
@@ -36,8 +41,8 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
       handrail call get_weather '{"city": "北京"}' --tools examples/weather.py
       echo '{"order_id": "A-1", "amount": 20}' | handrail call refund - --tools examples/orders.py --yes-to high
     """
-    observers = [Printer(Timeline(detail="all"), console(sys.stderr))] if verbose else []
-    result = asyncio.run(_call(setup, observers, tool, options.text_or_stdin(arguments)))
+    observers: list[Observer] = [Printer(Timeline(detail="all"), console(sys.stderr))] if verbose else []
+    result = _called(setup, observers, tool, options.text_or_stdin(arguments))
     if as_json:
         click.echo(json.dumps(_document(result), ensure_ascii=False))
     elif result.failure is None:
@@ -49,9 +54,36 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
     return exits.of_failure(result.failure)
 
 
-async def _call(setup: Setup, observers: list[Any], tool: str, arguments: str) -> ToolResult:
+@dataclass(slots=True)
+class _Progress:
+    """How far the call had come when it was interrupted; an observer."""
+
+    begun: bool = False
+    ok: bool = False
+
+    def __call__(self, event: Event) -> None:
+        self.begun |= isinstance(event, AttemptStarted)
+        self.ok |= isinstance(event, CallFinished) and event.result.ok
+
+
+def _called(setup: Setup, observers: list[Observer], name: str, arguments: str) -> ToolResult:
+    """Carry out the call; when it is interrupted, say what a person must know of a write."""
+    tool, progress = setup.tools.resolve(name), _Progress()
+    if isinstance(tool, BaseTool):
+        setup.check_injected([tool])
+    try:
+        with redirect_stdout(sys.stderr):  # what tools print is no result
+            return asyncio.run(_call(setup, [*observers, progress], name, arguments))
+    except KeyboardInterrupt:
+        if isinstance(tool, BaseTool) and tool.writes and progress.begun:
+            effect = "took effect" if progress.ok else "may have taken effect; look before you call it again"
+            click.echo(f"`{tool.name}` was under way and {effect}", err=True)
+        raise
+
+
+async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: str) -> ToolResult:
     async with setup.runtime(*observers) as runtime:
-        return await runtime.call(tool, arguments)
+        return await runtime.call(tool, arguments, inject=setup.inject)
 
 
 def _document(result: ToolResult) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 import click
@@ -50,18 +51,21 @@ def command(model: str, system: str, setup: Setup, budget: Budget, wire: bool, v
     printer = Printer(timeline, console(sys.stderr), answers=console())
     with asyncio.Runner() as runner:
         runtime = setup.runtime(printer)
-        here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal}
+        here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
 
         def answer(messages: Sequence[Message]) -> Run:
-            run = runner.run(conversing.ask(runtime, messages, **here, model=model, budget=budget))
+            with redirect_stdout(sys.stderr):  # what tools print is no answer
+                run = runner.run(conversing.ask(runtime, messages, **here, model=model, budget=budget))
             printer.close()
             return run
 
         try:
             runtime.model(model)  # a wrong name or a missing key is told before the first question
+            setup.check_injected(setup.tools.filter(setup.policy.sees))
             return _hold(answer, [SystemMessage(system)] if system else [])
         finally:
-            runner.run(runtime.close())
+            with redirect_stdout(sys.stderr):
+                runner.run(runtime.close())
 
 
 def _hold(answer: Callable[[Sequence[Message]], Run], messages: Sequence[Message]) -> Exit:

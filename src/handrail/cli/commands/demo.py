@@ -28,7 +28,7 @@ _FILES = {
     "handrail/lifecycle.py": "the life of one call, in the order that is its safety",
     "handrail/effects.py": "what that life asks for, and what may be answered",
     "handrail/batch.py": "the calls of one answer, carried on together",
-    "handrail/runtime.py": "who performs all this, on asyncio",
+    "handrail/carrier.py": "who performs all this",
     "handrail/cli/demo/cluster.py": "the tools of this demo",
 }
 

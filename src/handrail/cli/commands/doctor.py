@@ -19,18 +19,24 @@ from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
 
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+_KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
 _PARTS = ("models", "dialects", "stores", "approvers")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; not `ok` is what keeps handrail from working."""
+    """One thing that was looked at; not `ok` keeps handrail from working, not `there` does no harm."""
 
     subject: str
     found: str
     ok: bool = True
+    there: bool = True
+
+    @property
+    def mark(self) -> str:
+        """What stands before it."""
+        return "✗" if not self.ok else "✓" if self.there else "-"
 
 
 @click.command("doctor")
@@ -48,7 +54,7 @@ def command(as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"v": 1, "findings": [asdict(finding) for finding in findings]}, ensure_ascii=False))
     else:
-        rows = [("✓" if finding.ok else "✗", finding.subject, finding.found) for finding in findings]
+        rows = [(finding.mark, finding.subject, finding.found) for finding in findings]
         print_columns(console(), rows)
     return Exit.OK if all(finding.ok for finding in findings) else Exit.ERROR
 
@@ -63,7 +69,8 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
     for kind in _PARTS:
         yield Finding(kind, ", ".join(plugins.known(kind)))
     for name in _KEYS:
-        yield Finding(name, masked(environment.get(name, "")) or "not set")
+        key = environment.get(name, "")
+        yield Finding(name, masked(key) or "not set", there=bool(key))
     for name in _PLAIN:
         if name in environment:
             yield Finding(name, environment[name])

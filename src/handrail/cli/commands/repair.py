@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import cast, get_args
 
 import click
@@ -13,6 +12,7 @@ from handrail import jsontext
 from handrail.approvers.terminal import printable
 from handrail.cli import options
 from handrail.cli.exits import Exit
+from handrail.cli.loading import file_at
 from handrail.errors import ConfigError, Failure
 from handrail.messages import Finish
 
@@ -57,8 +57,10 @@ def _text_of(file: str) -> str:
     if file == "-":
         return options.text_or_stdin("-").removesuffix("\n")  # the line end is the shell's, not the model's
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        return file_at(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
 
 

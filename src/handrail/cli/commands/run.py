@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 import click
@@ -55,7 +56,9 @@ def command(
     recorder = Recorder(sys.stdout, wire=wire) if as_jsonl else None
     observers: list[Observer] = [printer, recorder] if recorder else [printer]
     asked = options.text_or_stdin(question)
-    run = asyncio.run(_run(setup, printer, observers, asked, model=model, system=system, budget=budget))
+    setup.check_injected(setup.tools.filter(setup.policy.sees))
+    with redirect_stdout(sys.stderr):  # what tools print is no result
+        run = asyncio.run(_run(setup, printer, observers, asked, model=model, system=system, budget=budget))
     if is_debugging(context):
         click.echo(printable(run.transcript(debug=True), keep="\n"), err=True)
     if recorder:
@@ -68,5 +71,6 @@ def command(
 
 
 async def _run(setup: Setup, printer: Printer, observers: Sequence[Observer], question: str, **how: Any) -> Run:
+    here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
     async with setup.runtime(*observers) as runtime:
-        return await conversing.ask(runtime, question, printer=printer, terminal=setup.consent.terminal, **how)
+        return await conversing.ask(runtime, question, **here, **how)

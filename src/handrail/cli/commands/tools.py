@@ -18,6 +18,9 @@ from handrail.policy import Policy
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
+MOST_NAMED = 20
+"""How many tools a sentence names."""
+
 
 @click.group("tools")
 def command() -> None:
@@ -112,8 +115,11 @@ def _loaded(places: Sequence[str]) -> Toolset:
 def _one(tools: Toolset, name: str) -> BaseTool:
     if tool := tools.get(name):
         return tool
-    near = nearest(name, [tool.name for tool in tools])
-    raise ConfigError(f"there is no tool {name!r}; {f'did you mean {near[0]!r}?' if near else f'there are {tools!r}'}")
+    names = [tool.name for tool in tools]
+    if near := nearest(name, names):
+        raise ConfigError(f"there is no tool {name!r}; did you mean {' or '.join(map(repr, near))}?")
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    raise ConfigError(f"there is no tool {name!r}; there are {', '.join(names[:MOST_NAMED])}{more}")
 
 
 def _facts(tool: BaseTool) -> dict[str, Any]:
@@ -127,6 +133,7 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
         "key": tool.key if isinstance(tool.key, str) else None,
         "resource": tool.resource,
         "tags": list(tool.tags),
+        "filled_by_the_caller": options.injected_names(tool),
         "summary": tool.summary,
     }
 
@@ -140,4 +147,6 @@ def _asks(tool: BaseTool) -> str:
 
 
 def _text(fact: Any) -> str:
-    return ", ".join(map(str, fact)) if isinstance(fact, (list, tuple)) else str(fact)
+    if isinstance(fact, (list, tuple)):
+        return ", ".join(map(str, fact))
+    return f"{fact:g}" if isinstance(fact, float) else str(fact)

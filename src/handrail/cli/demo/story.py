@@ -30,6 +30,7 @@ CAPTIONS: Mapping[int, str] = {
     4: "... and corrects itself.",
     5: "A restart is destructive, so its risk is high, so a person must agree.",
     6: "Whatever was decided, the model is told, and goes on from there.",
+    7: "It has seen what came of it, and answers.",
 }
 """What to watch for, by turn."""
 
