@@ -2,7 +2,7 @@
 
 Every figure is CPU time of this process. What is compared is measured in turn, round after round, and the best round of
 each counts: machines drift, ratios of one process do not. A missed goal is printed, not failed on; the exit code is 1
-only when a goal with a ratio is missed by more than twofold, which no busy machine explains.
+only when a ratio is more than twice its usual value, which no busy machine explains.
 """
 
 from __future__ import annotations

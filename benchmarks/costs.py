@@ -30,7 +30,11 @@ def streaming(quick: bool) -> list[Figure]:
     growth = per_delta[2000] / per_delta[200]
     return [
         Figure(
-            "streaming, per argument delta at 2,000 deltas", per_delta[2000] * 1e6, "us", 10.0, f"x {growth:.2f} of 200"
+            "streaming, per argument delta at 2,000 deltas",
+            per_delta[2000] * 1e6,
+            "us",
+            10.0,
+            note=f"x {growth:.2f} of 200",
         )
     ]
 

@@ -23,6 +23,7 @@ OF_11 = "11.0000 of 11 are spent"
     # 2 million at 3.00 and half a million at 10.00 are 6 + 5 = 11.
     (Budget(cost=11, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, OF_11),
     (Budget(cost=11.01, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, ""),
+    (Budget(cost=1e30, price_per_million=(1, 1)), Spent(usage=Usage(10**400)), 0.0, ""),   # a float ends before
     (Budget(cost=0), Spent(), 0.0, "0.0000 of 0 are spent"),
 ])  # fmt: skip
 def test_a_run_ends_at_the_first_limit_that_it_reaches(budget, spent, elapsed_s, why):

@@ -202,7 +202,7 @@ def test_a_model_that_repeats_itself_is_told_and_then_stopped():
     ending = talk.run()
     assert (ending.status, len(talk.asked)) == ("stopped", 3)
     assert "3 times" in ending.reason
-    assert "once more ends this run" in talk.results[1].text
+    assert "once more is refused" in talk.results[1].text
     assert talk.results[2].failure.code == Code.REPEATED_CALL
 
 

@@ -13,6 +13,7 @@ from handrail.cli.loading import tools_from
 from handrail.testing import ScriptedApprover
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+GUIDE = sorted((EXAMPLES / "guide").glob("*.py"))
 
 
 FAHRENHEIT = {"unit": "fahrenheit"}
@@ -43,6 +44,19 @@ def test_the_first_program_runs_without_a_key_and_prints_what_happened():
 def test_the_first_program_is_as_short_as_it_claims():
     code = (EXAMPLES / "first.py").read_text(encoding="utf-8").split('"""', 2)[2]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize("program", GUIDE, ids=lambda program: program.name)
+def test_a_program_of_the_guide_runs_without_a_warning(program):
+    subprocess.run([sys.executable, "-W", "error", str(program)], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("program", GUIDE, ids=lambda program: program.name)
+def test_a_program_of_the_guide_is_short_and_shown(program):
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= 40
+    page = (EXAMPLES.parent / "docs/guide.md").read_text(encoding="utf-8")
+    for kind in ("file", "output"):
+        assert f"<!-- {kind}: examples/guide/{program.name} -->" in page
 
 
 @pytest.mark.parametrize(("call", "expected"), [

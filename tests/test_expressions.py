@@ -79,6 +79,8 @@ def test_what_is_refused_is_named():
     ("amount / (amount - 120) > 1", ArithmeticError),
     ("tags * 1000000000 == 1", TypeError),        # repeating a list would fill the memory
     ("currency * 1000000000 == 1", TypeError),
+    ("currency + currency == 1", TypeError),      # and so would adding a long text to itself a hundred times
+    ("tags + tags == 1", TypeError),
 ])  # fmt: skip
 def test_a_question_without_an_answer_raises_what_a_caller_can_name(text, error):
     with pytest.raises(error):

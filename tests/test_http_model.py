@@ -4,15 +4,17 @@ import asyncio
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 import handrail as hr
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, ModelError
 from handrail.events import HttpExchange, Streamed
-from handrail.messages import TextDelta
+from handrail.messages import Options, TextDelta, UserMessage
+from handrail.models import http
 from handrail.models.http import HttpModel, openai
+from handrail.ports import Request
 from handrail.retries import Backoff
 from handrail.testing import Fault, ScriptedServer, call
 from tests.drivers import BOUND_S, Gate
@@ -92,6 +94,19 @@ def test_a_wait_beyond_the_run_s_time_is_not_begun_and_the_provider_s_reason_tol
     assert (run.status, "slow down" in run.reason) == ("failed", True)
 
 
+def test_a_wait_that_is_not_begun_is_told_with_its_length():
+    with ScriptedServer(["21"], faults=[Fault(429, error("slow down"), headers={"retry-after": "120"})]) as server:
+        run, _ = run_once(model_at(server.base_url))
+    assert (run.status, "it asks to wait 120 s" in run.reason) == ("failed", True)
+
+
+def test_a_refused_key_is_named_by_its_variable():
+    with ScriptedServer(["21"], faults=[Fault(401, error("bad key"))]) as server:
+        known = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": server.base_url}
+        run, _ = run_once(openai("scripted", environment=known))
+    assert run.reason.endswith("; the key is that of OPENAI_API_KEY")
+
+
 def test_a_server_that_is_down_is_named():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -99,6 +114,7 @@ def test_a_server_that_is_down_is_named():
     run, _ = run_once(model_at(url))
     assert run.status == "failed"
     assert run.reason.startswith(f"scripted at {url}/chat/completions: it cannot be reached")
+    assert run.reason.endswith("; is the server running?")
 
 
 # -- servers below HTTP ------------------------------------------------------------------------------------------------
@@ -207,6 +223,66 @@ def test_a_server_that_falls_silent_is_left_when_the_run_s_time_is_over(said):
         assert closed.wait(BOUND_S)
 
 
+def test_a_stream_that_never_ends_and_never_says_anything_is_left_when_the_run_s_time_is_over():
+    def babble(connection):
+        connection.sendall(chunked())
+        while True:
+            connection.sendall(b"4\r\n: x\n\r\n" * 1000)
+
+    def until_it_is_left(connection):
+        with suppress(OSError):
+            babble(connection)
+
+    with raw_server(until_it_is_left) as (url, _):
+        run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=0.2))
+    assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
+
+
+def test_a_stream_may_be_no_longer_than_any_answer_and_is_shown_in_part(monkeypatch):
+    monkeypatch.setattr(http, "_MOST_ANSWER_BYTES", 3 << 20)
+    monkeypatch.setattr(http, "_MOST_SHOWN_BYTES", 10)
+    with ScriptedServer(["21"], faults=[Fault(200, ": x\n" * (1 << 20), headers=STREAM)]) as server:
+        run, events = run_once(model_at(server.base_url), streamed=True)
+    (exchange,) = [event for event in events if isinstance(event, HttpExchange)]
+    assert (run.status, "longer than 3 MB" in run.reason) == ("failed", True)
+    assert exchange.answer.startswith(": x\n: x\n: \n[... 3")
+
+
+def test_the_type_of_an_answer_is_read_in_any_case():
+    done = PIECE + 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    with ScriptedServer([], faults=[Fault(200, done, headers={"content-type": "Text/Event-Stream"})]) as server:
+        run, _ = run_once(model_at(server.base_url), streamed=True)
+    assert run.text == "Hel"
+
+
+ODD = {"content": "\ud800", "reasoning": "\udfff", "reasoning_details": [{"type": "\ud800", "x": float("nan")}]}
+ODD_CALL = {
+    "id": "\ud800", "function": {"name": "f\udc00", "arguments": '{"a": "\ud800"}'},
+    "extra_content": {"deep": json.loads("[" * 400 + "]" * 400)},
+}  # fmt: skip
+ODD_USAGE = {"prompt_tokens": 10**400, "completion_tokens": -1}
+
+
+@pytest.mark.parametrize("form", ["whole", "streamed"])
+def test_no_answer_of_a_model_makes_a_run_raise(form):
+    message = {"role": "assistant", **ODD, "tool_calls": [ODD_CALL]}
+    key = "delta" if form == "streamed" else "message"
+    body = json.dumps({"choices": [{"index": 0, key: message, "finish_reason": "tool_calls"}], "usage": ODD_USAGE})
+    fault = Fault(200, f"data: {body}\n\n", headers=STREAM) if form == "streamed" else Fault(200, body)
+    with ScriptedServer(["done"], faults=[fault]) as server:
+        budget = hr.Budget(cost=1e30, price_per_million=(1, 1))
+        run, _ = run_once(model_at(server.base_url), streamed=form == "streamed", budget=budget)
+    assert (run.status, run.text) == ("done", "done")
+
+
+def test_a_conversation_that_cannot_be_written_ends_the_run_and_an_option_is_a_mistake():
+    with ScriptedServer(["21"]) as server:
+        model = model_at(server.base_url)
+        for question, extra, raised in (("\ud800", {}, ModelError), ("?", {"x": "\ud800"}, ConfigError)):
+            with pytest.raises(raised, match="cannot be written as JSON"):
+                model.body(Request([UserMessage(question)], (), Options(extra=extra), 1.0), False)
+
+
 def test_a_cancelled_run_closes_its_connection():
     gate, closed = Gate(), threading.Event()
 
@@ -240,6 +316,21 @@ def test_keys_are_masked_wherever_an_exchange_is_shown():
     assert run.text == "21"
     assert exchange.headers["authorization"] == "Bearer ***"
     assert "sk-secret" not in repr(events)
+
+
+def test_an_exchange_shows_no_secret_of_the_address_and_no_header_of_unknown_meaning():
+    with ScriptedServer(["21"]) as server:
+        url = server.base_url.replace("://", "://me:sk-a@") + "/chat/completions?key=sk-b"
+        headers = {"x-gateway": "sk-c", "cookie": "k=sk-d; x", "Accept": "*/*"}
+        model = HttpModel("scripted", hr.dialect("openai-compatible"), url, headers)
+        run, events = run_once(model, streamed=True)
+    (exchange,) = [event for event in events if isinstance(event, HttpExchange)]
+    assert run.text == "21"
+    assert "sk-" not in repr(events) + repr(model)
+    assert exchange.headers == {
+        "content-type": "application/json", "user-agent": "handrail", "x-gateway": "***", "cookie": "***",
+        "Accept": "*/*",
+    }  # fmt: skip
 
 
 def test_a_header_that_cannot_be_written_is_told_without_its_text():

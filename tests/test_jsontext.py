@@ -197,6 +197,11 @@ def test_what_is_open_at_the_end_is_never_closed(text):
     '{"a": {"b": 1}, "c": 2}}',      # `c` may belong to the inner object
     '{"a": [北京，上海]}',            # one value or two
     '{"a": 1,\n // b": 2\n}',        # the tail of `"// b"`, whose first quote was lost, is no comment
+    '{"a": 1,\n "b": {\n  //": "x\\"y"\n }\n}',  # the same, with a quote escaped in its value
+    "{'a': 1,\n // b': 2\n}",
+    '{"a": {"b": "one,\n      "//": "\\""}}',     # the string may have lost its quote before the line break
+    "{'a': 'one,\n \"b\": 2',\n 'c': 3}",
+    '{"a": [12，345]}',              # one number or two
     '{"a": 1, "b": 2: "c": 3}',
     '{"a": 1}\nb: 2',
     '{"a": 1}{"b": 2}', '{"a": 1}, {"b": 2}', '{}{"a": 1}', '[]{"a": 1}', '{"a": 1}{"a": 1.0}', '{"a": 1}{"a": true}',
@@ -393,9 +398,9 @@ STYLES = [
     Style("single_quotes", quotes="''"),
     Style("typographic_quotes", quotes="“”"),
     Style("typographic_quotes", quotes="‘’"),
-    Style("full_width", comma="，", colon="："),
+    Style("full_width", comma="， ", colon="："),
     Style("trailing_comma", end=" ,\n"),
-    Style("comment", comma=" /* { */ ,", colon=': // \' "x" ]\n'),
+    Style("comment", comma=" /* { */ ,", colon=": // don't ]\n"),
     Style("unusual_space", comma="\u3000,\u00a0", colon="\ufeff:"),
     Style("python_literal", words=("True", "False", "None")),
 ]

@@ -29,10 +29,13 @@ def test_a_template_is_filled_from_arguments(text, arguments, key):
     assert template(text)(arguments) == key
 
 
+TEXTS = st.text(max_size=5) | st.text("01235AC %:\u2010-_", max_size=5)
+
+
 @given(
-    first=st.tuples(st.text(max_size=5), st.text(max_size=5)),
-    second=st.tuples(st.text(max_size=5), st.text(max_size=5)),
-    separator=st.sampled_from([":", "/", "-", "_", ".", " ", "%", "::", "-x-"]),
+    first=st.tuples(TEXTS, TEXTS),
+    second=st.tuples(TEXTS, TEXTS),
+    separator=st.sampled_from([":", "/", "-", "_", ".", " ", "%:", "::", "-x-", " \u2010"]),
 )
 def test_two_acts_never_share_a_key(first, second, separator):
     assume(first != second)
@@ -55,6 +58,24 @@ def test_two_acts_never_share_a_key(first, second, separator):
 def test_what_is_no_template_is_refused_when_it_is_declared(text):
     with pytest.raises(ToolDefinitionError, match="is not a template"):
         template(text)
+
+
+@pytest.mark.parametrize("text", ["{a}{b}", "order{a}item{b}", "{a}1{b}", "{a}%{b}", "{a}:{b}{c}"])
+def test_two_fields_without_a_separator_are_refused_when_they_are_declared(text):
+    with pytest.raises(ToolDefinitionError, match="needs a separator"):
+        template(text)
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (None, "null"), (True, "true"), ([1], "[1]"), ({}, "{}"), ("null", '"null"'), ('"null"', '"\\"null\\""'),
+])  # fmt: skip
+def test_text_that_looks_like_another_kind_of_value_has_a_key_of_its_own(one, other):
+    fill = template("order:{id}")
+    assert fill({"id": one}) != fill({"id": other})
+
+
+def test_a_number_and_its_text_are_one_key():
+    assert template("order:{id}")({"id": 881}) == template("order:{id}")({"id": "881"}) == "order:881"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"user": {}}, {"user": None}, {"user": "Ada"}, {"user": [1]}])
@@ -93,6 +114,7 @@ def test_the_order_of_names_does_not_matter(value):
     ({"amount": 20}, {"amount": 20.0}),          # one number in JSON
     ({"a": [1, 2]}, {"a": (1, 2)}),
     ({"zero": 0}, {"zero": -0.0}),
+    ({"a": 10**16}, {"a": 1e16}),
 ])  # fmt: skip
 def test_equal_values_have_one_text(one, other):
     assert canonical(one) == canonical(other)
@@ -103,7 +125,7 @@ def test_equal_values_have_one_text(one, other):
     ({"a": 1}, {"a": "1"}),
     ({"a": None}, {}),
     ({"a": [1, 2]}, {"a": [2, 1]}),
-    ({"a": 2**53 + 1}, {"a": float(2**53)}),     # beyond 2**53 a float is not one integer
+    ({"a": 2**53 + 1}, {"a": float(2**53)}),     # the float is the integer below
 ])  # fmt: skip
 def test_unequal_values_have_two_texts(one, other):
     assert canonical(one) != canonical(other)

@@ -1,6 +1,6 @@
 """Which calls of one turn may run together, and which wait for whom."""
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handrail.calls import ToolCall
 from handrail.effects import Resource
-from handrail.planning import NoSuchResult, Step, filled, mentions_results, plan, plan_steps
+from handrail.planning import MAX_FILLED_CHARS, NoSuchResult, Step, filled, mentions_results, plan, plan_steps
 from handrail.tools import FunctionTool
 
 
@@ -151,6 +151,23 @@ def test_a_reference_to_a_call_without_a_value_is_told():
         filled("$a$", ["a", "b"], {}, before=1)
 
 
+@pytest.mark.parametrize("written", [
+    "$a$ " * 2000,
+    ["$a$"] * 2000,
+    [{"$call": "a"}] * 2000,
+    ["$b.rows$"] * 2000,
+    [f"$b{'.' * n}rows$ in text" for n in range(1, 2000)],  # one value under many names
+])  # fmt: skip
+def test_references_insert_no_more_than_a_bound_however_often_they_name_a_long_result(written):
+    with pytest.raises(NoSuchResult, match="would grow beyond 1048576 characters"):
+        filled({"x": written}, ["a", "b", "c"], {0: "x" * 1000, 1: {"rows": ["x" * 1000]}}, before=2)
+
+
+def test_references_may_insert_up_to_the_bound():
+    half = "x" * (MAX_FILLED_CHARS // 2)
+    assert filled({"x": "$a$$a$"}, ["a", "b"], {0: half}, before=1) == {"x": half + half}
+
+
 # ---------------------------------------------------------------------- declared order
 
 
@@ -170,6 +187,33 @@ def test_a_result_is_there_before_its_use_whatever_is_declared():
 
 def test_a_tool_after_itself_changes_nothing_for_one_call():
     assert waves(write("a", tool="x", after=["x"])) == [["a"]]
+
+
+N = 3000
+CROWDS = {
+    "unknown resources": [anything(str(n)) for n in range(N)],
+    "each uses the last": [anything(f"c{n}", f"c{n - 1}") for n in range(N)],
+    "unknown among known": [anything(str(n)) if n % 2 else write(str(n), f"u{n}") for n in range(N)],
+    "each after the other": [write(str(n), tool="xy"[n % 2], after=["yx"[n % 2]]) for n in range(N)],
+    "after itself": [write(str(n), tool="x", after=["x"]) for n in range(N)],
+    "three in a circle": [write(str(n), tool="xyz"[n % 3], after=["zxy"[n % 3]]) for n in range(N)],
+    "a circle closed by uses": [
+        write(f"c{n}", tool="xy"[n % 2], after=["x"] if n % 2 else [], arguments={"x": f"$c{n - 1}$"}) for n in range(N)
+    ],
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_a_plan_grows_with_the_number_of_calls_and_not_with_its_square(crowd):
+    planned = plan_steps(CROWDS[crowd])
+    assert sum(map(len, planned.waits_for)) <= 2 * N
+    assert len(planned.waves) == N
+
+
+def test_calls_that_come_after_the_same_many_calls_share_what_they_wait_for():
+    planned = plan_steps([write(str(n), tool="xy"[n % 2], after=["x"] if n % 2 else []) for n in range(N)])
+    assert {id(wait) for wait in planned.waits_for[1::2]} == {id(planned.waits_for[1])}
+    assert planned.waits_for[1] == set(range(0, N, 2))
 
 
 # ---------------------------------------------------------------------- from calls
@@ -262,6 +306,16 @@ def test_calls_that_meet_on_a_resource_never_run_together_whatever_is_declared(s
     for (i, first), (j, second) in combinations(enumerate(steps), 2):
         if meet(first, second):
             assert before(planned.waits_for, i, j) or before(planned.waits_for, j, i)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=turns(declared=True))
+def test_of_two_calls_one_after_the_other_the_one_in_the_earlier_wave_has_ended(steps):
+    planned = plan_steps(steps)
+    rank = {id: number for number, wave in enumerate(planned.waves) for id in wave}
+    for (i, first), (j, second) in permutations(enumerate(steps), 2):
+        if first.tool in second.after and rank[first.id] < rank[second.id]:
+            assert before(planned.waits_for, i, j)
 
 
 def before(waits_for, first: int, second: int) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from handrail.errors import Code, Failure
 from handrail.messages import Usage
 
+_MOST_PRICED_TOKENS = 2**53
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -46,7 +48,9 @@ class Spent:
     def cost(self, budget: Budget) -> float:
         """What the tokens so far cost at the budget's prices."""
         for_input, for_output = budget.price_per_million
-        return (self.usage.input_tokens * for_input + self.usage.output_tokens * for_output) / 1e6
+        # A model that counts absurdly is bounded: a float holds no more, and ends the run all the same.
+        used = [min(tokens, _MOST_PRICED_TOKENS) for tokens in (self.usage.input_tokens, self.usage.output_tokens)]
+        return (used[0] * for_input + used[1] * for_output) / 1e6
 
 
 def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:

@@ -93,7 +93,7 @@ class Claim:
 
 
 class ClaimState(Enum):
-    """What a store answers to a claim; see `design` in docs/decisions/0004-claims.md for the table."""
+    """What a store answers to a claim; docs/decisions/0004-claims.md has the table."""
 
     FRESH = "fresh"
     """Run it: nobody has."""

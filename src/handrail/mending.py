@@ -74,9 +74,7 @@ _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may clo
 _BODY: Final = {closers: re.compile(rf"(?:[^\\{closers}]++|\\.|\\\Z)*+", re.DOTALL) for closers, _ in _QUOTES.values()}
 _ESCAPE: Final = re.compile(r"\\(.)|\"", re.DOTALL)
 # A string over several lines that lost its closing quote ends at the quote of the next member, or holds that member.
-_NEXT_MEMBER: Final = re.compile(
-    r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:"
-)
+_NEXT_MEMBER: Final = re.compile(r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:")
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(

@@ -94,8 +94,9 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
         uses.append(frozenset(_used(step.arguments, places, before=index)))
         places[step.id] = index  # an id that is there twice means, like a variable, its nearest earlier call
     queues = _in_queues(steps)
-    waves, circular = _waves(steps, [_joined(*pair) for pair in zip(uses, queues, strict=True)])
-    declared = _declared(steps, waves, circular)
+    known = [_joined(*pair) for pair in zip(uses, queues, strict=True)]
+    waves, circular = _waves(steps, known)
+    declared = _declared(steps, waves, known if circular else None)
     needs = [_joined(*pair) for pair in zip(uses, declared, strict=True)]
 
     @cache
@@ -115,11 +116,14 @@ def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
     return one | other if one and other else one or other
 
 
-def _declared(steps: Sequence[Step], waves: Sequence[Sequence[int]], circular: bool) -> list[frozenset[int]]:
+def _declared(
+    steps: Sequence[Step], waves: Sequence[Sequence[int]], besides: Sequence[frozenset[int]] | None
+) -> list[frozenset[int]]:
     """For each step those of an earlier wave that its `after` names.
 
-    In a circle (two tools, each after the other) whoever is in an earlier wave goes first; a step then leaves out those
-    that it waits for by way of others: each call of a circle naming all before it would take the square of their number.
+    In a circle (two tools, each after the other) whoever is in an earlier wave goes first. Were each call of a circle
+    to name all before it, that would take the square of their number; so a step leaves out those that it waits for by
+    way of others, among them those that it waits for `besides`.
     """
     members: dict[str, list[int]] = {}  # tool -> its steps, by wave
     ranks: dict[str, list[int]] = {}  # tool -> the number of the wave of each
@@ -138,14 +142,13 @@ def _declared(steps: Sequence[Step], waves: Sequence[Sequence[int]], circular: b
         for index in wave:
             ends = {tool: bisect_left(ranks[tool], rank) for tool in set(steps[index].after) if tool in ranks}
             known: dict[str, int] = {}
-            for tool, end in ends.items():
-                if circular and end:
-                    for other, before in covered.get(members[tool][end - 1], {}).items():
-                        known[other] = max(before, known.get(other, 0))
+            if besides is not None:
+                for other in (*besides[index], *(members[tool][end - 1] for tool, end in ends.items() if end)):
+                    for tool, before in covered[other].items():
+                        known[tool] = max(before, known.get(tool, 0))
+                covered[index] = known | dict.fromkeys(ends, rank)
             for tool, end in ends.items():
                 waits[index] = _joined(waits[index], some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end))
-            if circular and ends:
-                covered[index] = known | dict.fromkeys(ends, rank)
     return waits
 
 
@@ -153,8 +156,8 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
     """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
-    everyone: list[int] = []  # for a step that may touch anything: the last such step, and all since that touch something
-    barrier: int | None = None  # that last step
+    everyone: list[int] = []  # the last step that may touch anything, and all since that touch something
+    barrier: int | None = None  # that step
     waits: list[frozenset[int]] = []
     for index, step in enumerate(steps):
         mine: set[int] = set()
@@ -275,7 +278,7 @@ def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
 
 
 class NoSuchResult(Exception):
-    """A reference names a call that has no result, or a path that is not in it, or too much. The text is for the model."""
+    """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
 
 
 def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], before: int) -> Json:

@@ -1,8 +1,7 @@
-"""What can be replaced: stores, models, approvers, observers, clocks. Each is a protocol with one to four methods.
+"""What can be replaced: stores, models, approvers, observers. Each is a protocol of one to four methods, or a function.
 
 A store may have to wait for a disk. It then answers with a `concurrent.futures.Future`; one that keeps things in memory
-answers at once. The asyncio driver awaits the future, the blocking driver waits for it: one port serves both, and a
-store that needs no waiting costs none.
+answers at once. One port serves both drivers, and a store that needs no waiting costs none.
 """
 
 from __future__ import annotations

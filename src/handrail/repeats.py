@@ -23,7 +23,7 @@ Step: TypeAlias = tuple[str, Any, str]
 
 NOTE = (
     "This call and its result are the same as before. Use the result, call differently, or answer; "
-    "the same call once more ends this run."
+    "the same call once more is refused."
 )
 
 

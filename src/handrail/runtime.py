@@ -190,7 +190,7 @@ class LoopGround:
 
     Work runs in tasks, as many as are suspended at once: a runner goes on with the next piece of work while each ends
     without waiting for anything, and another runner is begun as soon as one is suspended. Tools that answer at once
-    thus share a task; a task is the dearest part of a quick call (6 us of 20).
+    thus share a task, the dearest part of a quick call.
     """
 
     __slots__ = ("_looking", "_loop", "_queue", "finished")

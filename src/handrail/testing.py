@@ -2,7 +2,7 @@
 
     model = ScriptedModel([Turn(calls=[call("get_weather", city="北京")], finish="calls"), "It is 21 °C in 北京."])
 
-    with ScriptedServer(model.turns) as server:            # real HTTP on 127.0.0.1, in a provider's own wire
+    with ScriptedServer(model.script) as server:           # real HTTP on 127.0.0.1, in a provider's own wire
         run = await runtime.run("How warm is it?", model=server.model)
 
 The script is followed by the conversation, not by a counter: the answer is the one whose place is the number of answers
@@ -26,7 +26,7 @@ from handrail.calls import ToolCall
 from handrail.dialects import ServerDialect, dialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
-from handrail.messages import AssistantMessage, Message, Options, TextDelta, Turn, Usage
+from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 
 Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
@@ -289,4 +289,4 @@ class Overlap:
         self.__exit__()
 
 
-__all__ = ["Fault", "ManualClock", "Options", "Overlap", "ScriptedApprover", "ScriptedModel", "ScriptedServer", "call"]
+__all__ = ["Fault", "ManualClock", "Overlap", "ScriptedApprover", "ScriptedModel", "ScriptedServer", "call"]

@@ -247,6 +247,8 @@ def test_reasoning_is_found_under_each_of_its_names(message, text, reasoning):
     ({"prompt_tokens": 5, "cached_tokens": 4}, Usage(5, 0, 4)),
     ({"prompt_tokens": None, "prompt_tokens_details": None}, Usage()),
     (None, Usage()), ("much", Usage()),
+    ({"prompt_tokens": 10**400, "completion_tokens": -3}, Usage(2**53, 0)),
+    ({"prompt_tokens": True, "completion_tokens": 2.5}, Usage()),
 ])  # fmt: skip
 def test_usage_is_read_where_it_is_told(usage, expected):
     assert DIALECT.decode(answer({"content": "x"}, usage=usage)).usage == expected
@@ -275,6 +277,47 @@ def test_a_bare_message_counts_as_finished():
     assert DIALECT.decode_message({"role": "assistant", "content": "Hi"}) == Turn("Hi")
     assert DIALECT.decode_message({"tool_calls": [call("f", "{}")]}).finish == "calls"
     assert DIALECT.decode_message(answer({"content": "Hi"}, "length")).finish == "length"
+
+
+@pytest.mark.parametrize(("message", "words"), [
+    ({"type": "message", "role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+     "content blocks of type tool_use"),
+    ({"role": "assistant", "content": [{"toolUse": {"name": "f"}}]}, "type toolUse"),
+    ({}, "neither a role nor calls"), ({"foo": 1}, "neither a role nor calls"),
+    ({"role": "user", "content": "Hi"}, "role is 'user'"), ([], "of type list"),
+])  # fmt: skip
+def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(message, words):
+    with pytest.raises(ConfigError, match=f"no OpenAI chat message .*{words}.*dialects known are openai-chat"):
+        DIALECT.decode_message(message)
+
+
+def test_what_a_provider_sends_is_kept_as_far_as_a_request_can_carry_it():
+    deep = json.loads("[" * 400 + "]" * 400)
+    sent = call("f\ud800", "{}", "c\ud800") | {"extra_content": deep, "provider_specific_fields": {"s": "x"}}
+    turn = DIALECT.decode(json.dumps(answer({"content": "a\ud800", "reasoning": "r", "reasoning_details": [
+        {"type": "t", "score": float("nan")}], "tool_calls": [sent]})))  # fmt: skip
+    back = DIALECT.encode_message(AssistantMessage(turn))
+    assert (turn.text, turn.calls[0].name, turn.calls[0].id) == ("a?", "f?", "c?")
+    assert (back["reasoning"], "reasoning_details" in back) == ("r", False)
+    assert back["tool_calls"][0]["provider_specific_fields"] == {"s": "x"}
+    assert "extra_content" not in back["tool_calls"][0]
+
+
+def test_an_unreadable_answer_shows_how_it_begins():
+    with pytest.raises(ModelError, match=r"they begin with '<html>\\n0{73}'"):
+        DIALECT.decode("<html>\n" + "0" * 999)
+
+
+@pytest.mark.parametrize(("result", "content"), [
+    (ToolResult("a", value={"x": 1}), '{"x":1}'),
+    (ToolResult("a", failure=Failure("GONE", "It is gone.")), '"error_code":"GONE"'),
+    (ToolResult("a", value={"x": 1}, text="short"), "short"),
+    (ToolResult("a"), ""),
+])  # fmt: skip
+def test_a_result_made_by_hand_says_what_it_holds(result, content):
+    (message,) = DIALECT.encode_results([ToolCall("a", "f")], [result])
+    assert content in message["content"]
+    assert bool(content) == bool(message["content"])
 
 
 @pytest.mark.parametrize(("body", "code", "retryable"), [

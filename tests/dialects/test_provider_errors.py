@@ -67,6 +67,12 @@ def test_google_asks_to_wait_in_the_body():
     assert (error.retryable, error.retry_after_s, error.code) == (True, 17.5, "RESOURCE_EXHAUSTED")
 
 
+def test_a_reason_that_cannot_be_written_is_told_as_far_as_it_can():
+    body = '{"error": {"message": "m\\ud800", "details": [{"retryDelay": "' + "9" * 400 + 's"}]}}'
+    error = classify(429, {}, body)
+    assert (str(error).endswith("m?"), error.retry_after_s) == (True, 1e9)
+
+
 def test_a_server_that_says_outright_whether_to_retry_is_believed():
     assert classify(400, {"x-should-retry": "true"}, {}).retryable
     assert not classify(500, {"X-Should-Retry": "false"}, {}).retryable

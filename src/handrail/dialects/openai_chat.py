@@ -12,12 +12,14 @@ Rule 4: of the provider's message only `_GOES_BACK` goes back; other servers ref
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from handrail import plugins
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, provider_errors, remembered
+from handrail.dialects import Conversation, ToolLike, provider_errors, received, remembered
 from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.dialects.sse import EventSplitter, ServerEvent
@@ -39,6 +41,7 @@ from handrail.messages import (
     conversation_of,
 )
 from handrail.ports import Described
+from handrail.shaping import text_of
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
@@ -77,6 +80,14 @@ Moonshot refuse a tool loop that comes back without it."""
 
 _CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 """Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
+
+_PARTS = {"text", "thinking", "refusal", "reference", "output_text"}
+"""Types of content parts that hold no call: OpenAI's own and Mistral's."""
+
+_MOST_TOKENS = 2**53
+"""No provider counts so far; beyond it a float is no longer exact."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 _CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
 """Mistral's word for a required call, when we are the server."""
@@ -196,12 +207,18 @@ class OpenAIChat:
         A bare message does not say how the model ended; it counts as finished, with calls if it has any.
 
         Raises:
+            ConfigError: It is no message of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        if "choices" in message or "error" in message:
+        if isinstance(message, _OBJECT) and ("choices" in message or "error" in message):
             return self.decode(message, tools)
+        if foreign := _foreign(message):
+            raise ConfigError(
+                f"this is no OpenAI chat message ({foreign}); the dialects known are "
+                f"{', '.join(plugins.known('dialects'))}"
+            )
         calls = message.get("tool_calls") or message.get("function_call")
-        return _turn(_mapping(message, "the message"), "calls" if calls else "stop", Usage(), tools)
+        return _turn(received.encodable(message), "calls" if calls else "stop", Usage(), tools)
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
@@ -405,7 +422,7 @@ class ChatStream:
                 continue
             call = self._calls.take(index, id, name, text)
             for key in _CALL_GOES_BACK:
-                if key in entry:
+                if key in entry and received.can_go_back(entry[key]):
                     call.extras[key] = entry[key]
             if text:
                 deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
@@ -514,7 +531,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def _encode_result(call_id: str, result: ToolResult) -> dict[str, Json]:
-    return {"role": "tool", "tool_call_id": call_id, "content": result.text}
+    told = result.failure.as_json() if result.failure else result.value
+    # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
+    text = result.text or ("" if told is None else text_of(told))
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
@@ -530,14 +550,37 @@ def _unreadable(what: str) -> ModelError:
 
 def _object(body: Json | bytes) -> Mapping[str, Json]:
     if isinstance(body, (str, bytes)):
-        size = len(body)
+        sent = body
         try:
-            body = json.loads(body.removeprefix("\ufeff") if isinstance(body, str) else body)
+            text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
+            body = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _unreadable(f"its {size} characters are no JSON") from error
+            begin = f"; they begin with {received.beginning(sent)}" if sent else ""
+            raise _unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
+        if _SURROGATE.search(text):
+            body = received.encodable(body)
+    else:
+        body = received.encodable(body)
     if isinstance(body, list) and body and provider_errors.error_in(body):
         raise provider_errors.classify(None, {}, body)
     return _mapping(body, "the body")
+
+
+def _foreign(message: Json) -> str:
+    """Return what shows that this is no assistant message of ours; empty when it is one."""
+    if not isinstance(message, _OBJECT):
+        return f"it is {_kind(message)}"
+    if message.get("tool_calls") or message.get("function_call"):
+        return ""
+    role, content = message.get("role"), message.get("content")
+    if isinstance(content, list):
+        # Bedrock's and Gemini's blocks have no type; their first key says what they are.
+        types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
+        if unknown := [each for each in types if each not in _PARTS]:
+            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
+    if role is None and not {"tool_calls", "function_call"} & message.keys():
+        return "it has neither a role nor calls"
+    return "" if role in ("assistant", None) else f"its role is {role!r}"
 
 
 def _is_json(text: str) -> bool:
@@ -592,8 +635,16 @@ def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iter
         finish,
         usage,
         _string(message.get("refusal") or "", "`refusal`"),
-        message,
+        _raw(message),
     )
+
+
+def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the provider's message as it may be kept: without fields that no request could carry."""
+    raw = received.that_go_back({name: value for name, value in message.items() if name != "tool_calls"})
+    if calls := message.get("tool_calls"):
+        raw["tool_calls"] = [received.that_go_back(call) for call in calls]
+    return raw
 
 
 def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
@@ -616,16 +667,18 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     if arguments is None:
         arguments = ""
     elif not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return "" if id is None else str(id), _string(name or "", "a tool's name"), arguments
+        try:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _unreadable("the arguments of a tool call have no JSON form") from error
+    return str(id) if isinstance(id, str | int | float) else "", _string(name or "", "a tool's name"), arguments
 
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
     told = [entry.get("index") if isinstance(entry, _OBJECT) else None for entry in entries]
-    if len(told) > 1 and len(set(map(str, told))) < len(told):
-        return range(len(told))
-    return [index if isinstance(index, int) else None for index in told]
+    indexes = [index if isinstance(index, int) else None for index in told]
+    return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
 
 
 def _content(content: Json) -> tuple[str, str]:
@@ -654,7 +707,9 @@ def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]
 
 def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     details = message.get("reasoning_details")
-    return [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+    if not isinstance(details, list):
+        return []
+    return [each for each in details if isinstance(each, Mapping) and received.can_go_back(each)]
 
 
 _DETAIL_TEXTS = ("text", "summary", "data", "signature")
@@ -698,7 +753,8 @@ def _usage(usage: Json) -> Usage:
 
 def _count(counts: Json, *keys: str) -> int:
     found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
-    return next((value for value in found if isinstance(value, int)), 0)
+    told = next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
+    return min(max(told, 0), _MOST_TOKENS)
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------

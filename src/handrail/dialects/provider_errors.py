@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from handrail.dialects import received
 from handrail.errors import Json, ModelError
+from handrail.retries import retry_after_s
 
 _HOPELESS = frozenset({
     # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
@@ -45,6 +47,8 @@ _SHOULD_RETRY: Mapping[str, bool] = {"true": True, "false": False}
 """The header `x-should-retry`, in which OpenAI and Anthropic say it outright."""
 
 _MOST_MESSAGE_CHARS = 500
+_LONGEST_WAIT_S = 1e9
+"""Longer than anybody waits, and still a number that can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     if isinstance(told, Mapping):
         return _told(told)
     if told:
-        return ProviderError(message=str(told))
+        return ProviderError(message=_as_text(told))
     if body.get("object") == "error" or body.get("type") == "error":
         return _told(body)
     if body.get("detail") and "choices" not in body:
@@ -162,7 +166,7 @@ def _delays_s(details: Json) -> Iterator[float]:
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
         if isinstance(delay, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
-            yield float(found[1])
+            yield min(float(found[1]), _LONGEST_WAIT_S)
 
 
 def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
@@ -170,23 +174,10 @@ def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
 
     `x-ratelimit-reset-*` is not asked: it tells when a window is full again, which is later than one request needs.
     """
-    for header, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        wait_s = _number(headers.get(header, ""))
-        if wait_s is not None:
-            return max(0.0, wait_s * unit_s)
-    until = _date(headers.get("retry-after", ""))
     since = now or _date(headers.get("date", ""))
-    if until is None or since is None:
-        return None
-    return max(0.0, (until - since).total_seconds())
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    now_s = since.timestamp() if since else math.inf  # without a clock a date tells nothing
+    finer_ms = retry_after_s(headers.get("retry-after-ms"), math.inf)
+    return retry_after_s(headers.get("retry-after"), now_s) if finer_ms is None else finer_ms / 1000
 
 
 def _date(text: str) -> datetime | None:
@@ -199,7 +190,7 @@ def _date(text: str) -> datetime | None:
 
 def _loaded(text: str | bytes) -> Json:
     try:
-        return json.loads(text)
+        return received.encodable(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
@@ -207,4 +198,8 @@ def _loaded(text: str | bytes) -> Json:
 def _as_text(told: Json | bytes) -> str:
     if isinstance(told, bytes):
         return told.decode("utf-8", "replace")
-    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
+    try:
+        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return "its reason cannot be read"
+    return text.encode("utf-8", "replace").decode()

@@ -26,7 +26,11 @@ from handrail.retries import Backoff
 ATTEMPTS = 3
 LONGEST_WAIT_S = 60.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
-_SECRET_HEADERS = {"authorization", "api-key", "x-api-key", "x-goog-api-key"}
+_MOST_SHOWN_BYTES = 1024 * 1024
+"""Of a stream, for whoever watches the exchange."""
+_OPEN_HEADERS = {"content-type", "accept", "user-agent", "content-length"}
+"""Shown as they are. Every other one may hold a key: gateways and companies have headers of their own."""
+_SCHEMES = {"basic", "bearer", "digest", "key", "token"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Pause:
     seconds: float
 
 
+_UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
+
 Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
 
 
@@ -58,9 +64,10 @@ class HttpModel:
         name: What the provider calls the model.
         wire: The dialect that it speaks.
         url: Where to post requests.
-        headers: Sent with each request; those that hold keys are masked wherever they are shown.
+        headers: Sent with each request; wherever they are shown, all that may hold a key are masked.
         attempts: How often a request is sent at most, when its failure may pass.
         stream: Ask for a stream when somebody listens.
+        key_variable: The environment variable that the key came from, to be named when the provider refuses it.
     """
 
     def __init__(
@@ -73,8 +80,10 @@ class HttpModel:
         attempts: int = ATTEMPTS,
         stream: bool = True,
         backoff: Backoff | None = None,
+        key_variable: str = "",
     ) -> None:
         self.name, self.wire, self.url = name, wire, url
+        self._key_variable = key_variable
         self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
         self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
@@ -108,7 +117,7 @@ class HttpModel:
             await mine.aclose()
 
     def __repr__(self) -> str:
-        return f"<HttpModel {self.name}: {self.wire.name} at {self.url}>"
+        return f"<HttpModel {self.name}: {self.wire.name} at {_place(self.url)}>"
 
     # ------------------------------------------------------------------ what is sent, read and tried again
 
@@ -132,7 +141,8 @@ class HttpModel:
         """Return a request as bytes. Definitions of tools that have not changed are written once and kept.
 
         Raises:
-            ConfigError: The conversation or a tool holds something that JSON cannot.
+            ConfigError: A tool or an option holds something that JSON cannot.
+            ModelError: The conversation does (`code="unwritable"`): it stems from people, tools and the model itself.
         """
         options = replace(request.options, model=self.name, stream=streamed)
         fields = self.wire.encode_request(request.messages, request.tools, options)
@@ -140,17 +150,21 @@ class HttpModel:
         try:
             if tools is not None and tools is not kept[0]:
                 kept = self._written = tools, b',"tools":' + to_json(tools)
-            written = to_json(fields)
-        except (PydanticSerializationError, ValueError) as error:
+            to_json(dict(request.options.extra))
+        except _UNWRITABLE as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+        try:
+            written = to_json(fields)
+        except _UNWRITABLE as error:
+            raise ModelError(f"the conversation cannot be written as JSON: {error}", code="unwritable") from error
         return written if tools is None else written[:-1] + kept[1] + b"}"
 
     def _attempt(self, body: bytes, request: Request, heard: _Heard) -> Steps:
         status, headers = yield Open(body)
-        if status == 200 and headers.get("content-type", "").startswith("text/event-stream"):
+        if status == 200 and headers.get("content-type", "").lower().startswith("text/event-stream"):
             return (yield from self._streamed(body, request, heard))
         answer = yield from _all_of_it()
-        heard.exchange(self, body, status, answer)
+        heard.exchange(self, body, status, answer, len(answer))
         if status != 200:
             raise self.wire.classify(status, headers, answer)
         turn = self.wire.decode(answer, request.tools)
@@ -159,15 +173,17 @@ class HttpModel:
         return turn
 
     def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
-        stream, received = self.wire.stream(request.tools), []
+        stream, size, shown = self.wire.stream(request.tools), 0, bytearray()
         try:
             while piece := (yield Read()):
-                received.append(piece)
+                size += len(piece)
+                shown += piece[: _MOST_SHOWN_BYTES - len(shown)]
+                _check_size(size)
                 for delta in stream.feed(piece):
                     heard.delta(delta)
             return stream.close()
         finally:
-            heard.exchange(self, body, 200, b"".join(received))
+            heard.exchange(self, body, 200, shown, size)
 
     def _wait_s(self, error: ModelError, attempt: int, request: Request) -> float | None:
         if not error.retryable:
@@ -177,9 +193,14 @@ class HttpModel:
         return wait_s if wait_s < min(LONGEST_WAIT_S, request.timeout_s) else None
 
     def _named(self, error: ModelError) -> ModelError:
-        """Return the error with the address in its sentence."""
+        """Return the error with the address in its sentence, and what a person may do about it."""
+        advice = ""
+        if error.retry_after_s:
+            advice = f"; it asks to wait {error.retry_after_s:.0f} s"
+        elif error.status == 401 and self._key_variable:
+            advice = f"; the key is that of {self._key_variable}"
         return ModelError(
-            f"{self.name} at {_place(self.url)}: {error}",
+            f"{self.name} at {_place(self.url)}: {error}{advice}",
             status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
         )  # fmt: skip
 
@@ -203,7 +224,10 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         # Its text shows the header that cannot be written, which may be the one with the key.
         return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
-    return ModelError(f"it cannot be reached: {str(error) or type(error).__name__}", code="unreachable", retryable=True)
+    why = str(error) or type(error).__name__
+    if isinstance(error, httpx2.ConnectError):
+        why += "; is the server running?"
+    return ModelError(f"it cannot be reached: {why}", code="unreachable", retryable=True)
 
 
 def _all_of_it() -> Generator[Read, bytes, bytes]:
@@ -211,9 +235,13 @@ def _all_of_it() -> Generator[Read, bytes, bytes]:
     while piece := (yield Read()):
         pieces.append(piece)
         size += len(piece)
-        if size > _MOST_ANSWER_BYTES:
-            raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
+        _check_size(size)
     return b"".join(pieces)
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > _MOST_ANSWER_BYTES:
+        raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
 
 
 @dataclass(slots=True)
@@ -228,24 +256,30 @@ class _Heard:
             self.told = True
             self.listener.delta(delta)
 
-    def exchange(self, model: HttpModel, body: bytes, status: int, answer: bytes) -> None:
+    def exchange(
+        self, model: HttpModel, body: bytes, status: int, answer: bytes | bytearray, answer_bytes: int
+    ) -> None:
+        """Tell the exchange; of the answer's bytes perhaps only the first ones were kept."""
         if self.listener is not None:
+            left_out = answer_bytes - len(answer)
             headers = {name: _masked(name, value) for name, value in model._headers.items()}
             texts = body.decode("utf-8", "replace"), answer.decode("utf-8", "replace")
-            self.listener.exchange(HttpExchange("POST", model.url, headers, texts[0], status, texts[1]))
+            note = f"\n[... {left_out} more bytes are left out ...]" if left_out else ""
+            shown = HttpExchange("POST", _place(model.url), headers, texts[0], status, texts[1] + note)
+            self.listener.exchange(shown)
 
 
 def _masked(name: str, value: str) -> str:
-    if name.lower() not in _SECRET_HEADERS:
+    if name.lower() in _OPEN_HEADERS:
         return value
     scheme, space, _ = value.partition(" ")
-    return f"{scheme} ***" if space else "***"
+    return f"{scheme} ***" if space and scheme.lower() in _SCHEMES else "***"
 
 
 def _place(url: str) -> str:
     """Host and path, without anything that could hold a key."""
     parsed = httpx2.URL(url)
-    return f"{parsed.scheme}://{parsed.host}{f':{parsed.port}' if parsed.port else ''}{parsed.path}"
+    return f"{parsed.scheme}://{parsed.netloc.decode()}{parsed.path}"
 
 
 class _Line:
@@ -325,7 +359,13 @@ class Provider:
             raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
         headers = {"authorization": f"Bearer {key}"} if key else {}
         spoken = self.dialect if address == self.address else self.compatible
-        return HttpModel(name, cast(WireDialect, dialect(spoken)), address.rstrip("/") + self.path, headers)
+        return HttpModel(
+            name,
+            cast(WireDialect, dialect(spoken)),
+            address.rstrip("/") + self.path,
+            headers,
+            key_variable="" if api_key else self.key_variable,
+        )
 
 
 openai = Provider(
