@@ -557,7 +557,8 @@ def _object(body: Json | bytes) -> Mapping[str, Json]:
         except (ValueError, RecursionError) as error:
             begin = f"; they begin with {received.beginning(sent)}" if sent else ""
             raise _unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
-        if _SURROGATE.search(text):
+        # The first two tests are quick, and nearly every delta ends there.
+        if ("\\u" in text or not text.isascii()) and _SURROGATE.search(text):
             body = received.encodable(body)
     else:
         body = received.encodable(body)
