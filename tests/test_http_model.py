@@ -400,3 +400,9 @@ def test_two_event_loops_share_a_model():
         for thread in threads:
             thread.join(BOUND_S)
     assert answers == {(who, n): f"{who}{n}" for who in "ab" for n in range(5)}
+
+
+@pytest.mark.parametrize("address", ["http://host:port/v1", "http://[::1/v1"])
+def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
+    with pytest.raises(hr.ConfigError, match="is no address"):
+        hr.Runtime().model(f"openai:x@{address}")

@@ -355,6 +355,10 @@ class Provider:
             )
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
+        try:
+            httpx2.URL(address)
+        except httpx2.InvalidURL as error:
+            raise ConfigError(f"the address {address!r} of {self.name} is no address: {error}") from error
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
         headers = {"authorization": f"Bearer {key}"} if key else {}
