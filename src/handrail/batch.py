@@ -216,7 +216,7 @@ class Batch:
         except planning.NoSuchResult as error:
             return Failure(
                 Code.INVALID_ARGUMENTS,
-                f"An argument refers to a result that is not there: {error}.",
+                f"A reference to another call's result cannot be followed: {error}.",
                 "Call the tool that gives this value first, then use the value itself.",
             )
 
