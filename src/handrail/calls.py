@@ -6,8 +6,9 @@ Rule 2: every `ToolCall` gets exactly one `ToolResult`.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.errors import Failure
@@ -26,6 +27,33 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or a file: what a tool returns, or a person shows, for the model to look at.
+
+    Attributes:
+        media_type: Such as `image/png` or `application/pdf`.
+        data: Its bytes; empty when there is a `url`.
+        url: Where the provider can fetch it.
+        name: A file's name, where it tells something.
+    """
+
+    media_type: str
+    data: bytes = field(default=b"", repr=False)
+    url: str = ""
+    name: str = ""
+
+    @property
+    def base64(self) -> str:
+        """The bytes in base64."""
+        return b64encode(self.data).decode()
+
+    @property
+    def link(self) -> str:
+        """The address, or a `data:` URL with the bytes."""
+        return self.url or f"data:{self.media_type};base64,{self.base64}"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What became of one call: a `value`, or a `failure` that the model can act on.
 
@@ -37,6 +65,7 @@ class ToolResult:
         note: One sentence that the model gets beside the value (cut, repeated, repaired).
         repairs: Names of what was mended in the model's arguments, in order; see `jsontext.REPAIRS`.
         handle: Where the rest of a cut value can be read with `read_result`.
+        media: What the model is shown beside the text.
     """
 
     call_id: str
@@ -49,6 +78,7 @@ class ToolResult:
     note: str = ""
     repairs: Sequence[str] = ()
     handle: str = ""
+    media: Sequence[Media] = ()
 
     @property
     def ok(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import ConfigError, Json
 
 Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
@@ -42,6 +42,7 @@ class Turn:
         calls: In the order in which the model wrote them.
         refusal: The provider's own refusal text, where it has one.
         raw: The provider's message as received, so that signatures and encrypted parts go back byte for byte.
+        server_side: What the provider ran itself (web search, code), as it told it: calls and their results, in order.
     """
 
     text: str = ""
@@ -51,6 +52,7 @@ class Turn:
     usage: Usage = Usage()
     refusal: str = ""
     raw: Mapping[str, Json] | None = field(default=None, compare=False, repr=False)
+    server_side: Sequence[Mapping[str, Json]] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,16 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What a person says. `parts` holds the provider's own content parts (images, files), passed through unchanged."""
+    """What a person says.
+
+    Attributes:
+        parts: The whole content in order, where it is more than text: `Media`, and parts as the chat form spells them
+            (`text`, `image_url`, `input_audio`, `file`), which every dialect translates. Any other part is the
+            provider's own and passes unchanged.
+    """
 
     text: str
-    parts: Sequence[Mapping[str, Json]] = ()
+    parts: Sequence[Mapping[str, Json] | Media] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,14 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""
+
+    schema: Mapping[str, Json]
+    name: str = "answer"
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """How a model is asked.
 
@@ -93,6 +109,8 @@ class Options:
         tool_choice: `auto`, `required`, `none`, or the name of the one tool that must be called.
         parallel: Whether several calls in one answer are welcome; None leaves it to the provider.
         strict: Ask the provider to hold to the schemas where a tool's schema allows it without loss.
+        output: Hold the answer's text to this form, by the provider's own means.
+        provider_tools: Tools that the provider runs itself (web search, code), as it describes them; passed through.
         extra: Further fields of the provider's request body, passed through unchanged.
     """
 
@@ -103,6 +121,8 @@ class Options:
     max_tokens: int | None = None
     temperature: float | None = None
     stream: bool = False
+    output: Output | None = None
+    provider_tools: Sequence[Mapping[str, Json]] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
 from zlib import crc32
 
 from handrail.calls import ToolCall
@@ -97,13 +98,19 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+_PROVIDERS: Mapping[str, str] = {"openai-chat": "openai"}
+"""Which provider's preset asks in a dialect."""
+
+_WIRES = tuple(_PROVIDERS)
+
+
 class ScriptedServer:
     """A model behind a real HTTP server on the loopback interface, in a provider's own wire.
 
     Args:
         script: What it answers.
         faults: What goes wrong first: the n-th request gets the n-th fault, those after the last are answered.
-        wire: The dialect that it speaks.
+        wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
 
     Attributes:
@@ -124,11 +131,11 @@ class ScriptedServer:
         self.faults = list(faults)
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
-        self.wire = cast(ServerDialect, dialect(wire))
+        self.wires = [cast(ServerDialect, dialect(each)) for each in dict.fromkeys((wire, *_WIRES))]
         self._lock = Lock()
         self._server = _Loopback(self)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self.model = f"openai:scripted@{self.base_url}"
+        self.model = f"{_PROVIDERS[wire]}:scripted@{self.base_url}"
 
     def __enter__(self) -> ScriptedServer:
         # Polled often, because `shutdown` waits for the poll.
@@ -140,6 +147,13 @@ class ScriptedServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def wire_of(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
+        """Return the dialect that is spoken at a path, and what the path itself asks."""
+        for wire in self.wires:
+            if (asked := wire.asked_by(path)) is not None:
+                return wire, asked
+        raise ConfigError(f"nothing is served at {path}")
 
     def fault_of(self, path: str, body: dict[str, Json]) -> Fault | None:
         """Note a request and return what is to go wrong with it."""
@@ -185,27 +199,27 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # noqa: N802
         scripted = self.server.scripted
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        wire = scripted.wires[0]
         try:
+            wire, asked = scripted.wire_of(urlsplit(self.path).path)
             body = json.loads(raw)
             if not isinstance(body, dict):
                 raise ConfigError("the request is no JSON object")
-            messages, tools, options = scripted.wire.decode_request(body)
+            messages, tools, options = wire.decode_request({**body, **asked})
         except (ValueError, ModelError, SetupError) as error:
-            self._send(
-                400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error", "code": None}})
-            )
+            told = wire.encode_error(str(error), status=400, type="invalid_request_error")
+            self._send(400, json.dumps(told))
             return
         fault = scripted.fault_of(self.path, body)
         if fault is not None:
             self._fail(fault)
             return
         turn = line_for(scripted.script, messages)
-        answer_id, created = f"chatcmpl-{len(scripted.requests)}", int(time.time())
-        wire, model = scripted.wire, options.model
+        answer_id, created = f"answer-{len(scripted.requests)}", int(time.time())
         if options.stream:
-            self._stream(wire.encode_stream(turn, model=model, id=answer_id, created=created, tools=tools))
+            self._stream(wire.encode_stream(turn, model=options.model, id=answer_id, created=created, tools=tools))
         else:
-            told = wire.encode_turn(turn, model=model, id=answer_id, created=created, tools=tools)
+            told = wire.encode_turn(turn, model=options.model, id=answer_id, created=created, tools=tools)
             self._send(200, json.dumps(told, ensure_ascii=False))
 
     def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:

@@ -101,6 +101,10 @@ class Dialect(Protocol):
 class WireDialect(Dialect, Protocol):
     """A dialect of an HTTP API with tools of its own: bodies are JSON objects, errors have a status."""
 
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return where below the provider's base address requests go, with a leading slash."""
+        ...
+
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
         """Return the tools as the provider wants them described."""
         ...
@@ -124,6 +128,17 @@ class WireDialect(Dialect, Protocol):
 @runtime_checkable
 class ServerDialect(Protocol):
     """The provider's side of a wire dialect, for servers that speak it."""
+
+    def asked_by(self, path: str) -> dict[str, Json] | None:
+        """Return what a path says beside the body, as fields for `decode_request` (`model`, `stream`).
+
+        None when a request to this path is not one of this dialect.
+        """
+        ...
+
+    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
+        """Return the body of an error answer; `type` is one of OpenAI's words, such as `invalid_request_error`."""
+        ...
 
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked."""

@@ -12,17 +12,18 @@ Rule 4: of the provider's message only `_GOES_BACK` goes back; other servers ref
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from handrail import plugins
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, provider_errors, received, remembered
+from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
 from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
-from handrail.dialects.names import NameMap, NameRule, wire_names
-from handrail.dialects.sse import EventSplitter, ServerEvent
+from handrail.dialects.names import NameMap, NameRule
+from handrail.dialects.sse import ServerEvent
+from handrail.dialects.streams import EventStream
+from handrail.dialects.writing import as_history, event, in_call_order, kept, names_of, pieces, result_text
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -41,7 +42,6 @@ from handrail.messages import (
     conversation_of,
 )
 from handrail.ports import Described
-from handrail.shaping import text_of
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
@@ -84,11 +84,6 @@ _CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 _PARTS = {"text", "thinking", "refusal", "reference", "output_text"}
 """Types of content parts that hold no call: OpenAI's own and Mistral's."""
 
-_MOST_TOKENS = 2**53
-"""No provider counts so far; beyond it a float is no longer exact."""
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-
 _CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
 """Mistral's word for a required call, when we are the server."""
 
@@ -106,6 +101,10 @@ class OpenAIChat:
     name: str = "openai-chat"
     max_tokens_field: str = "max_completion_tokens"
 
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return where below the base address requests go."""
+        return "/chat/completions"
+
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
@@ -117,7 +116,7 @@ class OpenAIChat:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = _kept(tools)
+        tools = kept(tools)
         names = _names_of(tools)
         body: dict[str, Json] = {"messages": [self.encode_message(each, names) for each in conversation_of(messages)]}
         told = {
@@ -161,7 +160,7 @@ class OpenAIChat:
             strict: Use a tool's `strict_parameters` where it has them. A tool whose strict form would lose something
                 has None there and is sent plainly, so that one such tool does not cost the others their strictness.
         """
-        tools = _kept(tools)
+        tools = kept(tools)
 
         def define() -> list[dict[str, Json]]:
             names = _names_of(tools)
@@ -176,13 +175,9 @@ class OpenAIChat:
         Raises:
             ValueError: The results are not one for each call.
         """
-        if sorted(call.id for call in calls) != sorted(result.call_id for result in results):
-            raise ValueError(f"{len(calls)} calls have {len(results)} results, or results of other calls")
-        # By id, and among equal ids, which some servers send, in order.
-        waiting: dict[str, list[ToolResult]] = {}
-        for result in reversed(results):
-            waiting.setdefault(result.call_id, []).append(result)
-        return [_encode_result(call.id, waiting[call.id].pop()) for call in calls]
+        return [
+            _encode_result(call.id, result) for call, result in zip(calls, in_call_order(calls, results), strict=True)
+        ]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -192,13 +187,13 @@ class OpenAIChat:
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = _object(body)
+        told = bodies.object_of(body)
         if provider_errors.error_in(told):
             raise provider_errors.classify(None, {}, told)
         choice = _choice(told)
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        message = _mapping(choice.get("message"), "`choices[0].message`")
+        message = bodies.mapping(choice.get("message"), "`choices[0].message`")
         return _turn(message, _finish(choice.get("finish_reason")), _usage(told.get("usage")), tools)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -210,7 +205,7 @@ class OpenAIChat:
             ConfigError: It is no message of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        if isinstance(message, _OBJECT) and ("choices" in message or "error" in message):
+        if isinstance(message, bodies.OBJECT) and ("choices" in message or "error" in message):
             return self.decode(message, tools)
         if foreign := _foreign(message):
             raise ConfigError(
@@ -231,6 +226,14 @@ class OpenAIChat:
         return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
+
+    def asked_by(self, path: str) -> dict[str, Json] | None:
+        """Return what a path says beside the body; see `ServerDialect.asked_by`."""
+        return {} if path.endswith("/chat/completions") else None
+
+    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
+        """Return the body of an error answer."""
+        return {"error": {"message": message, "type": type, "param": None, "code": None}}
 
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
@@ -294,13 +297,13 @@ class OpenAIChat:
         opening = {"role": "assistant", "content": None if turn.calls and not turn.text else "", "refusal": None}
         for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-            yield _event({**head, "choices": [choice], **spare})
+            yield event({**head, "choices": [choice], **spare})
         if turn.finish == "error":
             return
         choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
-        yield _event({**head, "choices": [choice], **spare})
+        yield event({**head, "choices": [choice], **spare})
         if usage:
-            yield _event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
+            yield event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
         yield "data: [DONE]\n\n"
 
 
@@ -311,15 +314,15 @@ COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens")
 """For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
 
 
-class ChatStream:
+class ChatStream(EventStream):
     """One streamed answer of the Chat Completions form; see `DialectStream`."""
 
     def __init__(self, dialect: OpenAIChat, tools: Sequence[ToolLike]) -> None:
+        super().__init__()
         self._dialect = dialect
         self._tools = tools
         self._names = _names_of(tools)
         own = {tool.name for tool in tools}
-        self._splitter = EventSplitter()
         self._calls = CallAssembler(lambda wire: self._names.from_wire(wire) in own)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -328,52 +331,17 @@ class ChatStream:
         self._details: list[Mapping[str, Json]] = []
         self._finish: Finish | None = None
         self._usage = Usage()
-        self._heard = False
-        self._error: ModelError | None = None
-        self._turn: Turn | None = None
 
-    def feed(self, chunk: str | bytes) -> list[Delta]:
-        """Take the next piece of the stream and return what is new in it; see `DialectStream.feed`."""
-        if self._error:
-            raise self._error
-        return self._read(self._splitter.feed(chunk))
-
-    def close(self) -> Turn:
-        """Return the whole turn; see `DialectStream.close`."""
-        if self._turn is None:
-            for event in self._splitter.close():
-                if _is_json(event.data):  # else it was cut in its middle, and says nothing
-                    self._read([event])
-            self._turn = self._whole()
-        if self._error:
-            raise self._error
-        return self._turn
-
-    def _read(self, events: list[ServerEvent]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for event in events:
-            try:
-                self._take(event, deltas)
-            except ModelError as error:
-                # What came before it has been said, and is returned first, however the stream was cut.
-                self._error = error
-                if not deltas:
-                    raise
-                break
-        return deltas
-
-    def _take(self, event: ServerEvent, deltas: list[Delta]) -> None:
-        self._heard = True
-        if event.data == "[DONE]" or not event.data.strip():  # an empty one keeps the connection open
-            return
-        chunk = _object(event.data)
+    def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
+        """Read one event; see `EventStream.take`."""
+        chunk = bodies.object_of(event.data)
         choices = chunk.get("choices")
         if event.type == "error" or chunk.get("error") or (not choices and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
         if chunk.get("usage"):
             self._usage = _usage(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, _OBJECT) and choice.get("index", 0) in (0, None):
+            if isinstance(choice, bodies.OBJECT) and choice.get("index", 0) in (0, None):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -381,13 +349,13 @@ class ChatStream:
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
         delta = choice.get("delta")
         if delta:
-            self._take_delta(_mapping(delta, "a delta of the stream"), deltas)
+            self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
         if choice.get("finish_reason"):
             self._finish = _finish(choice["finish_reason"])
 
     def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         if calls := delta.get("tool_calls"):
-            self._take_calls(_items(calls, "`tool_calls`"), deltas)
+            self._take_calls(bodies.items(calls, "`tool_calls`"), deltas)
         if content := delta.get("content"):
             text, thought = _content(content)
             if thought:
@@ -398,14 +366,14 @@ class ChatStream:
         if any(map(delta.get, _GOES_BACK)):
             self._take_reasoning(delta, deltas)
         if refusal := delta.get("refusal"):
-            self._refusal.append(_string(refusal, "`refusal`"))
+            self._refusal.append(bodies.string(refusal, "`refusal`"))
         if function := delta.get("function_call"):
             self._take_calls([{"function": function}], deltas)
 
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
             if delta.get(key):
-                self._kept.setdefault(key, []).append(_string(delta[key], f"`{key}`"))
+                self._kept.setdefault(key, []).append(bodies.string(delta[key], f"`{key}`"))
         details = _details(delta)
         self._details += details
         if thought := _reasoning(delta, details):
@@ -427,11 +395,12 @@ class ChatStream:
             if text:
                 deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
 
-    def _whole(self) -> Turn:
-        if not self._heard:
-            if strays := "\n".join(self._splitter.strays):
-                return self._dialect.decode(strays, self._tools)  # no stream, but an answer all the same
-            raise ModelError("the stream ended before its first event", code="unreadable", retryable=True)
+    def unstreamed(self, body: str) -> Turn:
+        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
+        return self._dialect.decode(body, self._tools)
+
+    def whole(self) -> Turn:
+        """Return the turn of all events; see `EventStream.whole`."""
         calls = self._calls.finished()
         text, refusal = "".join(self._text), "".join(self._refusal)
         raw: dict[str, Json] = {"role": "assistant", "content": text or None}
@@ -458,15 +427,8 @@ class ChatStream:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
-    """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
-    return tools if isinstance(tools, Collection) else tuple(tools or ())
-
-
 def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    tools = _kept(tools)
-    names: NameMap = remembered(tools, "openai-chat", lambda: wire_names([tool.name for tool in tools], NAMES))
-    return names
+    return names_of(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
@@ -496,7 +458,7 @@ def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
         sent = raw.get("tool_calls")
         extras = sent if isinstance(sent, list) and len(sent) == len(turn.calls) else [{}] * len(turn.calls)
         message["tool_calls"] = [
-            _encode_call(call, names, _as_history(call.arguments))
+            _encode_call(call, names, as_history(call.arguments))
             | {key: extra[key] for key in _CALL_GOES_BACK if isinstance(extra, Mapping) and extra.get(key)}
             for call, extra in zip(turn.calls, extras, strict=True)
         ]
@@ -511,66 +473,17 @@ def _encode_call(call: ToolCall, names: NameMap, arguments: str) -> dict[str, Js
     }
 
 
-def _as_history(arguments: str) -> str:
-    """Return the arguments as they may stand in a history: the text itself where it is a JSON object.
-
-    Other text goes back under one key, so that the model can see what it wrote and mend it.
-    """
-    if not arguments.strip():
-        return "{}"
-    try:
-        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
-            return arguments
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
 def _encode_result(call_id: str, result: ToolResult) -> dict[str, Json]:
-    told = result.failure.as_json() if result.failure else result.value
-    # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
-    text = result.text or ("" if told is None else text_of(told))
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+    return {"role": "tool", "tool_call_id": call_id, "content": result_text(result)}
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
 
-_OBJECT = (dict, Mapping)
-"""A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
-
-
-def _unreadable(what: str) -> ModelError:
-    return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
-
-
-def _object(body: Json | bytes) -> Mapping[str, Json]:
-    if isinstance(body, (str, bytes)):
-        sent = body
-        try:
-            text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
-            body = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            begin = f"; they begin with {received.beginning(sent)}" if sent else ""
-            raise _unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
-        # The first two tests are quick, and nearly every delta ends there.
-        if ("\\u" in text or not text.isascii()) and _SURROGATE.search(text):
-            body = received.encodable(body)
-    else:
-        body = received.encodable(body)
-    if isinstance(body, list) and body and provider_errors.error_in(body):
-        raise provider_errors.classify(None, {}, body)
-    return _mapping(body, "the body")
-
-
 def _foreign(message: Json) -> str:
     """Return what shows that this is no assistant message of ours; empty when it is one."""
-    if not isinstance(message, _OBJECT):
-        return f"it is {_kind(message)}"
+    if not isinstance(message, bodies.OBJECT):
+        return f"it is {bodies.kind(message)}"
     if message.get("tool_calls") or message.get("function_call"):
         return ""
     role, content = message.get("role"), message.get("content")
@@ -584,41 +497,11 @@ def _foreign(message: Json) -> str:
     return "" if role in ("assistant", None) else f"its role is {role!r}"
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return text == "[DONE]"
-    return True
-
-
-def _mapping(value: Json, what: str) -> Mapping[str, Json]:
-    if not isinstance(value, _OBJECT):
-        raise _unreadable(f"{what} is {_kind(value)}, not an object")
-    return value
-
-
-def _items(value: Json, what: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise _unreadable(f"{what} is {_kind(value)}, not a list")
-    return value
-
-
-def _string(value: Json, what: str) -> str:
-    if not isinstance(value, str):
-        raise _unreadable(f"{what} is {_kind(value)}, not text")
-    return value
-
-
-def _kind(value: Json) -> str:
-    return "missing" if value is None else f"of type {type(value).__name__}"
-
-
 def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
-    choices = _items(body.get("choices"), "`choices`")
+    choices = bodies.items(body.get("choices"), "`choices`")
     if not choices:
-        raise _unreadable("`choices` is empty")
-    return _mapping(choices[0], "`choices[0]`")
+        raise bodies.unreadable("`choices` is empty")
+    return bodies.mapping(choices[0], "`choices[0]`")
 
 
 def _finish(word: Json) -> Finish:
@@ -635,7 +518,7 @@ def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iter
         tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
         finish,
         usage,
-        _string(message.get("refusal") or "", "`refusal`"),
+        bodies.string(message.get("refusal") or "", "`refusal`"),
         _raw(message),
     )
 
@@ -649,7 +532,7 @@ def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
-    entries = list(_items(message.get("tool_calls") or [], "`tool_calls`"))
+    entries = list(bodies.items(message.get("tool_calls") or [], "`tool_calls`"))
     if function := message.get("function_call"):
         entries.append({"function": function})
     parts = [_call_parts(entry) for entry in entries]
@@ -659,11 +542,11 @@ def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
 
 def _call_parts(entry: Json) -> tuple[str, str, str]:
     """Return id, name and arguments of a call or of a streamed piece of one, each empty where it is missing."""
-    if not isinstance(entry, _OBJECT):
-        raise _unreadable(f"a tool call is {_kind(entry)}, not an object")
+    if not isinstance(entry, bodies.OBJECT):
+        raise bodies.unreadable(f"a tool call is {bodies.kind(entry)}, not an object")
     function = entry.get("function") or entry  # some servers leave out the inner object
-    if not isinstance(function, _OBJECT):
-        raise _unreadable(f"the function of a tool call is {_kind(function)}, not an object")
+    if not isinstance(function, bodies.OBJECT):
+        raise bodies.unreadable(f"the function of a tool call is {bodies.kind(function)}, not an object")
     id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
     if arguments is None:
         arguments = ""
@@ -671,13 +554,13 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
         try:
             arguments = json.dumps(arguments, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise _unreadable("the arguments of a tool call have no JSON form") from error
-    return str(id) if isinstance(id, str | int | float) else "", _string(name or "", "a tool's name"), arguments
+            raise bodies.unreadable("the arguments of a tool call have no JSON form") from error
+    return str(id) if isinstance(id, str | int | float) else "", bodies.string(name or "", "a tool's name"), arguments
 
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
-    told = [entry.get("index") if isinstance(entry, _OBJECT) else None for entry in entries]
+    told = [entry.get("index") if isinstance(entry, bodies.OBJECT) else None for entry in entries]
     indexes = [index if isinstance(index, int) else None for index in told]
     return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
 
@@ -687,11 +570,11 @@ def _content(content: Json) -> tuple[str, str]:
     if content is None or isinstance(content, str):
         return content or "", ""
     texts, thoughts = [], []
-    for part in _items(content, "`content`"):
+    for part in bodies.items(content, "`content`"):
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, Mapping) and part.get("type") == "text":
-            texts.append(_string(part.get("text") or "", "a text part"))
+            texts.append(bodies.string(part.get("text") or "", "a text part"))
         elif isinstance(part, Mapping) and part.get("type") == "thinking":
             thoughts.append(_content(part.get("thinking"))[0])
     return "".join(texts), "".join(thoughts)
@@ -701,7 +584,7 @@ def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]
     """Return the reasoning once: gateways send it under several names at the same time."""
     for key in _REASONING_KEYS:
         if message.get(key):
-            return _string(message[key], f"`{key}`")
+            return bodies.string(message[key], f"`{key}`")
     told = (detail.get("text") or detail.get("summary") for detail in details)
     return "".join(text for text in told if isinstance(text, str))
 
@@ -744,18 +627,12 @@ def _usage(usage: Json) -> Usage:
         return Usage()
     input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
-        _count(usage, "prompt_tokens"),
-        _count(usage, "completion_tokens"),
+        bodies.count(usage, "prompt_tokens"),
+        bodies.count(usage, "completion_tokens"),
         # Moonshot and DeepSeek tell it beside the details.
-        _count(input_details, "cached_tokens") or _count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
-        _count(output_details, "reasoning_tokens"),
+        bodies.count(input_details, "cached_tokens") or bodies.count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
+        bodies.count(output_details, "reasoning_tokens"),
     )
-
-
-def _count(counts: Json, *keys: str) -> int:
-    found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
-    told = next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
-    return min(max(told, 0), _MOST_TOKENS)
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -789,16 +666,8 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 
 def _encode_deltas(turn: Turn, names: NameMap, piece_chars: int) -> Iterator[dict[str, Json]]:
     for key, text in (("reasoning_content", turn.reasoning), ("content", turn.text), ("refusal", turn.refusal)):
-        yield from ({key: piece} for piece in _pieces(text, piece_chars))
+        yield from ({key: piece} for piece in pieces(text, piece_chars))
     for index, call in enumerate(turn.calls):
         yield {"tool_calls": [{"index": index, **_encode_call(call, names, "")}]}
-        for piece in _pieces(call.arguments, piece_chars):
+        for piece in pieces(call.arguments, piece_chars):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _pieces(text: str, piece_chars: int) -> Iterator[str]:
-    return (text[start : start + piece_chars] for start in range(0, len(text), piece_chars))
-
-
-def _event(chunk: Json) -> str:
-    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import httpx2
@@ -63,7 +63,7 @@ class HttpModel:
     Args:
         name: What the provider calls the model.
         wire: The dialect that it speaks.
-        url: Where to post requests.
+        address: The provider's base address; the dialect knows the path below it.
         headers: Sent with each request; wherever they are shown, all that may hold a key are masked.
         attempts: How often a request is sent at most, when its failure may pass.
         stream: Ask for a stream when somebody listens.
@@ -74,7 +74,7 @@ class HttpModel:
         self,
         name: str,
         wire: WireDialect,
-        url: str,
+        address: str,
         headers: Mapping[str, str],
         *,
         attempts: int = ATTEMPTS,
@@ -82,7 +82,7 @@ class HttpModel:
         backoff: Backoff | None = None,
         key_variable: str = "",
     ) -> None:
-        self.name, self.wire, self.url = name, wire, url
+        self.name, self.wire, self.address = name, wire, address
         self._key_variable = key_variable
         self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
         self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
@@ -91,10 +91,9 @@ class HttpModel:
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
-        line, steps = (
-            _Line(self._asyncio_client(), self.url, self._headers, request.timeout_s),
-            self._steps(request, listener),
-        )
+        streamed = self._stream and listener is not None
+        steps = self._steps(request, streamed, listener)
+        line = _Line(self._asyncio_client(), self.url(streamed), self._headers, request.timeout_s)
         try:
             step = next(steps)
             while True:
@@ -117,14 +116,19 @@ class HttpModel:
             await mine.aclose()
 
     def __repr__(self) -> str:
-        return f"<HttpModel {self.name}: {self.wire.name} at {_place(self.url)}>"
+        return f"<HttpModel {self.name}: {self.wire.name} at {_place(self.address)}>"
+
+    def url(self, streamed: bool) -> str:
+        """Return where requests are posted: the dialect's path comes before whatever the address asks."""
+        address, asks, query = self.address.partition("?")
+        path = self.wire.path(self.name, stream=streamed)
+        return address.rstrip("/") + path + (("&" if "?" in path else "?") + query if asks else "")
 
     # ------------------------------------------------------------------ what is sent, read and tried again
 
-    def _steps(self, request: Request, listener: Listener | None) -> Steps:
-        streamed = self._stream and listener is not None
+    def _steps(self, request: Request, streamed: bool, listener: Listener | None) -> Steps:
         body = self.body(request, streamed)
-        heard = _Heard(listener)
+        heard = _Heard(listener, self.url(streamed))
         attempt = 0
         while True:
             attempt += 1
@@ -200,7 +204,7 @@ class HttpModel:
         elif error.status == 401 and self._key_variable:
             advice = f"; the key is that of {self._key_variable}"
         return ModelError(
-            f"{self.name} at {_place(self.url)}: {error}{advice}",
+            f"{self.name} at {_place(self.url(False))}: {error}{advice}",
             status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
         )  # fmt: skip
 
@@ -249,6 +253,7 @@ class _Heard:
     """The listener, if any, and whether it has been told anything."""
 
     listener: Listener | None
+    url: str
     told: bool = False
 
     def delta(self, delta: Delta) -> None:
@@ -265,7 +270,7 @@ class _Heard:
             headers = {name: _masked(name, value) for name, value in model._headers.items()}
             texts = body.decode("utf-8", "replace"), answer.decode("utf-8", "replace")
             note = f"\n[... {left_out} more bytes are left out ...]" if left_out else ""
-            shown = HttpExchange("POST", _place(model.url), headers, texts[0], status, texts[1] + note)
+            shown = HttpExchange("POST", _place(self.url), headers, texts[0], status, texts[1] + note)
             self.listener.exchange(shown)
 
 
@@ -321,15 +326,23 @@ def _timeout(timeout_s: float) -> httpx2.Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where a provider is, and which environment variables say otherwise or hold its key."""
+    """Where a provider is, and which environment variables say otherwise or hold its key.
+
+    Attributes:
+        dialect: What it speaks.
+        compatible: What servers at any other address speak; `dialect` where this is empty.
+        key_header: The header that carries the key, with `{key}` in its place.
+        headers: Sent with every request.
+    """
 
     name: str
     dialect: str
-    compatible: str
     address: str
-    path: str
     key_variable: str
     address_variable: str
+    compatible: str = ""
+    key_header: str = "authorization: Bearer {key}"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -361,12 +374,13 @@ class Provider:
             raise ConfigError(f"the address {address!r} of {self.name} is no address: {error}") from error
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        spoken = self.dialect if address == self.address else self.compatible
+        header, _, form = self.key_header.partition(": ")
+        headers = {**self.headers, **({header: form.format(key=key)} if key else {})}
+        spoken = self.dialect if address == self.address else self.compatible or self.dialect
         return HttpModel(
             name,
             cast(WireDialect, dialect(spoken)),
-            address.rstrip("/") + self.path,
+            address,
             headers,
             key_variable="" if api_key else self.key_variable,
         )
@@ -375,9 +389,8 @@ class Provider:
 openai = Provider(
     "openai",
     "openai-chat",
-    "openai-compatible",
     "https://api.openai.com/v1",
-    "/chat/completions",
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
+    compatible="openai-compatible",
 )

@@ -1,0 +1,92 @@
+"""JSON bodies of providers, looked into: one kind of error for everything that cannot be read.
+
+Each function names what it looked at, so that the sentence tells where a provider's answer went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from handrail.dialects import provider_errors, received
+from handrail.errors import Json, ModelError
+
+_MOST_TOKENS = 2**53
+"""No provider counts so far; beyond it a float is no longer exact."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+OBJECT = (dict, Mapping)
+"""A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
+
+
+def unreadable(what: str) -> ModelError:
+    """Return the error of an answer that is none of the provider's; `what` says why, within one sentence."""
+    return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
+
+
+def object_of(body: Json | bytes) -> Mapping[str, Json]:
+    """Return a whole answer as an object, with every text in it fit for UTF-8.
+
+    Raises:
+        ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).
+    """
+    if isinstance(body, (str, bytes)):
+        sent = body
+        try:
+            text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            begin = f"; they begin with {received.beginning(sent)}" if sent else ""
+            raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
+        # The first two tests are quick, and nearly every delta ends there.
+        if ("\\u" in text or not text.isascii()) and _SURROGATE.search(text):
+            body = received.encodable(body)
+    else:
+        body = received.encodable(body)
+    if isinstance(body, list) and body and provider_errors.error_in(body):
+        raise provider_errors.classify(None, {}, body)
+    return mapping(body, "the body")
+
+
+def is_json(text: str) -> bool:
+    """Whether an event's data is whole."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text == "[DONE]"
+    return True
+
+
+def mapping(value: Json, what: str) -> Mapping[str, Json]:
+    """Return the value, which must be an object."""
+    if not isinstance(value, OBJECT):
+        raise unreadable(f"{what} is {kind(value)}, not an object")
+    return value
+
+
+def items(value: Json, what: str) -> list[Json]:
+    """Return the value, which must be a list."""
+    if not isinstance(value, list):
+        raise unreadable(f"{what} is {kind(value)}, not a list")
+    return value
+
+
+def string(value: Json, what: str) -> str:
+    """Return the value, which must be text."""
+    if not isinstance(value, str):
+        raise unreadable(f"{what} is {kind(value)}, not text")
+    return value
+
+
+def kind(value: Json) -> str:
+    """Return what a value is, for a sentence."""
+    return "missing" if value is None else f"of type {type(value).__name__}"
+
+
+def count(counts: Json, *keys: str) -> int:
+    """Return the first of these counts that is there, or 0."""
+    found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
+    told = next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
+    return min(max(told, 0), _MOST_TOKENS)

@@ -1,0 +1,80 @@
+"""What writing has in common in all dialects: tools gone through twice, arguments and results as they may go back.
+
+Rule 1: what goes back as arguments is a JSON object always: strict servers refuse a whole history for one malformed
+        string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.dialects import ToolLike, remembered
+from handrail.dialects.names import NameMap, NameRule, wire_names
+from handrail.errors import Json
+from handrail.shaping import text_of
+
+
+def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
+    """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
+    return tools if isinstance(tools, Collection) else tuple(tools or ())
+
+
+def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
+    """Return how the tools are called on a wire with that rule, and back."""
+    tools = kept(tools)
+    names: NameMap = remembered(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
+    return names
+
+
+def as_history(arguments: str) -> str:
+    """Return the arguments as they may stand in a history: the text itself where it is a JSON object.
+
+    Other text goes back under one key, so that the model can see what it wrote and mend it.
+    """
+    if not arguments.strip():
+        return "{}"
+    try:
+        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def result_text(result: ToolResult) -> str:
+    """Return what the model reads of a result."""
+    told = result.failure.as_json() if result.failure else result.value
+    # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
+    return result.text or ("" if told is None else text_of(told))
+
+
+def in_call_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult]:
+    """Return one result for each call, in the order of the calls.
+
+    Raises:
+        ValueError: The results are not one for each call.
+    """
+    if sorted(call.id for call in calls) != sorted(result.call_id for result in results):
+        raise ValueError(f"{len(calls)} calls have {len(results)} results, or results of other calls")
+    # By id, and among equal ids, which some servers send, in order.
+    waiting: dict[str, list[ToolResult]] = {}
+    for result in reversed(results):
+        waiting.setdefault(result.call_id, []).append(result)
+    return [waiting[call.id].pop() for call in calls]
+
+
+def pieces(text: str, piece_chars: int) -> Iterator[str]:
+    """Return the text in pieces of that many characters."""
+    return (text[start : start + piece_chars] for start in range(0, len(text), piece_chars))
+
+
+def event(chunk: Json, type: str = "") -> str:
+    """Return a server-sent event with that JSON as its data, of that type if any."""
+    head = f"event: {type}\n" if type else ""
+    return f"{head}data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
