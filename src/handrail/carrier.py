@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from threading import Event as Flag
 from typing import Any, Protocol, TypeGuard, cast
@@ -72,8 +72,8 @@ class Ground(Protocol):
         """Call when the time has passed."""
         ...
 
-    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> Stoppable:
-        """Await `begin()` in a task, and call with how it ended: `Unfinished` when it was cancelled."""
+    def start(self, work: Work) -> None:
+        """Await `work.begin()` in a task, and call `work.ended(work, outcome)`; `Unfinished` when it was cancelled."""
         ...
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -86,18 +86,34 @@ class Ground(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Work:
+    """Something to be awaited, on its way to a task or in one. `task` is the ground's, while it runs."""
+
+    begin: Callable[[], Awaitable[Any]]
+    ended: Callable[[Any, Outcome], Any]
+    task: Stoppable | None = None
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """See `Stoppable.cancel`. Work that no task has begun yet is begun and cancelled there."""
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class Attempt(Work):
     """One start of a tool that is under way.
 
     `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
     was answered without it.
     """
 
+    _: KW_ONLY
     lane: Lane
     number: int
     until: float
     flag: Flag | None = None
-    task: Stoppable | None = None
     job: Job | None = None
     ending: bool = False
     by_cancel: bool = False
@@ -220,8 +236,7 @@ class Carrier:
         self.waits.clear()
         for attempt in list(self.attempts.values()):
             self.lose(attempt)
-            if attempt.task is not None:
-                attempt.task.cancel()
+            attempt.cancel()
         for lane in self.batch.lanes:
             if lane.admitted and lane.admitted.resources:
                 self.let_resources_go(lane)
@@ -249,7 +264,7 @@ class Carrier:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
         waiting = self.wait(lane, effect)
 
-        def ended(outcome: Outcome) -> None:
+        def ended(_: Work, outcome: Outcome) -> None:
             if not self.came(lane, waiting):
                 return
             match outcome:
@@ -261,7 +276,8 @@ class Carrier:
                 case Unfinished():  # by somebody else: an event loop that shuts down
                     self.cut_short(lane, effect)
 
-        waiting.stop = self.ground.start(work, ended)
+        waiting.stop = under_way = Work(work, ended)
+        self.ground.start(under_way)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time."""
@@ -364,22 +380,25 @@ class Carrier:
             return
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
-        attempt, context = Attempt(lane, effect.attempt, self.host.now() + effect.timeout_s), None
-        self.latest[lane] = effect.attempt
+        flag = context = None
         if tool.hidden:
-            attempt.flag = Flag()
-            context = self.context(lane, effect.attempt, effect.timeout_s, attempt.flag)
+            flag = Flag()
+            context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         start = tool.ready(admitted.bound, context, self.session.injected)
+        until = self.host.now() + effect.timeout_s
+        attempt = Attempt(start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag)
+        if tool.writes:
+            self.latest[lane] = effect.attempt
         if tool.is_async:
-            self.run_task(attempt, start)
+            self.ground.start(attempt)
         elif tool.blocking:
             attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
         else:
             outcome = attempted(start)
             if not is_awaitable(outcome):
-                self.came_back(lane, self.in_time(attempt, outcome))
+                self.came_back(attempt, outcome)
                 return
-            self.run_task(attempt, partial(_itself, outcome.value))
+            self.await_result(attempt, outcome.value)
         self.attempts[lane] = attempt
         self.set_alarm(attempt, effect.timeout_s)
 
@@ -399,9 +418,10 @@ class Carrier:
 
         self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
 
-    def run_task(self, attempt: Attempt, begin: Callable[[], Awaitable[Any]]) -> None:
-        """Run an async tool in a task: one that refuses to be cancelled cannot hold its caller."""
-        attempt.task = self.ground.start(begin, partial(self.reported, attempt))
+    def await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
+        """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
+        attempt.begin, attempt.job = partial(_itself, awaitable), None
+        self.ground.start(attempt)
 
     def reported(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool has said how it ended."""
@@ -409,27 +429,27 @@ class Carrier:
             self.reported_late(attempt, outcome)
             return
         if is_awaitable(outcome):
-            self.run_task(attempt, partial(_itself, outcome.value))  # a plain function that returned a coroutine
+            self.await_result(attempt, outcome.value)
             return
-        self.attempts.pop(attempt.lane, None)
+        del self.attempts[attempt.lane]
         if attempt.ending:
             outcome = told_to_end(outcome, attempt)
-        elif isinstance(outcome, Unfinished):
+        elif type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
-        self.came_back(attempt.lane, self.in_time(attempt, outcome))
+        self.came_back(attempt, outcome)
 
-    def in_time(self, attempt: Attempt, outcome: Outcome) -> Outcome:
-        """Return an outcome with the truth about its time: who blocks the loop is late without having been ended."""
-        if type(outcome) is Returned and not outcome.late and self.host.now() > attempt.until:
-            return Returned(outcome.value, late=True)
-        return outcome
+    def came_back(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Answer with how a tool ended, and with the truth about its time: one that blocks the loop is late unended.
 
-    def came_back(self, lane: Lane, outcome: Outcome) -> None:
-        """Answer with how a tool ended. What it raised goes to the log, under the reference told to the model."""
-        if isinstance(outcome, Raised) and not isinstance(outcome.error, ToolError):
-            name = lane_tool(lane).name
+        What it raised goes to the log, under the reference told to the model.
+        """
+        if type(outcome) is Returned:
+            if not outcome.late and self.host.now() > attempt.until:
+                outcome.late = True
+        elif type(outcome) is Raised and not isinstance(outcome.error, ToolError):
+            name = lane_tool(attempt.lane).name
             logs.raised(f"{name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
-        self.answer(lane, outcome)
+        self.answer(attempt.lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
         """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""
@@ -450,10 +470,10 @@ class Carrier:
         attempt.ending = True
         if attempt.flag is not None:
             attempt.flag.set()
-        if attempt.task is not None:
-            attempt.task.cancel()
+        if attempt.job is None:
+            attempt.cancel()
             self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
-        elif attempt.job is not None and self.host.services.threads.withdraw(attempt.job):
+        elif self.host.services.threads.withdraw(attempt.job):
             self.give_up(attempt, End.NOT_STARTED)
         else:
             self.give_up(attempt)
@@ -485,7 +505,7 @@ class Carrier:
         try:
             settle = late_settlement(self.claims.get(lane), outcome)
             # A late "nothing happened" speaks for its own attempt; a newer one may have done it.
-            if settle and (settle.state == "done" or self.latest[lane] == attempt.number):
+            if settle and (settle.state == "done" or self.latest.get(lane) == attempt.number):
                 self.host.store.settle(settle)
         except Exception as error:  # the claim stays in doubt, as it was told
             logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
@@ -15,16 +15,16 @@ from typing import Any, cast
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
-from handrail.effects import End, Outcome, Unfinished
+from handrail.effects import End, Outcome, Returned, Unfinished
 from handrail.errors import Json, ModelError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.runs import Run
-from handrail.services import outcome_of
+from handrail.workers import raised
 
 
 class Runtime(Host):
@@ -168,23 +168,6 @@ class Runtime(Host):
         return batch
 
 
-class Work:
-    """Something to be awaited, on its way to a task or in one."""
-
-    __slots__ = ("begin", "cancelled", "ended", "runner")
-
-    def __init__(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> None:
-        self.begin, self.ended = begin, ended
-        self.runner: asyncio.Task[None] | None = None
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """See `Stoppable.cancel`. Work that no task has begun yet is begun and cancelled there."""
-        self.cancelled = True
-        if self.runner is not None:
-            self.runner.cancel()
-
-
 class LoopGround:
     """The running event loop as a carrier's ground.
 
@@ -212,14 +195,12 @@ class LoopGround:
         except RuntimeError:
             then(*args)
 
-    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> Work:
+    def start(self, work: Work) -> None:
         """See `Ground.start`."""
-        work = Work(begin, ended)
         self._queue.append(work)
         if not self._looking:
             self._looking = True
             self._look()
-        return work
 
     def _look(self) -> None:
         """Begin a runner if work is waiting: the one before, if any, has had its first step and is suspended."""
@@ -233,16 +214,18 @@ class LoopGround:
         runner, clean = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
         while self._queue:
             work = self._queue.popleft()
-            work.runner = runner
+            work.task = runner
             if work.cancelled:
                 runner.cancel()
             outcome: Outcome
             try:
-                outcome = await outcome_of(work.begin)
+                outcome = Returned(await work.begin())
             except asyncio.CancelledError:
                 outcome = Unfinished(End.STOPPED, cancelled=True)
-            work.runner = None
-            work.ended(outcome)
+            except BaseException as error:  # the one broad catch around a user's tool
+                outcome = raised(error)
+            work.task = None
+            work.ended(work, outcome)
             if runner.cancelling() or copy_context() != clean:
                 return  # what a tool left behind in its context is not for the next one
 
@@ -254,18 +237,19 @@ class LoopGround:
 
 async def _carried(carrier: Carrier, ground: LoopGround) -> None:
     """Return when every call has its result."""
-    session, finished = carrier.session, ground.finished
+    session = carrier.session
     stop = partial(ground.post, carrier.cancel)
     session.stops.append(stop)
     if session.cancelled.is_set():
         stop()
     try:
         carrier.pump()
-        await asyncio.shield(finished)  # cancelling this task must not end what the carrier still has to say
+        await ground.finished
     except asyncio.CancelledError:
+        ground.finished = asyncio.get_running_loop().create_future()  # the first was cancelled with this task
         carrier.cancel(hard=True)
         if not carrier.over:
-            await asyncio.wait([finished], timeout=2 * CANCEL_GRACE_S)
+            await asyncio.wait([ground.finished], timeout=2 * CANCEL_GRACE_S)
         raise
     finally:
         session.stops.remove(stop)

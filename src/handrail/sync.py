@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import Json, ModelError, SetupError
@@ -225,9 +225,9 @@ class ThreadGround:
         heapq.heappush(self._alarms, alarm)
         return alarm
 
-    def start(self, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]) -> RemoteTask:
+    def start(self, work: Work) -> None:
         """See `Ground.start`: it runs on the background loop, its end is reported here."""
-        return RemoteTask(self._background.loop(), begin, partial(self.post, ended))
+        work.task = RemoteTask(self._background.loop(), work.begin, partial(self.post, work.ended, work))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`."""
