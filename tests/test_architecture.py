@@ -20,7 +20,19 @@ DECIDING = [
     "lifecycle", "batch", "conversation",
 ]
 # fmt: on
-PERFORMING = ["dialects", "workers", "reading", "runs", "services", "host", "carrier", "runtime", "sync", "testing"]
+PERFORMING = [
+    "dialects",
+    "workers",
+    "reading",
+    "runs",
+    "services",
+    "host",
+    "carrier",
+    "runners",
+    "runtime",
+    "sync",
+    "testing",
+]
 PROGRAMS = ["cli"]
 ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 

@@ -81,25 +81,22 @@ class Batch:
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
-        self._ending: deque[tuple[Lane, ToolResult]] = deque()
+        self._ended: deque[int] = deque()  # lanes whose followers are still to be told
         self._open(finish, tools)
 
     def _open(self, finish: Finish, tools: Toolset) -> None:
-        conduct, planned = self._conduct, False
+        conduct, sees, planned = self._conduct, self._conduct.policy.sees, False
         for lane in self.lanes:
             lane.since = conduct.now()
-            known = read(lane.call, tools, finish, repair=conduct.repair, sees=conduct.policy.sees)
-            if isinstance(known, Failure):
+            known = read(lane.call, tools, finish, repair=conduct.repair, sees=sees)
+            if type(known) is Failure:
                 self._end(lane, refused(lane.call, known))
-                continue
-            lane.pending = known
-            if known.tool.resource or known.tool.after or "$" in lane.call.arguments:
-                planned = True
+            elif known.tool.resource or known.tool.after or "$" in lane.call.arguments:
+                lane.pending, planned = known, True
             else:
-                self._begin(lane)  # it touches nothing shared and refers to nothing, so it waits for nobody
+                self._begin(lane, known)  # it touches nothing shared and refers to nothing, so it waits for nobody
         if planned:
             self._plan()
-        self._settle_ends()
 
     def _plan(self) -> None:
         steps = [
@@ -118,7 +115,7 @@ class Batch:
                 self._followers.setdefault(other, []).append(index)
         for lane in self.lanes:
             if lane.pending is not None and not self._waits[lane.index]:
-                self._begin(lane)
+                self._begin(lane, lane.pending)
 
     @property
     def done(self) -> bool:
@@ -138,14 +135,12 @@ class Batch:
                 result = result_of(cast(Admitted, lane.admitted), answer.value, self._conduct)
                 if result is not None:
                     self._end(lane, result)
-                    self._settle_ends()
                     return
             life = self._alive(lane)
         try:
             self.todo.append((lane, life.send(answer)))
         except StopIteration as ended:
             self._end(lane, ended.value)
-            self._settle_ends()
 
     def throw(self, lane: Lane, error: Exception) -> None:
         """Answer a lane's last effect with an exception that its life knows: `CallCancelled`, `StoreUnavailable`."""
@@ -153,7 +148,6 @@ class Batch:
             self.todo.append((lane, self._alive(lane).throw(error)))
         except StopIteration as ended:
             self._end(lane, ended.value)
-            self._settle_ends()
 
     def _alive(self, lane: Lane) -> Life:
         """Return the life of a lane; that of a plain call is begun here, up to the step that it has taken already."""
@@ -170,14 +164,13 @@ class Batch:
                 lane.pending = None
                 failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
                 self._end(lane, refused(lane.call, failure, pending.repairs))
-        self._settle_ends()
 
-    def _begin(self, lane: Lane) -> None:
+    def _begin(self, lane: Lane, pending: Read) -> None:
         """Admit a call whose turn it is, and start its life."""
-        pending, lane.pending, lane.since = lane.pending, None, self._conduct.now()
-        assert pending is not None
+        if lane.pending is not None:  # it had to wait
+            lane.pending, lane.since = None, self._conduct.now()
         admitted = self._admitted(lane, pending)
-        if isinstance(admitted, Failure):
+        if type(admitted) is Failure:
             self._end(lane, refused(lane.call, admitted, pending.repairs))
             return
         lane.admitted = admitted
@@ -198,7 +191,7 @@ class Batch:
             pending = filled
         place = keys.default_key(self._conduct.run_id, self._turn, lane.index) if pending.tool.writes else ""
         admitted = admit(pending, self._conduct.policy, place, self._conduct.tell)
-        if isinstance(admitted, Failure):
+        if type(admitted) is Failure:
             return admitted
         return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
 
@@ -221,17 +214,22 @@ class Batch:
             )
 
     def _end(self, lane: Lane, result: ToolResult) -> None:
-        self._ending.append((lane, result))
+        """Record a result and start the lanes that waited for it."""
+        self.results[lane.index] = result
+        self.left -= 1
+        if self._conduct.tell is not None:
+            self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since))
+        if lane.index in self._followers:
+            self._ended.append(lane.index)
+            if len(self._ended) == 1:  # else the loop that brought us here goes on with it
+                self._go_on()
 
-    def _settle_ends(self) -> None:
-        """Record results and start the lanes that waited for them. A loop: one end may cause the next at once."""
-        while self._ending:
-            lane, result = self._ending.popleft()
-            self.results[lane.index] = result
-            self.left -= 1
-            if self._conduct.tell is not None:
-                self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since))
-            for index in self._followers.pop(lane.index, ()):
-                self._waits[index].discard(lane.index)
-                if not self._waits[index] and self.lanes[index].pending is not None:
-                    self._begin(self.lanes[index])
+    def _go_on(self) -> None:
+        """Start the lanes that waited for one that has ended. A loop: one end may cause the next at once."""
+        while self._ended:
+            for index in self._followers.pop(self._ended[0]):
+                self._waits[index].discard(self._ended[0])
+                follower = self.lanes[index]
+                if not self._waits[index] and follower.pending is not None:
+                    self._begin(follower, follower.pending)
+            self._ended.popleft()

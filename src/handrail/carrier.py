@@ -73,7 +73,10 @@ class Ground(Protocol):
         ...
 
     def start(self, work: Work) -> None:
-        """Await `work.begin()` in a task, and call `work.ended(work, outcome)`; `Unfinished` when it was cancelled."""
+        """Await `work.begin()`, and call `work.ended(work, outcome)`; `Unfinished` when it was cancelled.
+
+        It may end before this returns.
+        """
         ...
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -200,8 +203,9 @@ class Carrier:
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
+        batch = self.batch
         try:
-            self.batch.answer(lane, answer)
+            batch.answer(lane, answer)
         except Exception as error:
             self.fail(error)
         self.went_on(lane)
@@ -276,8 +280,8 @@ class Carrier:
                 case Unfinished():  # by somebody else: an event loop that shuts down
                     self.cut_short(lane, effect)
 
-        waiting.stop = under_way = Work(work, ended)
-        self.ground.start(under_way)
+        waiting.stop = begun = Work(work, ended)
+        self.ground.start(begun)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time."""
@@ -389,18 +393,15 @@ class Carrier:
         attempt = Attempt(start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
+        self.attempts[lane] = attempt
         if tool.is_async:
             self.ground.start(attempt)
         elif tool.blocking:
             attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
         else:
-            outcome = attempted(start)
-            if not is_awaitable(outcome):
-                self.came_back(attempt, outcome)
-                return
-            self.await_result(attempt, outcome.value)
-        self.attempts[lane] = attempt
-        self.set_alarm(attempt, effect.timeout_s)
+            self.reported(attempt, attempted(start))
+        if self.attempts.get(lane) is attempt:  # it has not ended meanwhile
+            self.set_alarm(attempt, effect.timeout_s)
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, final
 
 Json = Any
 """A JSON value: None, bool, int, float, str, or a list or string-keyed dict of these."""
@@ -55,6 +55,7 @@ class Code(StrEnum):
     NOT_ISOLATED = "NOT_ISOLATED"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A failure told to the model: what was wrong with the call, what would be right, what to do next.

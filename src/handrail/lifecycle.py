@@ -136,10 +136,10 @@ def read(
         sees: Which tools may be named to the model when it asked for one that is not there.
     """
     tool = tools.resolve(call.name, sees)
-    if isinstance(tool, Failure):
+    if type(tool) is Failure:
         return tool
     parsed = jsontext.parse(call.arguments, finish, repair, lossy=not tool.writes)
-    return parsed if isinstance(parsed, Failure) else Read(call, tool, parsed.value, parsed.repairs)
+    return parsed if type(parsed) is Failure else Read(call, tool, parsed.value, parsed.repairs)
 
 
 def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
@@ -232,8 +232,9 @@ def result_of(call: Admitted, value: Any, conduct: Conduct) -> ToolResult | None
     """
     if call.repairs or call.note:
         return None
-    shaped = shaping.shape(value, call.tool.result_bytes or conduct.result_bytes)
-    return None if shaped.cut else ToolResult(call.call.id, call.tool.name, value, None, shaped.text, 1)
+    tool = call.tool
+    text = shaping.fitting(value, tool.result_bytes or conduct.result_bytes)
+    return None if text is None else ToolResult(call.call.id, tool.name, value, None, text, 1)
 
 
 def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> Life:

@@ -6,25 +6,22 @@ What performing an effect means stands in `carrier`; what a run does next stands
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextvars import copy_context
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
-from handrail.effects import End, Outcome, Returned, Unfinished
 from handrail.errors import Json, ModelError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
+from handrail.runners import Runners
 from handrail.runs import Run
-from handrail.workers import raised
 
 
 class Runtime(Host):
@@ -33,6 +30,10 @@ class Runtime(Host):
     async with Runtime([get_weather]) as runtime:
         result = await runtime.call("get_weather", {"city": "北京"})
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._runners = Runners()
 
     # ------------------------------------------------------------------ the verbs
 
@@ -163,26 +164,20 @@ class Runtime(Host):
         """Carry out the calls of one turn; every one has its result when this returns."""
         batch = self.batch(session, turn, number)
         if not batch.done:
-            ground = LoopGround()
+            ground = LoopGround(self._runners)
             await _carried(Carrier(self, ground, session, batch), ground)
         return batch
 
 
 class LoopGround:
-    """The running event loop as a carrier's ground.
+    """The running event loop as a carrier's ground."""
 
-    Work runs in tasks, as many as are suspended at once: a runner goes on with the next piece of work while each ends
-    without waiting for anything, and another runner is begun as soon as one is suspended. Tools that answer at once
-    thus share a task, the dearest part of a quick call.
-    """
+    __slots__ = ("_loop", "_runners", "finished")
 
-    __slots__ = ("_looking", "_loop", "_queue", "finished")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._queue: deque[Work] = deque()
-        self._looking = False
-        self.finished: asyncio.Future[None] = self._loop.create_future()
+    def __init__(self, runners: Runners) -> None:
+        self._loop, self._runners = asyncio.get_running_loop(), runners
+        self.finished: asyncio.Future[None] | None = None
+        """Made by whoever has to wait for it."""
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """See `Ground.later`."""
@@ -196,43 +191,18 @@ class LoopGround:
             then(*args)
 
     def start(self, work: Work) -> None:
-        """See `Ground.start`."""
-        self._queue.append(work)
-        if not self._looking:
-            self._looking = True
-            self._look()
-
-    def _look(self) -> None:
-        """Begin a runner if work is waiting: the one before, if any, has had its first step and is suspended."""
-        if self._queue:
-            self._loop.create_task(self._run())
-            self._loop.call_soon(self._look)
-        else:
-            self._looking = False
-
-    async def _run(self) -> None:
-        runner, clean = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
-        while self._queue:
-            work = self._queue.popleft()
-            work.task = runner
-            if work.cancelled:
-                runner.cancel()
-            outcome: Outcome
-            try:
-                outcome = Returned(await work.begin())
-            except asyncio.CancelledError:
-                outcome = Unfinished(End.STOPPED, cancelled=True)
-            except BaseException as error:  # the one broad catch around a user's tool
-                outcome = raised(error)
-            work.task = None
-            work.ended(work, outcome)
-            if runner.cancelling() or copy_context() != clean:
-                return  # what a tool left behind in its context is not for the next one
+        """See `Ground.start`. Its first step is taken here and now."""
+        self._runners.start(work, self._loop)
 
     def over(self) -> None:
         """See `Ground.over`."""
-        if not self.finished.done():
+        if self.finished is not None and not self.finished.done():
             self.finished.set_result(None)
+
+    def end(self) -> asyncio.Future[None]:
+        """Return what is done once every call has its result, anew each time: a cancelled waiter cancels it."""
+        self.finished = self._loop.create_future()
+        return self.finished
 
 
 async def _carried(carrier: Carrier, ground: LoopGround) -> None:
@@ -244,12 +214,12 @@ async def _carried(carrier: Carrier, ground: LoopGround) -> None:
         stop()
     try:
         carrier.pump()
-        await ground.finished
+        if not carrier.over:
+            await ground.end()
     except asyncio.CancelledError:
-        ground.finished = asyncio.get_running_loop().create_future()  # the first was cancelled with this task
         carrier.cancel(hard=True)
         if not carrier.over:
-            await asyncio.wait([ground.finished], timeout=2 * CANCEL_GRACE_S)
+            await asyncio.wait([ground.end()], timeout=2 * CANCEL_GRACE_S)
         raise
     finally:
         session.stops.remove(stop)

@@ -90,6 +90,12 @@ def _both_ends(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
+def fitting(value: Any, most_bytes: int) -> str | None:
+    """Return a value's text when all of it may be read, as of nearly every value; else None, and `shape` cuts it."""
+    text = text_of(value)
+    return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
+
+
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
     text, room = text_of(value), max(most_bytes, LEAST_RESULT_BYTES)

@@ -61,7 +61,7 @@ def loads(text: str) -> Json:
     except RecursionError:
         raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested") from None
     # A count of brackets is cheap and an upper bound of the depth: the depth itself is rarely measured.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+    if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested")
     if not text.isascii():
         _encode(text)

@@ -331,8 +331,9 @@ class BaseTool:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         own = {name: value if type(value) in _SAFE else deepcopy(value) for name, value in bound.items()}
-        for name, kind in self.hidden.items():
-            own[name] = context if kind is Context else injected[name]
+        if self.hidden:
+            for name, kind in self.hidden.items():
+                own[name] = context if kind is Context else injected[name]
         return partial(self.run, **own)
 
     # ------------------------------------------------------------------ checks when it is declared

@@ -1,0 +1,129 @@
+"""Async tools take their first step at once, and get a task only when they wait for something.
+
+A task costs as much as everything else that is done for a quick call. Python 3.12 has `eager_start` for that; this is
+the same for 3.11 on, by the interface that asyncio documents for those who bring tasks of their own (task lifetime
+support in "Extending asyncio").
+
+Whatever a tool does in its first step must find the task in which it will go on: `asyncio.timeout` and `TaskGroup` look
+at `current_task` and cancel that task later. So the step is taken under the name of a runner, a task that exists and
+has not been run yet. When the tool ends in this step, the runner is as good as new; when it waits, the runner is its
+task from then on.
+
+Rule 1: a tool has a context of its own, for all of its steps.
+Rule 2: `work.ended` is called exactly once, in the loop's thread; perhaps before `start` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
+from types import CoroutineType
+from typing import Any, cast
+
+from handrail.carrier import Work
+from handrail.effects import End, Outcome, Returned, Unfinished
+from handrail.workers import raised
+
+
+class Runners:
+    """The runner that is ready for the next tool, of one event loop at a time."""
+
+    __slots__ = ("_ready",)
+
+    def __init__(self) -> None:
+        self._ready: Runner | None = None
+
+    def start(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the first step of a piece of work; whatever remains to be done of it is the loop's."""
+        runner = self._ready
+        if runner is None or runner.begun or runner.task.get_loop() is not loop:
+            runner = self._ready = Runner(loop)
+        caller = asyncio.current_task(loop)
+        if caller is not None:
+            _leave_task(loop, caller)
+        _enter_task(loop, runner.task)
+        try:
+            outcome = runner.first_step(work)
+        finally:
+            _leave_task(loop, runner.task)
+            if caller is not None:
+                _enter_task(loop, caller)
+        if outcome is None:
+            self._ready = None
+        else:
+            if runner.task.cancelling():  # the tool cancelled its own task, which would end the next one in its place
+                self._ready = None
+            work.ended(work, outcome)
+
+
+class Runner(Coroutine[Any, Any, None]):
+    """What a task runs: the steps of one piece of work after its first; nothing when there are none."""
+
+    __slots__ = ("_context", "_steps", "_waits_for", "_work", "begun", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.begun = False
+        self._work: Work | None = None
+        self.task: asyncio.Task[None] = loop.create_task(self)
+
+    def first_step(self, work: Work) -> Outcome | None:
+        """Begin the work; return how it ended, or None when it waits for something."""
+        self._context = copy_context()
+        try:
+            begun = self._context.run(work.begin)
+            self._steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
+            self._waits_for = self._context.run(steps.send, None)
+        except BaseException as error:
+            return _outcome_of(error)
+        self._work, work.task = work, self.task
+        return None
+
+    def send(self, value: Any) -> Any:
+        """Take the next step, as a task asks for it."""
+        if self._work is None:  # begun without work: it was ready, and nobody needed it
+            self.begun = True
+            raise StopIteration
+        if not self.begun:
+            self.begun = True
+            return self._waits_for
+        return self._step(self._steps.send, value)
+
+    def throw(self, error: Any, *rest: Any) -> Any:
+        """Let an exception, mostly a cancellation, arrive where the work waits."""
+        self.begun = True
+        if self._work is None:
+            raise error
+        return self._step(self._steps.throw, rest[0] if rest and rest[0] is not None else error)
+
+    def close(self) -> None:
+        """Give the work up: the loop ends without it."""
+        if self._work is not None:
+            self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise RuntimeError("a runner is run by its task")
+
+    def _step(self, step: Callable[[Any], Any], what: Any) -> Any:
+        try:
+            return self._context.run(step, what)
+        except BaseException as error:
+            outcome = _outcome_of(error)
+        work = cast(Work, self._work)
+        work.task = None
+        work.ended(work, outcome)
+        raise StopIteration
+
+
+def _outcome_of(end: BaseException) -> Outcome:
+    """Return how work ended whose last step ended with this exception; `StopIteration` is a coroutine's return."""
+    if isinstance(end, StopIteration):
+        return Returned(end.value)
+    if isinstance(end, asyncio.CancelledError):
+        return Unfinished(End.STOPPED, cancelled=True)
+    return raised(end)
+
+
+async def _awaited(what: Awaitable[Any]) -> Any:
+    return await what
