@@ -423,3 +423,32 @@ def test_every_lossless_wrapping_has_the_value_that_was_wrapped(value, wrapping)
 @given(OBJECTS)
 def test_a_doubly_encoded_object_has_its_value(value):
     assert same(read(json.dumps(json.dumps(value)), lossy=False).value, value)
+
+
+flat_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "a:b", "北"]), flat_values), max_size=4), st.booleans())
+def test_a_short_flat_object_is_read_as_carefully_as_any_other(members, ascii_only):
+    written = ", ".join(f"{json.dumps(n, ensure_ascii=ascii_only)}: {json.dumps(v)}" for n, v in members)
+    short, long = f"{{{written}}}", f"{{{written}}}{' ' * 1000}"  # white space around it changes nothing but the reader
+    assert _read(short) == _read(long)
+
+
+def _read(text):
+    try:
+        return repr(strictjson.loads(text))
+    except strictjson.NotJson as error:
+        return error.reason
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ('{"a": 1, "a": 2}', "duplicate_key"),
+    ('{"a": 1e999}', "non_finite"),
+    ('{"a": -1e999}', "non_finite"),
+    ('{"a": {"b": 1, "b": 2}}', "duplicate_key"),
+    ('{"a": [1e999]}', "non_finite"),
+    ('{"a": "\\ud800"}', "lone_surrogate"),
+])  # fmt: skip
+def test_the_quick_reader_lets_nothing_pass_that_the_careful_one_refuses(text, reason):
+    assert _read(text) == reason

@@ -53,9 +53,9 @@ class Media:
         return self.url or f"data:{self.media_type};base64,{self.base64}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: making one cost 1.2 us of 24 us a call, and 0.3 us like this
 class ToolResult:
-    """What became of one call: a `value`, or a `failure` that the model can act on.
+    """What became of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
 
     Attributes:
         value: What the tool returned, whole, as a Python value; None when there is a failure.

@@ -203,9 +203,8 @@ class Carrier:
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
-        batch = self.batch
         try:
-            batch.answer(lane, answer)
+            self.batch.answer(lane, answer)
         except Exception as error:
             self.fail(error)
         self.went_on(lane)
@@ -222,7 +221,7 @@ class Carrier:
         """Let go of what a call held if it is over, and perform what is to be done next."""
         if lane.admitted and lane.admitted.resources and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
-        if self.batch.todo or self.over:
+        if not self.pumping:  # else the loop that performs goes on with it
             self.pump()
 
     def let_resources_go(self, lane: Lane) -> None:
@@ -432,25 +431,19 @@ class Carrier:
         if is_awaitable(outcome):
             self.await_result(attempt, outcome.value)
             return
-        del self.attempts[attempt.lane]
+        lane = attempt.lane
+        del self.attempts[lane]
         if attempt.ending:
             outcome = told_to_end(outcome, attempt)
+        elif type(outcome) is Returned:
+            outcome.late = self.host.now() > attempt.until  # one that blocks the loop is late without having been ended
         elif type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
-        self.came_back(attempt, outcome)
-
-    def came_back(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Answer with how a tool ended, and with the truth about its time: one that blocks the loop is late unended.
-
-        What it raised goes to the log, under the reference told to the model.
-        """
-        if type(outcome) is Returned:
-            if not outcome.late and self.host.now() > attempt.until:
-                outcome.late = True
-        elif type(outcome) is Raised and not isinstance(outcome.error, ToolError):
-            name = lane_tool(attempt.lane).name
+        if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
+            # Its text goes to the log, under the reference that the model is told.
+            name = lane_tool(lane).name
             logs.raised(f"{name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
-        self.answer(attempt.lane, outcome)
+        self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
         """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""

@@ -78,7 +78,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
 """Every repair by name: the one list that documents, counts and permits them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parsed:
     """The arguments of a call, and the names of what was mended to read them, in the order of the text."""
 

@@ -72,7 +72,7 @@ class Runner(Coroutine[Any, Any, None]):
         """Begin the work; return how it ended, or None when it waits for something."""
         self._context = copy_context()
         try:
-            begun = self._context.run(work.begin)
+            begun = work.begin()  # makes a coroutine; nothing of the tool's runs yet
             self._steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
             self._waits_for = self._context.run(steps.send, None)
         except BaseException as error:
