@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 _HASH_CHARS = 8
 """Of SHA-256 in hex: among 1,000 tools that need one, two agree with a chance of about one in 8,600; then it grows."""
@@ -56,7 +56,7 @@ class NameMap:
         """
         if name in self._wire:
             return self._wire[name]
-        return name if self.rule.accepts(name) else _spelled(name, self.rule)
+        return _acceptable(name, self.rule)
 
     def from_wire(self, name: str) -> str:
         """Return the tool's own name, or the name as it is if no tool is spelled so."""
@@ -87,6 +87,12 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
         taken.add(chosen)
         wire[name] = chosen
     return NameMap(rule, wire, {chosen: name for name, chosen in wire.items()})
+
+
+@lru_cache(maxsize=4096)
+def _acceptable(name: str, rule: NameRule) -> str:
+    # Every call of a history is spelled again in every turn: what is known of a name is kept.
+    return name if rule.accepts(name) else _spelled(name, rule)
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import ToolLike, remembered
@@ -33,6 +34,14 @@ def as_history(arguments: str) -> str:
 
     Other text goes back under one key, so that the model can see what it wrote and mend it.
     """
+    # A history is written anew in every turn; judging each text once makes that linear in what is new.
+    return _judged(arguments) if len(arguments) < _MOST_REMEMBERED_CHARS else _as_object(arguments)
+
+
+_MOST_REMEMBERED_CHARS = 2_000
+
+
+def _as_object(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
     try:
@@ -41,6 +50,9 @@ def as_history(arguments: str) -> str:
     except (ValueError, RecursionError):
         pass
     return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
+
+
+_judged = lru_cache(maxsize=4096)(_as_object)
 
 
 def _refuse_constant(name: str) -> None:
