@@ -49,6 +49,7 @@ from handrail.errors import Code, NoEffect, StoreUnavailable, ToolError
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
 from handrail.host import Host, Session
 from handrail.lifecycle import Admitted
+from handrail.processes import Apart, ProcessEnded
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
@@ -118,6 +119,7 @@ class Attempt(Work):
     until: float
     flag: Flag | None = None
     job: Job | None = None
+    apart: Apart | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
@@ -240,6 +242,8 @@ class Carrier:
         for attempt in list(self.attempts.values()):
             self.lose(attempt)
             attempt.cancel()
+            if attempt.apart is not None:
+                attempt.apart.kill()
         for lane in self.batch.lanes:
             if lane.admitted and lane.admitted.resources:
                 self.let_resources_go(lane)
@@ -393,7 +397,12 @@ class Carrier:
         if tool.writes:
             self.latest[lane] = effect.attempt
         self.attempts[lane] = attempt
-        if tool.is_async:
+        if tool.isolation == "process":
+            attempt.apart = Apart(self.host.services.processes, tool, start.keywords)
+            attempt.job = self.host.services.threads.submit(
+                attempt.apart, partial(self.ground.post, self.reported, attempt)
+            )
+        elif tool.is_async:
             self.ground.start(attempt)
         elif tool.blocking:
             attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
@@ -466,6 +475,9 @@ class Carrier:
             attempt.flag.set()
         if attempt.job is None:
             attempt.cancel()
+            self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
+        elif attempt.apart is not None:
+            attempt.apart.kill()  # it says so by itself; who does not believe it waits no longer than for any other
             self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
         elif self.host.services.threads.withdraw(attempt.job):
             self.give_up(attempt, End.NOT_STARTED)
@@ -581,6 +593,8 @@ def not_opened(tool: BaseTool, failed: Raised) -> Raised:
 def told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
     """What an outcome means that came after the tool was told to end."""
     match outcome:
+        case Raised(error=ProcessEnded(begun=False)):
+            return Unfinished(End.NOT_STARTED, attempt.by_cancel)
         case Returned(value=value):
             return Returned(value, late=True)
         case Raised(error=ToolError()):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 D = TypeVar("D")
 
@@ -43,6 +43,17 @@ class Context(Generic[D]):
     fence: int = 0
     read_kept: Callable[[str], str | None] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""
+        names = ("deps", "run_id", "call_id", "tool", "attempt", "deadline", "idempotency_key", "fence")
+        return _in_process, tuple(getattr(self, name) for name in names)
+
     def remaining_s(self) -> float:
         """Seconds until this attempt is ended, never below 0."""
         return max(0.0, self.deadline - monotonic())
+
+
+def _in_process(
+    deps: Any, run_id: str, call_id: str, tool: str, attempt: int, deadline: float, key: str, fence: int
+) -> Context[Any]:
+    return Context(deps, run_id, call_id, tool, attempt, deadline, Event(), key, fence)

@@ -56,6 +56,8 @@ from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
+ISOLATIONS = ("none", "process")
+"""What a driver can give; a tool that demands more is refused, never run with less."""
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
 _LONGEST_EDIT_TOLD = 500
@@ -175,7 +177,7 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
-    if tool.isolation != "none":
+    if tool.isolation not in ISOLATIONS:
         return _not_isolated(tool)
     if broken := tool.rule_broken_by(bound):
         return broken

@@ -20,6 +20,7 @@ from handrail.effects import Approval, AskHuman, Found, NotFound, Raised, Resour
 from handrail.errors import Json
 from handrail.locks import Locks
 from handrail.ports import Approver
+from handrail.processes import Processes
 from handrail.tools import BaseTool
 from handrail.workers import Threads, raised
 
@@ -31,6 +32,7 @@ class Services:
 
     def __init__(self) -> None:
         self.threads = Threads()
+        self.processes = Processes()
         self._people = Threads(PEOPLE_AT_ONCE)  # tools that hang must not keep a question from being asked
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
@@ -126,6 +128,7 @@ class Services:
             except Exception as error:  # the author's code
                 logs.raised(f"the tool {tool.name!r} could not be closed", error)
         self.threads.close()
+        self.processes.close()
         self._people.close()
 
 

@@ -327,7 +327,7 @@ class BaseTool:
 
     def ready(
         self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
-    ) -> Callable[[], Any]:
+    ) -> partial[Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         own = {name: value if type(value) in _SAFE else deepcopy(value) for name, value in bound.items()}

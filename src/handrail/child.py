@@ -1,0 +1,138 @@
+"""What runs in a worker process: takes one call after another, and is killed when one takes too long.
+
+Started by `processes`, which calls `main`. It has a session of its own, so that it can be killed with everything that
+it started.
+
+Rule 1: it ends itself, with everything that it started, as soon as its parent is gone, in the middle of a call too.
+Rule 2: what a tool prints goes to stderr; the parent's stdout is the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import inspect
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from multiprocessing.connection import Connection
+from threading import Thread
+from types import GeneratorType, ModuleType
+from typing import Any, cast
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a function stands: its module, that module's file if it has one, and its name there."""
+
+    module: str
+    file: str
+    name: str
+
+    def function(self) -> Callable[..., Any]:
+        """Import and return it; of a tool that was made of it, the function itself."""
+        found: Any = _module(self.module, self.file)
+        for part in self.name.split("."):
+            found = getattr(found, part)
+        return cast("Callable[..., Any]", getattr(found, "fn", found))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One call: a place, or a function that was pickled by value, and its arguments."""
+
+    function: Place | bytes
+    arguments: Mapping[str, Any]
+
+
+def main(fd: int, life_fd: int) -> None:
+    """Take calls until the parent closes the line.
+
+    Args:
+        fd: The line, a socket.
+        life_fd: A pipe whose other end the parent holds open as long as it lives.
+    """
+    for each in (fd, life_fd):
+        os.set_inheritable(each, False)  # what a tool starts must not keep them open
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of a call
+    _adopt_orphans()
+    Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
+    with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
+        while True:
+            line.send_bytes(_answer(line.recv_bytes(), runner))
+
+
+def _answer(order: bytes, runner: asyncio.Runner) -> bytes:
+    """Carry out one call; return the pickle of (whether it returned, its value or what it raised)."""
+    try:
+        asked: Order = pickle.loads(order)
+        kept = asked.function
+        function = pickle.loads(kept) if isinstance(kept, bytes) else kept.function()
+        value = function(**asked.arguments)
+        if inspect.isawaitable(value):
+            value = runner.run(_awaited(value))
+        return _written(True, list(value) if isinstance(value, GeneratorType) else value)
+    except BaseException as error:  # the one broad catch around a user's tool, on this side
+        return _written(False, error)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _written(returned: bool, value: Any) -> bytes:
+    """Return the answer as bytes that the parent can read: what has no pickle goes as JSON, or as its words."""
+    with suppress(Exception):
+        told = pickle.dumps((returned, value))
+        if not returned:
+            pickle.loads(told)  # exceptions with constructors of their own pickle well and unpickle badly
+        return told
+    if not returned:
+        return pickle.dumps((False, RuntimeError(f"{type(value).__name__}: {value}")))
+    try:
+        from pydantic_core import to_jsonable_python  # dear to import, and rarely needed
+
+        return pickle.dumps((True, to_jsonable_python(value, fallback=repr)))
+    except Exception as error:
+        return pickle.dumps((False, RuntimeError(f"its result cannot leave the process: {error}")))
+
+
+def _module(name: str, file: str) -> ModuleType:
+    """Return the module of that name; one that is no importable module, as a script or a file of tools, by its file."""
+    known = sys.modules.get(name)
+    if known is not None and (name != "__main__" or getattr(known, "__file__", "") == file):
+        return known
+    if name != "__main__":
+        with suppress(ImportError):
+            module = importlib.import_module(name)
+            if not file or getattr(module, "__file__", file) == file:
+                return module
+    spec = spec_from_file_location("__handrail_main__" if name == "__main__" else name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"the module {name!r} cannot be imported again from {file!r}")
+    module = module_from_spec(spec)
+    # Before it is run: what it defines is pickled under this name, and looked for here.
+    sys.modules[name] = sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of grandchildren whose own parent has ended, so that they are found when we are killed."""
+    with suppress(OSError, AttributeError):  # Linux only
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with_parent(life_fd: int) -> None:
+    with suppress(OSError):
+        os.read(life_fd, 1)  # nothing is ever written: it ends when the parent's end is closed, by whatever cause
+    os.killpg(0, signal.SIGKILL)

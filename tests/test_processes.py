@@ -1,0 +1,308 @@
+"""Tools in processes of their own, driven through the runtime: they end when they are told to, and leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+import handrail as hr
+from handrail.errors import ToolDefinitionError
+from handrail.processes import Processes, place_of
+from tests.drivers import BOUND_S
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+@hr.tool(effect="read", isolation="process")
+def add(x: int, y: int) -> int:
+    """Add two numbers."""
+    return x + y
+
+
+@hr.tool(effect="read", isolation="process")
+async def add_later(x: int, y: int) -> int:
+    """Add two numbers, in a while."""
+    await asyncio.sleep(0.001)
+    return x + y
+
+
+@hr.tool(effect="read", isolation="process")
+def where() -> int:
+    """Say in which process this is."""
+    return os.getpid()
+
+
+@hr.tool(effect="read", isolation="process", attempts=1)
+def fail(how: str) -> str:
+    """Fail as asked."""
+    match how:
+        case "tool":
+            raise hr.ToolError("NO_SUCH_ORDER", "There is no order 7.", suggestion="Look it up.", retryable=False)
+        case "exit":
+            os._exit(3)
+        case "sys.exit":
+            sys.exit(4)
+        case "odd":
+            raise OddError(1, 2)
+        case _:
+            raise ValueError("secret")
+
+
+class OddError(Exception):
+    """One that pickles and does not come back."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one}{two}")
+
+
+@hr.tool(effect="write", isolation="process", timeout_s=0.3)
+def write_late(path: str) -> str:
+    """Write a file after a while, and have a child that does so too, in a session of its own."""
+    program = f"import time; time.sleep(1.2); open({path + '.child'!r}, 'w').close()"
+    subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    Path(path + ".begun").touch()
+    time.sleep(1.2)
+    Path(path).touch()
+    return "written"
+
+
+@hr.tool(effect="write", isolation="process")
+def with_context(context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str) -> dict:
+    """Tell what it knows of its call."""
+    return {"deps": context.deps, "key": context.idempotency_key, "left": context.remaining_s() > 0, "of": tenant}
+
+
+@hr.tool(effect="read", isolation="process")
+def what(kind: str) -> object:
+    """Return something odd."""
+    match kind:
+        case "point":
+            return Point(1, 2)
+        case "rows":
+            return ({"n": n} for n in range(3))
+        case "text":
+            return "x" * 3_000_000
+        case _:
+            return lambda: 1
+
+
+TOOLS = [add, add_later, where, fail, write_late, with_context, what]
+
+
+@pytest.fixture(params=["asyncio", "sync"])
+def call(request):
+    """Call a tool on either driver, each with workers that are kept for the whole test."""
+    if request.param == "sync":
+        with hr.SyncRuntime(TOOLS) as runtime:
+            yield runtime.call
+        return
+    with asyncio.Runner() as runner:
+        runtime = hr.Runtime(TOOLS)
+
+        def called(*what, **how):
+            return runner.run(asyncio.wait_for(runtime.call(*what, **how), BOUND_S))
+
+        yield called
+        runner.run(runtime.close())
+
+
+def test_a_tool_runs_in_another_process_which_stays_for_the_next_call(call):
+    first, second = call("where").value, call("where").value
+    assert first == second != os.getpid()
+
+
+@pytest.mark.parametrize("name", ["add", "add_later"])
+def test_plain_and_async_functions_return_their_values(call, name):
+    assert call(name, {"x": 2, "y": 40}).value == 42
+
+
+def test_a_tool_gets_its_context_and_what_is_injected(call):
+    result = call("with_context", {"order": "7"}, deps={"db": "shop"}, inject={"tenant": "acme"})
+    assert result.value["deps"] == {"db": "shop"}
+    assert result.value["of"] == "acme"
+    assert result.value["left"]
+    assert result.value["key"]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("point", '{"x":1,"y":2}'), ("rows", '[{"n":0},{"n":1},{"n":2}]')])
+def test_what_a_tool_returns_is_the_same_as_in_our_own_process(call, kind, text):
+    assert call("what", {"kind": kind}).text == text
+
+
+def test_a_long_text_and_a_value_without_a_pickle_come_back(call):
+    assert len(call("what", {"kind": "text"}).value) == 3_000_000
+    assert "lambda" in call("what", {"kind": "function"}).text
+
+
+@pytest.mark.parametrize(("how", "code"), [
+    ("tool", "NO_SUCH_ORDER"),
+    ("value", "INTERNAL_ERROR"),
+    ("odd", "INTERNAL_ERROR"),
+    ("sys.exit", "INTERNAL_ERROR"),
+    ("exit", "INTERNAL_ERROR"),
+])  # fmt: skip
+def test_a_failure_there_is_a_failure_here_and_the_next_call_finds_a_worker(call, how, code):
+    result = call("fail", {"how": how})
+    assert result.failure.code == code
+    assert "secret" not in result.text
+    assert call("add", {"x": 1, "y": 1}).value == 2
+
+
+def test_a_call_that_is_over_its_time_leaves_no_late_effect(call, tmp_path):
+    path = tmp_path / "late"
+    result = call("write_late", {"path": str(path)})
+    assert Path(f"{path}.begun").exists()
+    assert result.failure.code == "IN_DOUBT"
+    time.sleep(1.5)  # longer than the tool and its child would have taken: the one way to see that nothing comes
+    assert not path.exists()
+    assert not Path(f"{path}.child").exists()
+    assert call("add", {"x": 1, "y": 1}).value == 2
+
+
+@pytest.mark.anyio
+async def test_calls_run_side_by_side_in_processes_of_their_own(tmp_path):
+    async with hr.Runtime([meet]) as runtime:
+        box = {"box": str(tmp_path)}
+        results = await asyncio.gather(*(runtime.call("meet", box | {"who": who}) for who in ("a", "b")))
+    assert [result.value for result in results] == [2, 2]
+
+
+@hr.tool(effect="read", isolation="process", timeout_s=10)
+def meet(box: str, who: str) -> int:
+    """Wait in a folder until two are there."""
+    Path(box, who).touch()
+    deadline = time.monotonic() + 8
+    while len([*Path(box).iterdir()]) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len([*Path(box).iterdir()])
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_run_ends_its_reads_at_once(tmp_path):
+    async with hr.Runtime([meet]) as runtime:
+        task = asyncio.create_task(runtime.call("meet", {"box": str(tmp_path), "who": "alone"}))
+        while not (tmp_path / "alone").exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task], timeout=BOUND_S)
+        assert task.cancelled()
+        assert not runtime.services.given_up  # the process is dead, not left alone
+
+
+def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import os, time
+import handrail as hr
+
+@hr.tool(effect="read", isolation="process")
+def sleep() -> str:
+    open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+    time.sleep(60)
+
+if __name__ == "__main__":
+    with hr.SyncRuntime([sleep]) as runtime:
+        runtime.call("sleep")
+""")
+    parent = subprocess.Popen([sys.executable, str(program)])
+    pid = int(_once(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    parent.kill()
+    parent.wait()
+    _once(lambda: not _runs(pid))
+
+
+def _once(holds):
+    deadline = time.monotonic() + BOUND_S
+    while not (told := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return told
+
+
+def _runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z" if Path("/proc").exists() else True
+
+
+def test_a_function_without_a_place_goes_by_value_or_is_refused_by_name(monkeypatch):
+    base = 40
+
+    def inner(x: int) -> int:
+        """Add to what stands around."""
+        return base + x
+
+    tool = hr.FunctionTool(inner, effect="read", isolation="process")
+    if isinstance(place_of(tool), bytes):
+        with hr.SyncRuntime([tool]) as runtime:
+            assert runtime.call("inner", {"x": 2}).value == 42
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+
+    def other(x: int) -> int:
+        return base + x
+
+    refused = hr.FunctionTool(other, effect="read", isolation="process")
+    with hr.SyncRuntime([refused]) as runtime, pytest.raises(ToolDefinitionError, match="made inside another function"):
+        runtime.call("other", {"x": 2})
+
+
+def test_what_cannot_leave_the_process_is_told_to_the_engineer():
+    with hr.SyncRuntime(TOOLS) as runtime, pytest.raises(ToolDefinitionError, match="cannot go there"):
+        runtime.call(
+            "with_context", {"order": "7"}, deps={"lock": __import__("threading").Lock()}, inject={"tenant": "a"}
+        )
+
+
+def test_closing_ends_the_workers():
+    runtime = hr.SyncRuntime(TOOLS)
+    pid = runtime.call("where").value
+    runtime.close()
+    _once(lambda: not _runs(pid))
+
+
+def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(tmp_path):
+    calls = [("c1", "hold", "{}"), ("c2", "leave_mark", json.dumps({"path": str(tmp_path / "mark")}))]
+    message = {"role": "assistant", "tool_calls": [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": text}} for id, name, text in calls
+    ]}  # fmt: skip
+    with hr.SyncRuntime([hold, leave_mark]) as runtime:
+        runtime.services.processes = Processes(most=1)
+        told = [json.loads(each["content"]) for each in runtime.handle(message)]
+    assert [each["error_code"] for each in told] == ["TIMEOUT", "TIMEOUT"]
+    assert "not started" in told[1]["error_message"]
+    assert not (tmp_path / "mark").exists()
+
+
+@hr.tool(effect="read", isolation="process", timeout_s=0.6, attempts=1)
+def hold() -> None:
+    """Keep its process busy."""
+    time.sleep(30)
+
+
+@hr.tool(effect="write", isolation="process", timeout_s=0.3)
+def leave_mark(path: str) -> None:
+    """Make a file."""
+    Path(path).touch()
+
+
+def test_a_worker_that_was_killed_while_it_was_idle_is_replaced(call):
+    pid = call("where").value
+    os.kill(pid, signal.SIGKILL)
+    # A process with threads takes a moment to be gone; until then a call may still be given to it, and fails.
+    _once(lambda: call("where").value not in (None, pid))
