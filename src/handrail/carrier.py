@@ -45,7 +45,7 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, NoEffect, StoreUnavailable, ToolError
+from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable, ToolError
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
 from handrail.host import Host, Session
 from handrail.lifecycle import Admitted
@@ -320,8 +320,8 @@ class Carrier:
         """Stand in line for resources, at most until the run's time is over."""
         waiting = self.wait(lane, effect)
         turn = partial(self.ground.post, self.reserved, lane, waiting)
-        if self.host.services.reserve(lane, effect.resources, turn):
-            self.waited(lane, waiting, True)
+        if not effect.resources or self.host.services.reserve(lane, effect.resources, turn):
+            self.keep_pace(lane, waiting)
         else:
             self.stand_in_line(lane, waiting)
 
@@ -339,7 +339,24 @@ class Carrier:
         """It is this lane's turn."""
         if waiting.stop is not None:
             waiting.stop.cancel()
-        self.waited(lane, waiting, True)
+        if self.waits.get(lane) is waiting:
+            self.keep_pace(lane, waiting)
+
+    def keep_pace(self, lane: Lane, waiting: Waiting) -> None:
+        """Let the call go when its tool's rate does, or say why it does not in time."""
+        tool, now = lane_tool(lane), self.host.now()
+        if tool.pace is None:
+            self.waited(lane, waiting, True)
+            return
+        key = tool.rate_key_of(cast(Admitted, lane.admitted).arguments)
+        most_s = min(tool.timeout_s, self.session.conduct.deadline - now)
+        wait_s = self.host.services.limits.wait_s(tool.name, key, tool.pace, now, most_s)
+        if isinstance(wait_s, Failure):
+            self.waited(lane, waiting, wait_s)
+        elif wait_s > 0:
+            waiting.stop = self.ground.later(wait_s, self.waited, lane, waiting, True)
+        else:
+            self.waited(lane, waiting, True)
 
     def ask_store(self, lane: Lane, effect: Effect, ask: Callable[..., Any], *args: Any) -> None:
         """Ask the store; answer at once when it does."""
@@ -385,6 +402,12 @@ class Carrier:
         if tool.opens and not self.host.services.is_open(tool):
             self.open_first(lane, effect)
             return
+        if tool.name in (limits := self.host.services.limits).troubled and (
+            held := limits.rests(tool.name, self.host.now())
+        ):
+            error = HeldBack(held.code, held.message, suggestion=held.suggestion, retryable=held.retryable)
+            self.answer(lane, Raised(error))
+            return
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
         flag = context = None
@@ -410,6 +433,19 @@ class Carrier:
             self.reported(attempt, attempted(start))
         if self.attempts.get(lane) is attempt:  # it has not ended meanwhile
             self.set_alarm(attempt, effect.timeout_s)
+
+    def note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
+        """Tell the tool's breaker whether an attempt reached what the tool needs."""
+        limits = self.host.services.limits
+        if isinstance(outcome, Returned):
+            limits.reached(tool.name)
+        elif not (isinstance(outcome, Unfinished) and (outcome.cancelled or outcome.end is End.NOT_STARTED)):
+            diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
+            code = diagnosis.failure.code
+            if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
+                limits.failed(tool.name, tool.breaker, self.host.now())
+            else:
+                limits.reached(tool.name)
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
@@ -448,10 +484,12 @@ class Carrier:
             outcome.late = self.host.now() > attempt.until  # one that blocks the loop is late without having been ended
         elif type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
+        tool = lane_tool(lane)
+        if tool.breaker and (type(outcome) is not Returned or tool.name in self.host.services.limits.troubled):
+            self.note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             # Its text goes to the log, under the reference that the model is told.
-            name = lane_tool(lane).name
-            logs.raised(f"{name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
+            logs.raised(f"{tool.name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
@@ -492,7 +530,10 @@ class Carrier:
             self.lose(attempt)
         else:
             del self.attempts[attempt.lane]
-        self.answer(attempt.lane, Unfinished(end, attempt.by_cancel))
+        unfinished = Unfinished(end, attempt.by_cancel)
+        if lane_tool(attempt.lane).breaker:
+            self.note_reach(lane_tool(attempt.lane), unfinished)
+        self.answer(attempt.lane, unfinished)
 
     def lose(self, attempt: Attempt) -> None:
         """Go on without an attempt that is under way."""

@@ -67,6 +67,7 @@ def main(fd: int, life_fd: int) -> None:
     _adopt_orphans()
     Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
     with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
+        line.send_bytes(b"")  # ready: what comes before this has certainly not been begun
         while True:
             line.send_bytes(_answer(line.recv_bytes(), runner))
 

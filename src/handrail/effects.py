@@ -5,7 +5,8 @@ it. A driver that performs them runs a call; one that looks the answers up in a 
 raises between two of them is a crash test.
 
     AskHuman   -> Approval, or None when nobody is there to ask
-    Reserve    -> True, once the call's resources are its own; False when the run's time is over
+    Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
+                  is over; a Failure when the rate does not let it go in time
     Claim      -> Claimed
     Invoke     -> Returned | Raised | Unfinished
     Verify     -> Found | NotFound | Unknown
@@ -36,10 +37,20 @@ ReplayClass: TypeAlias = Literal["key", "verify", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that calls touch, such as `user:7`. Readers share it; a writer has it alone."""
+    """Something that calls touch, such as `user:7`. Readers share it; a writer has it alone.
+
+    Attributes:
+        seats: How many may have it at once, for one that counts those who share it; 0 does not count.
+    """
 
     key: str
     exclusive: bool = True
+    seats: int = 0
+
+    @property
+    def room(self) -> float:
+        """How many may have it at once, as one who has it sees it."""
+        return 1 if self.exclusive else self.seats or float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,10 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Wait until these resources are free, in the order of asking, then hold them until the call has ended."""
+    """Wait until these resources are free, in the order of asking, then hold them until the call has ended.
+
+    Then wait until the tool may be started by its rate.
+    """
 
     resources: Sequence[Resource]
 

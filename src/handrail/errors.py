@@ -11,8 +11,11 @@ an exception:
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
+    ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
+    ├── Fenced                     somebody else has taken a run over
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         └── NoEffect               the same, and the write certainly did not happen
+            └── HeldBack           it was not started: its rate or its breaker holds it back
 
 Rule 1: code matches on types and codes, never on the text of a message.
 Rule 2: nothing in a `Failure` comes from an exception that the tool's author did not word for the model.
@@ -141,6 +144,20 @@ class StoreUnavailable(HandrailError):
     """A store did not answer. Nothing was claimed; a write must not run."""
 
 
+class JournalMismatch(HandrailError):
+    """What a run has journaled does not fit the code that is to go on with it; nothing was run.
+
+    Raised to the engineer by `resume`, `replay` and `fork`. The model never sees it.
+    """
+
+
+class Fenced(HandrailError):
+    """Somebody else has taken over this run; what this process still has to say of it is not recorded.
+
+    The driver leaves the run quietly: it goes on elsewhere.
+    """
+
+
 class ToolError(HandrailError):
     """A failure that a tool saw coming, worded by its author for the model.
 
@@ -175,3 +192,7 @@ class ToolError(HandrailError):
 
 class NoEffect(ToolError):
     """A failure of a write that certainly did not happen: it may be tried again, and is not left in doubt."""
+
+
+class HeldBack(NoEffect):
+    """A tool was not started, because its rate or its breaker holds it back. Raised by drivers, never tried again."""

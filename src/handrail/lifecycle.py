@@ -197,6 +197,8 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
         return key
     repairs = (*read.repairs, *checked.repairs) if checked.repairs else read.repairs
     touched = tool.resources_of(arguments) if tool.resource else ()
+    if tool.seat is not None:
+        touched = (*touched, tool.seat)
     return Admitted(read.call, tool, arguments, bound, verdict, repairs, key, touched)
 
 
@@ -224,7 +226,7 @@ class Ended:
 
 def is_plain(call: Admitted) -> bool:
     """Whether a call is a read that asks nobody and touches nothing shared: its life begins with Invoke."""
-    return not (call.tool.writes or call.resources or call.verdict.decision is Decision.ASK)
+    return not (call.tool.writes or call.resources or call.tool.pace or call.verdict.decision is Decision.ASK)
 
 
 def result_of(call: Admitted, value: Any, conduct: Conduct) -> ToolResult | None:
@@ -253,8 +255,10 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
             if refusal := _heeded(answer, call, conduct):
                 return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
-        if call.resources and not (yield Reserve(call.resources)):
-            return refused(call.call, retries.not_started(call.tool.name), call.repairs)
+        if call.resources or call.tool.pace:
+            reserved: bool | Failure = yield Reserve(call.resources)
+            if reserved is not True:
+                return refused(call.call, reserved or retries.not_started(call.tool.name), call.repairs)
         ended = yield from (_write(call, conduct) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
         ended = Ended(failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."))

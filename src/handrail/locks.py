@@ -7,7 +7,6 @@ once, so whoever waits for somebody came later, and no circle of waiting can ari
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import takewhile
 
 from handrail.effects import Resource
 
@@ -23,18 +22,18 @@ class Locks:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[Hashable, bool]] = {}
-        """For each key those who asked for it, in order, and whether each wants it alone."""
-        self._asked: dict[Hashable, Mapping[str, bool]] = {}
+        self._lines: dict[str, dict[Hashable, float]] = {}
+        """For each key those who asked for it, in order, and with how many in all each can have it."""
+        self._asked: dict[Hashable, Mapping[str, float]] = {}
 
     def ask(self, owner: Hashable, resources: Sequence[Resource]) -> bool:
         """Stand in line for all of these, once until `release`; True when they are the owner's at once."""
-        wanted: dict[str, bool] = {}
+        wanted: dict[str, float] = {}
         for resource in resources:
-            wanted[resource.key] = wanted.get(resource.key, False) or resource.exclusive
+            wanted[resource.key] = min(wanted.get(resource.key, float("inf")), resource.room)
         self._asked[owner] = wanted
-        for key, exclusive in wanted.items():
-            self._lines.setdefault(key, {})[owner] = exclusive
+        for key, room in wanted.items():
+            self._lines.setdefault(key, {})[owner] = room
         return self._may_go(owner)
 
     def release(self, owner: Hashable) -> list[Hashable]:
@@ -57,7 +56,13 @@ class Locks:
         return f"<Locks: {len(self._lines)} resources, {len(self._asked)} holding or waiting>"
 
 
-def _inside(line: Mapping[Hashable, bool]) -> list[Hashable]:
-    """Whom a key lets in: the first in line, and if that is a reader all readers before the first writer."""
-    first, alone = next(iter(line.items()))
-    return [first] if alone else list(takewhile(lambda owner: not line[owner], line))
+def _inside(line: Mapping[Hashable, float]) -> list[Hashable]:
+    """Whom a key lets in: as many from the head of the line as all of them can bear."""
+    inside: list[Hashable] = []
+    least = float("inf")
+    for owner, room in line.items():
+        least = min(least, room)
+        if len(inside) >= least:
+            break
+        inside.append(owner)
+    return inside

@@ -6,7 +6,7 @@ answers at once. One port serves both drivers, and a store that needs no waiting
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -15,6 +15,7 @@ from handrail.effects import Approval, AskHuman, Claim, Claimed, Settle
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.messages import Delta, Message, Options, Turn
+from handrail.records import Begun, Entry, Question, RunRecord
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Future[T]"
@@ -49,6 +50,68 @@ class Store(Protocol):
 
     def kept(self, run_id: str, handle: str) -> Answer[str | None]:
         """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
+        ...
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """A store that keeps runs too, so that another process can go on with them, and people's words on their calls.
+
+    `tests/stores/contract.py` is the suite that every one inherits.
+    """
+
+    def begin_run(self, record: RunRecord) -> Answer[Begun]:
+        """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
+
+        Raises:
+            StoreUnavailable: Nothing was begun.
+        """
+        ...
+
+    def enter(self, entry: Entry) -> Answer[bool]:
+        """Add to a run, all or nothing; return whether somebody has asked for its end.
+
+        A step that is there already stays as it is: it says the same, told by an owner who was not heard of again.
+
+        Raises:
+            Fenced: The epoch is not the newest one: somebody else has taken the run over. Nothing was added.
+            StoreUnavailable: Nothing was added.
+        """
+        ...
+
+    def recorded(self, run_id: str) -> Answer[Begun | None]:
+        """Return a run and its steps, in the order in which they came, without taking it over."""
+        ...
+
+    def records(self, *, status: str = "", most: int = 100) -> Answer[Sequence[RunRecord]]:
+        """Return runs without their steps, the newest first."""
+        ...
+
+    def request_cancel(self, run_id: str) -> Answer[bool]:
+        """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run."""
+        ...
+
+
+@runtime_checkable
+class ApprovalStore(Protocol):
+    """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
+
+    def ask(self, question: Question, *, within_s: float) -> Answer[Question]:
+        """Keep a question, or return the one of that id as it stands, an expired one as `expired`."""
+        ...
+
+    def decide(
+        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    ) -> Answer[Question | None]:
+        """Record a person's word on an open question; return it as it stands now, None when there is none."""
+        ...
+
+    def use(self, id: str) -> Answer[bool]:
+        """Consume an approval. True for exactly one caller."""
+        ...
+
+    def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[Question]]:
+        """Return questions, the oldest first."""
         ...
 
 

@@ -46,12 +46,11 @@ class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we k
 class Apart:
     """One call on its way to a worker, or in one."""
 
-    __slots__ = ("_pool", "_worker", "killed", "order", "tool")
+    __slots__ = ("_pool", "killed", "order", "tool")
 
     def __init__(self, pool: Processes, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
         self._pool, self.tool = pool, tool.name
         self.order = pickled(Order(place_of(tool), arguments), tool.name)
-        self._worker: Worker | None = None
         self.killed = False
 
     def __call__(self) -> Any:
@@ -60,12 +59,18 @@ class Apart:
         Raises:
             ProcessEnded: It was killed, or died.
         """
-        self._worker = worker = self._pool.take(self)
+        worker, begun = self._pool.take(self), False
         try:
+            worker.get_ready()
+            if self.killed:
+                raise EOFError
+            begun = True
             told = worker.ask(self.order)
         except (EOFError, OSError) as error:
             how = self._pool.lose(worker)
-            raise ProcessEnded(f"the process of {self.tool!r} {'was killed' if self.killed else how}") from error
+            raise ProcessEnded(
+                f"the process of {self.tool!r} {'was killed' if self.killed else how}", begun=begun
+            ) from error
         self._pool.give_back(self, worker)
         returned, value = pickle.loads(told)
         if not returned:
@@ -179,6 +184,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._line, theirs = Pipe()
+        self._ready = False
         life, self._life = os.pipe()
         fds = (theirs.fileno(), life)
         path = [str(Path(each or ".").resolve()) for each in sys.path]  # it looks for modules where we do
@@ -189,6 +195,16 @@ class Worker:
         finally:
             theirs.close()
             os.close(life)
+
+    def get_ready(self) -> None:
+        """Wait until the process can take a call.
+
+        Raises:
+            EOFError: It is gone.
+        """
+        if not self._ready:
+            self._line.recv_bytes()
+            self._ready = True
 
     def ask(self, order: bytes) -> bytes:
         """Have a call carried out; return the pickle of whether it returned, and of what it returned or raised.

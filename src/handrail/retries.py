@@ -15,7 +15,7 @@ from time import time
 from typing import Any
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, ModelError, NoEffect, ToolError
+from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, ToolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     if isinstance(error, ToolError):
         return Diagnosis(
             error.failure,
-            passing=error.failure.retryable,
+            passing=error.failure.retryable and not isinstance(error, HeldBack),
             # Whoever says that the same call may be made again says that this one did nothing.
             no_effect=isinstance(error, NoEffect) or error.failure.retryable,
             after_s=error.retry_after_s,

@@ -18,6 +18,7 @@ from handrail import logs
 from handrail.context import Context
 from handrail.effects import Approval, AskHuman, Found, NotFound, Raised, Resource, Returned, Unknown, Verification
 from handrail.errors import Json
+from handrail.limits import Limits
 from handrail.locks import Locks
 from handrail.ports import Approver
 from handrail.processes import Processes
@@ -33,6 +34,7 @@ class Services:
     def __init__(self) -> None:
         self.threads = Threads()
         self.processes = Processes()
+        self.limits = Limits()
         self._people = Threads(PEOPLE_AT_ONCE)  # tools that hang must not keep a question from being asked
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""

@@ -36,7 +36,7 @@ from typing import (
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from handrail import expressions, keys, names, portability, schema
+from handrail import expressions, keys, limits, names, portability, schema
 from handrail.context import Context, Injected
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
@@ -116,6 +116,14 @@ class BaseTool:
     """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
     poll: bool = False
     """Asking again and again is its use; never counted as repeating itself."""
+    most_at_once: int | None = None
+    """How many calls of it may be under way at once in this process; more wait in line."""
+    rate: str | None = None
+    """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are told when to come back."""
+    rate_key: str | None = None
+    """What its rate is counted for, each apart: `{user_id}`."""
+    breaker: int = 5
+    """After so many attempts in a row that could not reach what it needs, it is left alone for 30 s; 0 never is."""
     tags: Iterable[str] = ()
     """For `Toolset.filter`."""
     result_bytes: int | None = None
@@ -227,6 +235,22 @@ class BaseTool:
         return [keys.template(text) for text in declared]
 
     @cached_property
+    def seat(self) -> Resource | None:
+        """What a call sits on while it is under way, where they are counted."""
+        if self.most_at_once is None:
+            return None
+        return Resource(f"tool:{self.name}", exclusive=False, seats=self.most_at_once)
+
+    @cached_property
+    def pace(self) -> limits.Rate | None:
+        """Its rate."""
+        return limits.rate(self.rate) if self.rate else None
+
+    @cached_property
+    def _rate_key(self) -> keys.Template | None:
+        return keys.template(self.rate_key) if self.rate_key else None
+
+    @cached_property
     def _approval(self) -> Callable[..., Any] | None:
         if isinstance(self.approve, str):
             return expressions.condition(self.approve)
@@ -300,6 +324,13 @@ class BaseTool:
                 continue
         return touched
 
+    def rate_key_of(self, arguments: Mapping[str, Json]) -> str:
+        """What this call's rate is counted for; empty when it is counted with all others."""
+        try:
+            return self._rate_key({**self._defaults, **arguments}) if self._rate_key else ""
+        except (LookupError, TypeError):  # an optional argument that is absent
+            return ""
+
     def key_of(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
         """Return the key of this write: the declared one, or `otherwise` (its place in the run).
 
@@ -353,7 +384,13 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r} is a generator, which runs when it is read; return a list.")
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
-        _ = self._resources, self._approval, self._key  # compiling a template or condition checks it
+        if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
+            raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
+        try:
+            _ = self.pace
+        except ValueError as error:
+            raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
+        _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
@@ -364,6 +401,7 @@ class BaseTool:
         looked_at = {
             "resource": set().union(*map(keys.names_in, resources)),
             "key": keys.names_in(self.key) if isinstance(self.key, str) else set(),
+            "rate_key": keys.names_in(self.rate_key) if self.rate_key else set(),
             "approve": expressions.names_in(self.approve) if isinstance(self.approve, str) else set(),
         }
         for setting, named in looked_at.items():

@@ -1,0 +1,136 @@
+"""How often a tool may be started, and when it is better left alone for a while.
+
+A rate is a token bucket: `30/min` lets 30 calls go at once and then one every two seconds. A call takes its token when
+it is told how long to wait, so those who wait go one after another, in the order in which they asked.
+
+A breaker counts attempts that failed to reach what the tool needs. After so many in a row the tool is not started for a
+while; then one call may try, and its end decides for all.
+
+Rule 1: nothing here reads a clock: `now` is monotonic seconds, and the driver's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from handrail.errors import Code, Failure
+
+REST_S = 30.0
+"""How long a tool is left alone. A service that restarts is mostly back by then; one that is down is asked twice a
+minute."""
+
+_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_RATE = re.compile(r"([1-9][0-9]*)/(s|min|h)")
+
+_MOST_BUCKETS = 10_000
+"""Of all tools together, with their keys. A full bucket says nothing, so the oldest may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many starts, evenly over so many seconds."""
+
+    starts: int
+    seconds: float
+
+
+def rate(text: str) -> Rate:
+    """Return the rate that a text such as `5/s`, `30/min` or `1000/h` means.
+
+    Raises:
+        ValueError: It means none.
+    """
+    found = _RATE.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no rate; write `5/s`, `30/min` or `1000/h`")
+    return Rate(int(found[1]), _UNITS_S[found[2]])
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The tokens of one rate; `due` is when it would be full again."""
+
+    rate: Rate
+    due: float = float("-inf")
+
+    def take(self, now: float, most_s: float) -> float | None:
+        """Take a token; return how long to wait until it is there. None, and nothing taken, when that is too long."""
+        apart_s = self.rate.seconds / self.rate.starts
+        due = max(self.due, now) + apart_s
+        wait_s = due - now - self.rate.seconds
+        if wait_s > most_s:
+            return None
+        self.due = due
+        return max(0.0, wait_s)
+
+
+@dataclass(slots=True)
+class Breaker:
+    """What is known of a tool that fails to reach what it needs."""
+
+    failures: int = 0
+    until: float = float("-inf")
+    trying: bool = False
+
+    def rest_s(self, now: float) -> float:
+        """How much longer the tool is to be left alone; 0 for the one call that may try."""
+        if self.until <= now and not self.trying:
+            self.trying = self.until > float("-inf")
+            return 0.0
+        return max(self.until - now, 1.0 if self.trying else 0.0)
+
+    def failed(self, most: int, now: float) -> None:
+        """One more attempt has failed."""
+        self.failures, self.trying = self.failures + 1, False
+        if self.failures >= most:
+            self.until = now + REST_S
+
+
+class Limits:
+    """The buckets and breakers of one deployment in one process."""
+
+    def __init__(self) -> None:
+        self.troubled: dict[str, Breaker] = {}
+        """Tools whose last attempt failed; whoever is not here has no breaker to look at."""
+        self._buckets: dict[Hashable, Bucket] = {}
+
+    def wait_s(self, tool: str, key: str, rate: Rate, now: float, most_s: float) -> float | Failure:
+        """Take a token of a tool's rate; return how long to wait for it, or what to tell when that is too long."""
+        bucket = self._buckets.pop((tool, key), None) or Bucket(rate)
+        self._buckets[tool, key] = bucket  # the oldest stands first
+        if len(self._buckets) > _MOST_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
+        wait_s = bucket.take(now, most_s)
+        if wait_s is not None:
+            return wait_s
+        next_s = bucket.due + rate.seconds / rate.starts - rate.seconds - now
+        return Failure(
+            Code.RATE_LIMITED,
+            f"`{tool}` may be started {rate.starts} time{'s' if rate.starts > 1 else ''} in {rate.seconds:g} s"
+            f"{f' for {key}' if key else ''}, and has been.",
+            f"Go on without it, or try again in {next_s:.0f} s.",
+            retryable=True,
+        )
+
+    def rests(self, tool: str, now: float) -> Failure | None:
+        """Return what to tell of a tool that is to be left alone; None when it may be started."""
+        breaker = self.troubled.get(tool)
+        rest_s = breaker.rest_s(now) if breaker is not None else 0.0
+        if breaker is None or rest_s <= 0:
+            return None
+        return Failure(
+            Code.UNAVAILABLE,
+            f"`{tool}` could not reach what it needs {breaker.failures} times in a row, and is left alone for a while.",
+            f"Go on without it, or try again in {rest_s:.0f} s.",
+            retryable=True,
+        )
+
+    def reached(self, tool: str) -> None:
+        """An attempt has reached what the tool needs, whatever it said."""
+        self.troubled.pop(tool, None)
+
+    def failed(self, tool: str, most: int, now: float) -> None:
+        """An attempt could not reach what the tool needs."""
+        self.troubled.setdefault(tool, Breaker()).failed(most, now)

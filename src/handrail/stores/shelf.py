@@ -1,0 +1,124 @@
+"""Runs and questions in memory: what `ports.RunStore` and `ports.ApprovalStore` promise, for as long as we live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+
+from handrail.errors import Fenced, Json
+from handrail.records import ApprovalState, Begun, Entry, Question, RunRecord, Step
+
+
+class Shelf:
+    """Safe for threads.
+
+    Args:
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._runs: dict[str, RunRecord] = {}
+        self._steps: dict[str, dict[str, Step]] = {}
+        self._questions: dict[str, Question] = {}
+
+    # ------------------------------------------------------------------ runs
+
+    def begin_run(self, record: RunRecord) -> Begun:
+        """See `ports.RunStore.begin_run`."""
+        with self._lock:
+            now = self._clock()
+            known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
+            mine = replace(known, epoch=known.epoch + 1, status="running", cancel_requested=False, updated=now)
+            self._runs[record.run_id] = mine
+            return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
+
+    def enter(self, entry: Entry) -> bool:
+        """See `ports.RunStore.enter`."""
+        with self._lock:
+            record = self._runs.get(entry.run_id)
+            if record is None or record.epoch != entry.epoch:
+                raise Fenced(f"the run {entry.run_id!r} has been taken over")
+            steps = self._steps[entry.run_id]
+            for step in entry.steps:
+                steps.setdefault(step.key, step)
+            self._runs[entry.run_id] = replace(
+                record,
+                status=entry.status or record.status,
+                result=record.result if entry.result is None else entry.result,
+                updated=self._clock(),
+            )
+            return record.cancel_requested
+
+    def recorded(self, run_id: str) -> Begun | None:
+        """See `ports.RunStore.recorded`."""
+        with self._lock:
+            record = self._runs.get(run_id)
+            return None if record is None else Begun(record, tuple(self._steps[run_id].values()))
+
+    def records(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
+        """See `ports.RunStore.records`."""
+        with self._lock:
+            found = [record for record in reversed(self._runs.values()) if status in ("", record.status)]
+            return found[:most]
+
+    def request_cancel(self, run_id: str) -> bool:
+        """See `ports.RunStore.request_cancel`."""
+        with self._lock:
+            record = self._runs.get(run_id)
+            if record is None or record.status not in ("running", "waiting", "queued"):
+                return False
+            status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
+            self._runs[run_id] = replace(record, cancel_requested=True, status=status)
+            return True
+
+    # ------------------------------------------------------------------ questions
+
+    def ask(self, question: Question, *, within_s: float) -> Question:
+        """See `ports.ApprovalStore.ask`."""
+        with self._lock:
+            now = self._clock()
+            known = self._questions.get(question.id)
+            if known is None:
+                known = replace(question, state="open", asked=now, expires=now + within_s)
+            known = self._questions[question.id] = _aged(known, now)
+            return known
+
+    def decide(
+        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    ) -> Question | None:
+        """See `ports.ApprovalStore.decide`."""
+        with self._lock:
+            known = self._questions.get(id)
+            if known is None:
+                return None
+            known = _aged(known, self._clock())
+            if known.state == "open":
+                state: ApprovalState = "approved" if granted else "denied"
+                known = replace(known, state=state, by=by, because=because, edited=edited)
+            self._questions[id] = known
+            return known
+
+    def use(self, id: str) -> bool:
+        """See `ports.ApprovalStore.use`."""
+        with self._lock:
+            known = self._questions.get(id)
+            if known is None or _aged(known, self._clock()).state != "approved":
+                return False
+            self._questions[id] = replace(known, state="used")
+            return True
+
+    def questions(self, *, state: str = "open", run_id: str = "") -> Sequence[Question]:
+        """See `ports.ApprovalStore.questions`."""
+        with self._lock:
+            now = self._clock()
+            aged = (_aged(each, now) for each in self._questions.values())
+            return [each for each in aged if state in ("", each.state) and run_id in ("", each.run_id)]
+
+
+def _aged(question: Question, now: float) -> Question:
+    """Return a question as it stands now: an open or unused one ends with its time."""
+    over = question.state in ("open", "approved") and question.expires < now
+    return replace(question, state="expired") if over else question

@@ -1,0 +1,138 @@
+"""A run's journal: everything that happened comes back from JSON as it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail import journal
+from handrail.calls import Media, ToolCall, ToolResult
+from handrail.effects import Approval
+from handrail.errors import Failure, JournalMismatch
+from handrail.journal import Asked
+from handrail.messages import (
+    AssistantMessage,
+    Options,
+    Output,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from handrail.toolset import Toolset
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, json_values, max_size=3)
+counts = st.integers(0, 10**6)
+turns = st.builds(
+    Turn,
+    texts,
+    texts,
+    st.lists(st.builds(ToolCall, texts, texts, texts), max_size=3).map(tuple),
+    st.sampled_from(["stop", "calls", "length", "refused", "error"]),
+    st.builds(Usage, counts, counts, counts, counts),
+    texts,
+)
+failures = st.builds(Failure, texts, texts, texts, st.booleans(), st.lists(objects, max_size=2).map(tuple))
+media = st.builds(Media, texts, st.binary(max_size=8), texts, texts)
+results = st.builds(
+    ToolResult,
+    texts,
+    texts,
+    json_values,
+    st.none() | failures,
+    texts,
+    st.integers(0, 5),
+    st.booleans(),
+    texts,
+    st.lists(texts, max_size=2).map(tuple),
+    texts,
+    st.lists(media, max_size=2).map(tuple),
+).map(lambda result: result if result.failure is None else _failed(result))
+
+
+def _failed(result):
+    result.value = None
+    return result
+
+
+def through_json(body):
+    return json.loads(json.dumps(body))
+
+
+@given(turns)
+def test_a_models_answer_comes_back_as_it_was(turn):
+    assert journal.turn_from_json(through_json(journal.turn_as_json(turn))) == turn
+
+
+def test_signatures_and_what_the_provider_ran_come_back_byte_for_byte():
+    raw = {"content": [{"type": "thinking", "signature": "Eq+/=="}, {"n": 0, "flag": False, "none": None}]}
+    turn = Turn("", raw=raw, server_side=[{"type": "web_search_call", "id": "ws_1"}])
+    read = journal.turn_from_json(through_json(journal.turn_as_json(turn)))
+    assert read.raw == raw
+    assert read.server_side == ({"type": "web_search_call", "id": "ws_1"},)
+
+
+@given(results)
+def test_a_calls_result_comes_back_as_it_was(result):
+    assert journal.result_from_json(through_json(journal.result_as_json(result))) == result
+
+
+@pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0, None])
+def test_a_value_that_counts_as_false_is_a_value(value):
+    read = journal.result_from_json(through_json(journal.result_as_json(ToolResult("c1", "x", value))))
+    assert read.value == value
+    assert type(read.value) is type(value)
+
+
+@given(st.booleans(), texts, texts, st.none() | objects)
+def test_a_persons_word_comes_back_as_it_was(granted, by, reason, arguments):
+    word = Approval(granted, by, reason, arguments)
+    assert journal.approval_from_json(through_json(journal.approval_as_json(word))) == word
+
+
+@given(turns, results, texts)
+def test_what_a_run_was_asked_comes_back_as_it_was(turn, result, text):
+    parts = ({"type": "text", "text": text}, Media("image/png", b"\x89PNG"))
+    asked = Asked(
+        [SystemMessage(text), UserMessage(text, parts), AssistantMessage(turn), ToolMessage(result), UserMessage(text)],
+        "openai:NAME",
+        Options(tool_choice="required", temperature=0.0, parallel=False, extra={"seed": 0}, output=Output({"a": 1})),
+        {"time_s": 120.0, "calls": None},
+    )
+    assert journal.input_from_json(through_json(journal.input_as_json(asked))) == asked
+
+
+@pytest.mark.parametrize("read", [journal.turn_from_json, journal.result_from_json, journal.input_from_json])
+@pytest.mark.parametrize(
+    "body", [None, 7, "text", [], {"calls": 3, "failure": 3, "messages": 3}, {"calls": [[1, 2, 3, 4]]}]
+)
+def test_what_cannot_be_read_is_a_mismatch_and_nothing_else(read, body):
+    try:
+        read(body)
+    except JournalMismatch as error:
+        assert "in the journal" in str(error)
+
+
+def test_a_digest_tells_schemas_apart_and_texts_not():
+    def lookup(city: str) -> str:
+        """Look a city up."""
+
+    def same_schema(city: str) -> str:
+        """Look up a city in the register of cities."""
+
+    def other_schema(city: int) -> str:
+        """Look a city up."""
+
+    same_schema.__name__ = other_schema.__name__ = "lookup"
+    digests = [journal.toolset_digest(Toolset([each])) for each in (lookup, same_schema, other_schema)]
+    assert digests[0] == digests[1] != digests[2]
