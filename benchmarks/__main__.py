@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import costs, loops
+from benchmarks import costs, loops, stores
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "stream": costs.streaming,
     "register": costs.register,
     "import": costs.importing,
+    "stores": stores.durable_writes,
 }
 
 

@@ -7,22 +7,24 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 
-NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "ports", "plugins", "logs"]
+NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "ports", "plugins", "logs"]
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "validation", "keys", "expressions", "tools", "toolset",
+    "portability", "validation", "keys", "expressions", "limits", "tools", "toolset",
 ]
 # fmt: on
 # fmt: off
 DECIDING = [
     "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping",
-    "lifecycle", "batch", "conversation",
+    "lifecycle", "batch", "history", "structured", "conversation", "journal", "redaction", "audit",
 ]
 # fmt: on
 PERFORMING = [
     "dialects",
     "workers",
+    "child",
+    "processes",
     "reading",
     "runs",
     "services",

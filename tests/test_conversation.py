@@ -11,7 +11,7 @@ from handrail import jsontext
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall
-from handrail.conversation import AskModel, Ending, Progress, RunCalls, conversation, mended, separated
+from handrail.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
 from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raised, Returned
 from handrail.errors import Code
 from handrail.lifecycle import Conduct
@@ -253,8 +253,8 @@ def test_calls_that_take_turns_are_a_circle():
     ("{'name': 'a'}", '{"name":"a"}'),                    # as it was understood
     ('{"name": "a",}', '{"name":"a"}'),
     ("", "{}"),
-    ('{"name": "a', "{}"),                                # not understood
-    ("[1, 2]", "{}"),
+    ('{"name": "a', '{"INVALID_JSON": "{\\"name\\": \\"a"}'),  # not understood
+    ("[1, 2]", '{"INVALID_JSON": "[1, 2]"}'),
     ('{"nome": "a"}', '{"nome": "a"}'),                   # wrong, but JSON
 ])  # fmt: skip
 def test_arguments_go_back_as_they_were_understood(written, goes_back):
@@ -321,5 +321,5 @@ def test_mending_leaves_a_valid_turn_the_same_object():
     talk = Talk([call("find")], "Done.")
     talk.run()
     turn = talk.turns[0]
-    assert mended(turn, talk.results) is turn
+    assert understood(turn, talk.results) is turn
     assert jsontext.loads(turn.calls[0].arguments) == {}

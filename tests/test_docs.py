@@ -16,6 +16,7 @@ from handrail.errors import Code
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as a program it is not run from the root
 
+from tests import dialect_page
 from tests.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +89,10 @@ def test_the_picture_needs_nothing_from_outside():
     assert set(links) <= {"http://www.w3.org/2000/svg"}
 
 
+def test_the_page_on_dialects_shows_one_call_in_each_of_them():
+    assert dialect_page.shown() == dialect_page.wanted(), "run: python tests/test_docs.py --write"
+
+
 def test_the_page_on_errors_has_a_row_for_every_code():
     text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     assert [code for code in Code if f"| `{code}` |" not in text] == []
@@ -95,6 +100,7 @@ def test_the_page_on_errors_has_a_row_for_every_code():
 
 def write() -> None:
     """Put files and outputs into the pages, and draw the picture."""
+    dialect_page.write()
     PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")

@@ -297,7 +297,7 @@ def test_malformed_arguments_never_go_back_to_the_model_s_provider(drive):
     broken = hr.Turn(calls=[hr.ToolCall("c", "get_weather", "{city: 'Os")], finish="calls")
     model = ScriptedModel([broken, "sorry"])
     drive([get_weather]).run("?", model=model)
-    assert model.requests[1].messages[1].turn.calls[0].arguments == "{}"
+    assert model.requests[1].messages[1].turn.calls[0].arguments == '{"INVALID_JSON": "{city: \'Os"}'
 
 
 def test_no_exception_s_text_is_in_a_transcript(drive):

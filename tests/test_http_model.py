@@ -13,11 +13,14 @@ from handrail.errors import ConfigError, ModelError
 from handrail.events import HttpExchange, Streamed
 from handrail.messages import Options, TextDelta, UserMessage
 from handrail.models import http
-from handrail.models.http import HttpModel, openai
+from handrail.models.http import HttpModel
+from handrail.models.providers import PROVIDERS
 from handrail.ports import Request
 from handrail.retries import Backoff
 from handrail.testing import Fault, ScriptedServer, call
 from tests.drivers import BOUND_S, Gate
+
+openai = PROVIDERS["openai"]
 
 QUICK = Backoff(0.001, 0.001)
 

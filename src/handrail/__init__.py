@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from handrail import planning as planning
     from handrail import testing as testing
     from handrail.budgets import Budget as Budget
+    from handrail.calls import Media as Media
     from handrail.calls import ToolCall as ToolCall
     from handrail.calls import ToolResult as ToolResult
     from handrail.context import Context as Context
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from handrail.retries import Backoff as Backoff
     from handrail.runs import Run as Run
     from handrail.runtime import Runtime as Runtime
+    from handrail.structured import Form as Form
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.tools import BaseTool as BaseTool
     from handrail.tools import FunctionTool as FunctionTool
@@ -63,7 +65,7 @@ _HOME_OF = {
     name: home
     for home, names in {
         "budgets": "Budget",
-        "calls": "ToolCall ToolResult",
+        "calls": "Media ToolCall ToolResult",
         "context": "Context Injected",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
@@ -74,6 +76,7 @@ _HOME_OF = {
         "retries": "Backoff",
         "runs": "Run",
         "runtime": "Runtime",
+        "structured": "Form",
         "sync": "SyncRuntime",
         "tools": "BaseTool FunctionTool tool",
         "toolset": "Toolset",

@@ -10,7 +10,7 @@ Rule 2: a lane starts when every lane that it waits for has ended, however it en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -35,6 +35,7 @@ from handrail.lifecycle import (
     result_of,
 )
 from handrail.messages import Finish
+from handrail.policy import Decision
 from handrail.toolset import Toolset
 
 
@@ -60,6 +61,7 @@ class Batch:
         calls: As the model wrote them.
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
+        known: Results that are known already, by the place of the call: those calls are not carried out again.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Batch:
         budget: Budget,
         spent: Spent,
         turn: int = 1,
+        known: Mapping[int, ToolResult] | None = None,
     ) -> None:
         self.lanes = [Lane(index, call) for index, call in enumerate(calls)]
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.todo: deque[Todo] = deque()
         self.left = len(calls)
         self._conduct, self._budget, self._spent, self._turn = conduct, budget, spent, turn
+        self._known = known or {}
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
@@ -90,7 +94,7 @@ class Batch:
             lane.since = conduct.now()
             known = read(lane.call, tools, finish, repair=conduct.repair, sees=sees)
             if type(known) is Failure:
-                self._end(lane, refused(lane.call, known))
+                self._end(lane, self._known.get(lane.index) or refused(lane.call, known))
             elif known.tool.resource or known.tool.after or "$" in lane.call.arguments:
                 lane.pending, planned = known, True
             else:
@@ -121,6 +125,15 @@ class Batch:
     def done(self) -> bool:
         """Whether every call has its result."""
         return self.left == 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether a call that has no result yet may be a write."""
+        open_lanes = [lane for lane in self.lanes if self.results[lane.index] is None]
+        return any(
+            lane.admitted.tool.writes if lane.admitted else lane.pending is None or lane.pending.tool.writes
+            for lane in open_lanes
+        )
 
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
@@ -170,10 +183,16 @@ class Batch:
         if lane.pending is not None:  # it had to wait
             lane.pending, lane.since = None, self._conduct.now()
         admitted = self._admitted(lane, pending)
+        if self._known and (result := self._known.get(lane.index)) is not None:
+            lane.admitted = None if type(admitted) is Failure else admitted
+            self._end(lane, result)
+            return
         if type(admitted) is Failure:
             self._end(lane, refused(lane.call, admitted, pending.repairs))
             return
         lane.admitted = admitted
+        if admitted.verdict.decision is Decision.ASK:
+            admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.index)
         if self._conduct.tell is not None:
             self._conduct.tell(CallAdmitted(lane.call, deepcopy(admitted.arguments), admitted.repairs))
         if is_plain(admitted):

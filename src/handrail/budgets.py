@@ -21,6 +21,9 @@ class Budget:
         calls: Calls that reach a tool.
         turns: Answers of the model.
         tokens: Input and output tokens together, as the provider counts them.
+        context_tokens: What one request may hold. Beyond it old results become handles, which the model can read
+            again. None, because no provider tells how large its window is, and what a model sees is not rewritten
+            unless somebody asked for it; three quarters of the model's window is a good value.
         cost: In the currency of `price_per_million`.
         per_tool: Calls by tool name.
     """
@@ -29,6 +32,7 @@ class Budget:
     calls: int | None = 50
     turns: int | None = 50
     tokens: int | None = None
+    context_tokens: int | None = None
     per_tool: Mapping[str, int] = field(default_factory=dict)
     cost: float | None = None
     price_per_million: tuple[float, float] = (0.0, 0.0)

@@ -299,7 +299,13 @@ class Carrier:
             self.session.tell(ApprovalGiven(effect.call, answer))
             self.answer(lane, answer)
 
-        self.begin(lane, effect, partial(self.host.services.ask_human, self.host.approver, effect), answered)
+        approver = self.host.approver
+        asking = partial(self.host.services.ask_human, approver, effect) if approver else self.later_of(effect)
+        self.begin(lane, effect, asking, answered)
+
+    def later_of(self, effect: AskHuman) -> Callable[[], Awaitable[Any]]:
+        """Return what asks a person who is not here."""
+        return partial(self.host.ask_later, self.session, effect)
 
     def count_wait(self) -> None:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""

@@ -15,25 +15,32 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from handrail import budgets, jsontext, keys
 from handrail.batch import Batch
 from handrail.budgets import Budget, Spent
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import Code, Failure
+from handrail.events import AnswerRefused, AnswerTaken
+from handrail.history import as_history
 from handrail.lifecycle import Conduct
-from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
+from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
 from handrail.repeats import NOTE, STOPPED_AT, TOLD_AT, Repeats
-from handrail.shaping import failure_text, text_of, with_note
+from handrail.shaping import failure_text, text_of, with_media, with_note
+from handrail.structured import Answer, Wanted, to_the_model
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
-Status: TypeAlias = Literal["done", "stopped", "budget", "waiting", "refused", "cut", "failed", "cancelled"]
+Status: TypeAlias = Literal[
+    "done", "stopped", "budget", "waiting", "refused", "cut", "invalid", "failed", "cancelled", "moved"
+]
 """How a run stands.
 
 `done` answered; `stopped` turned in a circle; `budget` spent what it may; `waiting` for a person; `refused` the model
-declined; `cut` its answer was cut by length; `failed` the model could not be asked; `cancelled` by a person.
+declined; `cut` its answer was cut by length; `invalid` no answer had the form that was asked for; `failed` the model
+could not be asked; `cancelled` by a person; `moved` somebody else has taken it over.
 """
 
 
@@ -69,24 +76,31 @@ class RunCalls:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended, and why, as a sentence for people."""
+    """How a run ended, and why, as a sentence for people; `output` is the value of an answer of a given form."""
 
     status: Status
     reason: str = ""
     text: str = ""
+    output: Any = None
 
 
 Talk: TypeAlias = Generator[AskModel | RunCalls, Any, Ending]
 
 
 def conversation(
-    progress: Progress, tools: Callable[[], Toolset], budget: Budget, conduct: Conduct, started: float
+    progress: Progress,
+    tools: Callable[[], Toolset],
+    budget: Budget,
+    conduct: Conduct,
+    started: float,
+    wanted: Wanted | None = None,
 ) -> Talk:
     """Yield what must happen until the run is over; return how it ended.
 
     Args:
         tools: Gives the tools of the next turn; asked once a turn, so that a set may change from step to step.
         started: When the run began, on `conduct.now`.
+        wanted: The form that the answer must have, if any.
     """
     spent = progress.spent
     while True:
@@ -99,14 +113,25 @@ def conversation(
         spent.usage += turn.usage
         if not turn.calls:
             progress.messages.append(AssistantMessage(turn))
-            return _answered(turn)
+            if ending := _answered(turn) if wanted is None else _answered_in_form(turn, wanted, progress, conduct):
+                return ending
+            continue
         turn = separated(turn, shown)
-        batch: Batch = yield RunCalls(turn, shown, progress.turn)
-        results, circle = heed_repeats(progress.repeats, batch)
+        called = wanted.without_answers(turn) if wanted else turn
+        results: list[ToolResult] = []
+        circle = ""
+        if called.calls:
+            batch: Batch = yield RunCalls(called, shown, progress.turn)
+            results, circle = heed_repeats(progress.repeats, batch)
         progress.reads_on = progress.reads_on or any(result.handle for result in results)
-        progress.messages.append(AssistantMessage(mended(turn, results)))
+        taken: Ending | None = None
+        if wanted and called is not turn:
+            answer = wanted.called(turn)
+            results = wanted.results(turn, results, answer)
+            taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
+        progress.messages.append(AssistantMessage(understood(turn, results)))
         progress.messages.extend(map(ToolMessage, results))
-        if ending := _ends_with(turn, results, circle, budgets.calls_used_up(budget, spent)):
+        if ending := _ends_with(turn, results, circle, budgets.calls_used_up(budget, spent)) or taken:
             return ending
 
 
@@ -121,6 +146,33 @@ def _answered(turn: Turn) -> Ending:
     if turn.refusal:
         return Ending("refused", turn.refusal, turn.text)
     return Ending("done", text=turn.text)
+
+
+def _answered_in_form(turn: Turn, wanted: Wanted, progress: Progress, conduct: Conduct) -> Ending | None:
+    """Return how the run ends with this text; None when it was told what is wrong with it, and may try again."""
+    ending = _answered(turn)
+    if ending.status != "done":
+        return ending
+    answer = wanted.said(turn)
+    if isinstance(answer, Failure) and not wanted.given_up:
+        progress.messages.append(UserMessage(to_the_model(answer)))
+    return _taken(answer, turn.text, wanted, progress.turn, conduct)
+
+
+def _taken(answer: Answer | Failure, text: str, wanted: Wanted, turn: int, conduct: Conduct) -> Ending | None:
+    """Return how the run ends with this answer; None when the model may try again."""
+    if conduct.tell is not None:
+        conduct.tell(
+            AnswerTaken(turn, wanted.way, answer.repairs)
+            if isinstance(answer, Answer)
+            else AnswerRefused(turn, wanted.way, answer)
+        )
+    if isinstance(answer, Answer):
+        return Ending("done", "", answer.text, answer.value)
+    if not wanted.given_up:
+        return None
+    tried = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
+    return Ending("invalid", f"no answer had the form that was asked for in {tried}: {answer.message}", text)
 
 
 def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str, used_up: str) -> Ending | None:
@@ -145,7 +197,7 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
     """
     heeded: list[ToolResult] = []
     circle, this_turn = "", set()
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
+    for lane, result in zip(batch.lanes, map(with_media, batch.finished()), strict=True):
         call, admitted = lane.call, lane.admitted
         step = (call.name, call.arguments)
         if step not in this_turn and not (admitted and admitted.tool.poll):
@@ -165,9 +217,15 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
 def _news(result: ToolResult) -> str:
     """What a result tells, without notes that say how often it was told."""
     if result.failure is None:
-        return text_of(result.value) if result.note else result.text
+        text = text_of(result.value) if result.note else result.text
+        return text + "".join(map(_digest, result.media))
     # The reference of an internal error is new each time; its code is not.
     return result.failure.code if result.failure.code == Code.INTERNAL_ERROR else result.text
+
+
+def _digest(media: Media) -> str:
+    """Return what tells two pictures of one size apart."""
+    return sha256(media.data).hexdigest()
 
 
 def _stopped(result: ToolResult, rounds: int) -> ToolResult:
@@ -200,12 +258,12 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
     return turn if len(apart) == len(turn.calls) else replace(turn, calls=apart, raw=None)
 
 
-def mended(turn: Turn, results: Sequence[ToolResult]) -> Turn:
-    """Return the turn as it may go back to a provider: with the arguments that were understood, or none."""
+def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
+    """Return the turn as it may go back to a provider: with the arguments that were understood, or as text."""
     if not any(result.repairs or result.failure for result in results):
         return turn
     calls = [
-        call if _is_plain(call, result) else ToolCall(call.id, call.name, _understood(call.arguments))
+        call if _is_plain(call, result) else ToolCall(call.id, call.name, _as_read(call.arguments, result))
         for call, result in zip(turn.calls, results, strict=True)
     ]
     return turn if all(map(operator.is_, calls, turn.calls)) else replace(turn, calls=calls, raw=None)
@@ -224,6 +282,8 @@ def _is_plain(call: ToolCall, result: ToolResult) -> bool:
     return True
 
 
-def _understood(arguments: str) -> str:
+def _as_read(arguments: str, result: ToolResult) -> str:
+    """Return the arguments with which the call was carried out; those that nobody could read are shown as text."""
     parsed = jsontext.parse(arguments)
-    return keys.canonical(parsed.value) if isinstance(parsed, jsontext.Parsed) else "{}"
+    was_read = result.failure is None or result.failure.code != Code.BAD_JSON
+    return keys.canonical(parsed.value) if was_read and isinstance(parsed, jsontext.Parsed) else as_history(arguments)

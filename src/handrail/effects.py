@@ -58,6 +58,10 @@ class AskHuman:
     """Ask whoever must agree before this call may run.
 
     `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
+
+    Attributes:
+        place: Where in its run the call stands.
+        digest: Of the tool as it is described and of the arguments: what the answer is bound to.
     """
 
     call: ToolCall
@@ -65,16 +69,22 @@ class AskHuman:
     risk: Risk
     reason: str
     description: str = ""
+    place: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs."""
+    """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs.
+
+    `expired` is no word: the question was open for its time, and nobody answered.
+    """
 
     granted: bool
     by: str = ""
     reason: str = ""
     arguments: Mapping[str, Json] | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,7 @@ class Claim:
     Attributes:
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
+        epoch: Of the run, where it is kept: who took it over need not wait for the leases of its earlier owners.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
     """
 
@@ -104,6 +115,7 @@ class Claim:
     replay: ReplayClass
     lease_s: float
     guard: bool = True
+    epoch: int = 0
 
 
 class ClaimState(Enum):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval, Risk
-from handrail.errors import Json
+from handrail.errors import Failure, Json
 from handrail.messages import Delta, Turn
 
 
@@ -35,6 +35,21 @@ class ModelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryMended:
+    """The conversation that a run began with was not fit to send; each note is a sentence on what was mended."""
+
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFolded:
+    """The window was filling: `results` old ones became handles, and the conversation has about `tokens` now."""
+
+    results: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Streamed:
     """A piece of the model's answer arrived."""
 
@@ -47,6 +62,33 @@ class ModelAnswered:
 
     turn: int
     answer: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTaken:
+    """The answer has the form that was asked for. `way` is how it was asked for; `repairs` names what was mended."""
+
+    turn: int
+    way: str
+    repairs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRefused:
+    """The answer has not the form that was asked for; the model is told why, while it may try again."""
+
+    turn: int
+    way: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOtherwise:
+    """The server refused a request that asked for the answer's form in the way `way`; it is asked in the way `now`."""
+
+    way: str
+    now: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +179,12 @@ Event: TypeAlias = (
     RunStarted
     | ModelAsked
     | Streamed
+    | HistoryMended
+    | ContextFolded
     | ModelAnswered
+    | AnswerTaken
+    | AnswerRefused
+    | AskedOtherwise
     | CallAdmitted
     | ApprovalAsked
     | ApprovalGiven

@@ -9,15 +9,15 @@ import asyncio
 import json
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail import logs, plugins, shaping
 from handrail.batch import Batch, Lane
@@ -26,32 +26,61 @@ from handrail.calls import ToolResult
 from handrail.context import Context, Injected
 from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.dialects import WireDialect, dialect
-from handrail.effects import (
-    Claim,
-    Claimed,
-)
+from handrail.effects import Approval, AskHuman, Claim, Claimed
 from handrail.errors import (
     ConfigError,
     DuplicateToolError,
+    Failure,
+    Fenced,
     HandrailError,
     Json,
     MissingInjection,
     ModelError,
     SetupError,
+    StoreUnavailable,
 )
-from handrail.events import Event, HttpExchange, ModelAnswered, ModelAsked, RunEnded, RunStarted, Streamed
-from handrail.lifecycle import Conduct
-from handrail.messages import Delta, Options, Turn
-from handrail.policy import Policy
-from handrail.ports import Answer, Approver, Model, Observer, Request, Store
+from handrail.events import (
+    AskedOtherwise,
+    ContextFolded,
+    Event,
+    HistoryMended,
+    HttpExchange,
+    ModelAnswered,
+    ModelAsked,
+    RunEnded,
+    RunStarted,
+    Streamed,
+)
+from handrail.history import Window, folded, mended, to_fold
+from handrail.journal import (
+    Asked,
+    budget_as_json,
+    budget_from_json,
+    call_key,
+    input_as_json,
+    input_from_json,
+    result_from_json,
+    toolset_digest,
+    turn_from_json,
+)
+from handrail.keys import digest
+from handrail.lifecycle import Conduct, admit, read
+from handrail.messages import Delta, Message, Options, ToolMessage, Turn
+from handrail.policy import Policy, act
+from handrail.ports import Answer, ApprovalStore, Approver, Model, Observer, Request, RunStore, Store
+from handrail.processes import place_of
 from handrail.reading import READ_RESULT
+from handrail.recording import Recording, worked_s
+from handrail.records import Begun, Entry, Question, RunRecord
 from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.services import Services, cancelled_from_outside
+from handrail.structured import Wanted, wanted, way_of
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
 T = TypeVar("T")
+RunSteps: TypeAlias = Generator["AskModel | Batch | Entry", Any, Ending]
 
 # How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
 MOST_RUNS_REMEMBERED = 10_000
@@ -72,6 +101,13 @@ class Session:
     injected: Mapping[str, Any]
     started: float
     observers: Sequence[Observer]
+    window: Window | None = None
+    """How large the conversation may grow."""
+    wanted: Wanted | None = None
+    """The form that the answer must have."""
+    recording: Recording | None = None
+    """Its journal, where the store keeps runs."""
+    options: Options = field(default_factory=Options)
     cancelled: Flag = field(default_factory=Flag)
     stops: list[Callable[[], Any]] = field(default_factory=list)
     """What to call to end whatever is under way."""
@@ -183,7 +219,8 @@ class Host:
             self._repair,
             tell=partial(_tell, listening) if listening else None,
         )
-        return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening)
+        window = Window(budget.context_tokens) if budget.context_tokens is not None else None
+        return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
 
     def _recalled(self, run_id: str) -> Progress:
         with self._guard:
@@ -220,6 +257,7 @@ class Host:
             progress.spent,
             session.budget,
             seconds,
+            ending.output,
         )
 
     def shown(self, session: Session) -> Toolset:
@@ -243,7 +281,8 @@ class Host:
         return self._callable[1]
 
     def batch(self, session: Session, turn: Turn, number: int) -> Batch:
-        """Open the calls of one turn."""
+        """Open the calls of one turn; those whose results are known from before are over already."""
+        recording = session.recording
         return Batch(
             turn.calls,
             turn.finish,
@@ -252,6 +291,7 @@ class Host:
             budget=session.budget,
             spent=session.progress.spent,
             turn=number,
+            known=recording.results(number, len(turn.calls)) if recording is not None else None,
         )
 
     def model(self, model: str | Model) -> Model:
@@ -287,31 +327,242 @@ class Host:
             session.progress.turn += 1
             return session, session.progress.turn
 
-    def heeded(self, session: Session, batch: Batch) -> list[ToolResult]:
-        """Return the results of calls from elsewhere, those that close a circle with a word to the model."""
+    def heeded(self, session: Session, batch: Batch, run: str | None) -> list[ToolResult]:
+        """Return the results of calls from elsewhere; of a run with a name, those that close a circle with a word."""
+        if not run:
+            return list(map(shaping.with_media, batch.finished()))
         with self._guard:
             return heed_repeats(session.progress.repeats, batch)[0]
 
     def talk(self, session: Session) -> Talk:
         """Open the conversation of a run."""
         return conversation(
-            session.progress, partial(self.shown, session), session.budget, session.conduct, session.started
+            session.progress,
+            partial(self.shown, session),
+            session.budget,
+            session.conduct,
+            session.started,
+            session.wanted,
         )
 
-    async def ask(self, session: Session, model: Model, asked: AskModel, options: Options) -> Turn:
+    def steps(self, session: Session) -> RunSteps:
+        """Yield what must happen until the run is over, but for what its journal knows; return how it ended.
+
+        AskModel -> Turn            ModelError may be thrown in
+        Batch    -> None, once every call has its result
+        Entry    -> whether somebody has asked for the run's end; Fenced and StoreUnavailable may be thrown in
+        """
+        recording = session.recording
+        try:
+            ending = yield from self._conversed(session)
+            if recording is not None and (last := recording.last_entry(ending)):
+                yield last
+        except Fenced:
+            ending = Ending("moved", "somebody else has taken this run over", last_text(session.progress.messages))
+        except StoreUnavailable as error:
+            reason = f"what happened in this run could not be recorded: {error}"
+            ending = Ending("failed", reason, last_text(session.progress.messages))
+        return ending
+
+    def _conversed(self, session: Session) -> RunSteps:
+        talk, recording = self.talk(session), session.recording
+        answer: Any = None
+        while True:
+            try:
+                asked = talk.send(answer)
+            except StopIteration as over:
+                ending: Ending = over.value
+                return ending
+            if session.cancelled.is_set():
+                return cancelled(session)
+            if isinstance(asked, AskModel):
+                answer = recording.answer(asked.number) if recording is not None else None
+                if answer is None:
+                    try:
+                        answer = yield asked
+                    except ModelError as error:
+                        return ending_by(error, session)
+                    if recording is not None:
+                        recording.note_answer(asked.number, answer)
+            else:
+                answer = batch = self.batch(session, asked.turn, asked.number)
+                if not batch.done:
+                    if recording is not None and batch.writes:
+                        yield from _entered(session, recording)
+                    yield batch
+                if recording is not None:
+                    recording.note_results(asked.number, batch.finished())
+                    yield from _entered(session, recording)
+
+    # ------------------------------------------------------------------ runs that are kept
+
+    def kept_of(self, session: Session, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
+        """Return what is kept of a run that begins, where the store keeps runs."""
+        if not isinstance(self.store, RunStore):
+            return None
+        form = session.wanted.plan.schema if session.wanted is not None else None
+        name = model if isinstance(model, str) else ""
+        asked = Asked(messages, name, session.options, budget_as_json(session.budget), form)
+        return RunRecord(session.id, input_as_json(asked), toolset=toolset_digest(self.tools.snapshot()))
+
+    def fork_of(self, begun: Begun | None, run_id: str, at_turn: int) -> tuple[RunRecord, Entry]:
+        """Return a new run that has the first turns of another, and those turns.
+
+        Raises:
+            ConfigError: There is no such run, or it has not come so far.
+        """
+        if begun is None:
+            raise ConfigError(f"there is no run {run_id!r} in this store")
+        before = [step for step in begun.steps if step.turn < at_turn]
+        if at_turn < 1 or not any(step.turn >= at_turn for step in begun.steps):
+            turns = max((step.turn for step in begun.steps), default=0)
+            raise ConfigError(f"run {run_id!r} has {turns} turns; it can be forked at one of them, not at {at_turn}")
+        asked = input_from_json(begun.record.input)
+        done = (*asked.done_before, *self._done_from(begun, at_turn))
+        record = replace(
+            begun.record, run_id=new_run_id(), input=input_as_json(replace(asked, done_before=done)), epoch=0,
+            result=None, forked_from=run_id, forked_at=at_turn,
+        )  # fmt: skip
+        return record, Entry(record.run_id, 1, before)
+
+    def _done_from(self, begun: Begun, turn: int) -> list[str]:
+        """Return the writes that a run has done, or may have done, from a turn on."""
+        tools, done = self.callable_tools(), []
+        results = {step.key: result_from_json(step.body) for step in begun.steps if step.kind == "call"}
+        for step in begun.steps:
+            if step.kind != "model" or step.turn < turn:
+                continue
+            answer = turn_from_json(step.body)
+            for index, call in enumerate(answer.calls):
+                result = results.get(call_key(step.turn, index))
+                known = read(call, tools, answer.finish)
+                if isinstance(known, Failure) or not known.tool.writes or (result is not None and not result.attempts):
+                    continue
+                admitted = admit(known, Policy(max_permission="admin"))
+                if not isinstance(admitted, Failure):
+                    done.append(act(known.tool.name, admitted.arguments))
+        return done
+
+    @property
+    def runs(self) -> RunStore:
+        """The store as the keeper of runs.
+
+        Raises:
+            ConfigError: It keeps none.
+        """
+        if not isinstance(self.store, RunStore):
+            raise ConfigError(
+                "this store does not keep runs, so none can be gone on with; open the runtime with "
+                'store="sqlite:///handrail.db"'
+            )
+        return self.store
+
+    def record(self, session: Session, begun: Begun, *, replaying: bool = False) -> None:
+        """Drive the run along its journal, as if no time had passed since its last step."""
+        session.started = self.now() - worked_s(begun.steps)
+        if session.budget.time_s is not None:
+            session.conduct.deadline = session.started + session.budget.time_s
+        session.conduct.epoch = begun.record.epoch
+        session.recording = Recording(
+            begun, lambda: self.now() - session.started - session.progress.spent.waited_s, replaying=replaying
+        )
+
+    def again(
+        self,
+        begun: Begun | None,
+        run_id: str,
+        *,
+        model: str | Model | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        output: Any = None,
+        observers: Sequence[Observer] = (),
+    ) -> tuple[Session, Asked, Model]:
+        """Open a run that was kept.
+
+        Raises:
+            ConfigError: There is no such run, or its model was an object, which cannot be kept.
+            JournalMismatch: What was kept cannot be read.
+        """
+        if begun is None:
+            raise ConfigError(f"there is no run {run_id!r} in this store")
+        asked = input_from_json(begun.record.input)
+        if model is None and not asked.model:
+            raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
+        budget = budget or budget_from_json(asked.budget)
+        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+        session.options = asked.options
+        found = self.model(model if model is not None else asked.model)
+        if begun.record.forked_from:
+            session.conduct.policy = replace(self.policy, done_before=frozenset(asked.done_before))
+        return session, replace(asked, output=output if output is not None else asked.output), found
+
+    async def ask_later(self, session: Session, asked: AskHuman) -> Approval | None:
+        """Put a question where somebody may answer it tomorrow, in any process; return the answer if it is there.
+
+        An approval is used by one call. A run that was interrupted after that finds it used by itself, and goes on: the
+        ledger knows whether the call has happened.
+        """
+        store = self.store
+        if not isinstance(store, ApprovalStore):
+            return None
+        name = digest({"run": session.id, "place": asked.place, "digest": asked.digest})[:16]
+        question = Question(
+            f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
+            asked.reason, asked.description,
+        )  # fmt: skip
+        kept = await later(store.ask(question, within_s=self.policy.approval_s))
+        if kept.state == "approved" and not await later(store.use(kept.id)):
+            kept = await later(store.ask(question, within_s=self.policy.approval_s))
+            return None if kept.state == "open" else Approval(False, expired=True)
+        match kept.state:
+            case "open":
+                return None
+            case "expired":
+                return Approval(False, expired=True)
+            case "denied":
+                return Approval(False, kept.by, kept.because)
+        if kept.state == "used" and not (session.recording and session.recording.goes_on):
+            return Approval(False, kept.by, "this approval has been used")
+        return Approval(True, kept.by, kept.because, kept.edited)
+
+    def open(self, session: Session, messages: Sequence[Message], output: Any, model: Model) -> None:
+        """Begin a run with these messages, made fit to send, and with the form that its answer must have.
+
+        Args:
+            output: A type, a JSON Schema or a `Form`; None is plain text.
+
+        Raises:
+            ConfigError: The form cannot be described to a model.
+            SetupError: A run of that id is under way already.
+        """
+        if output is not None:
+            session.wanted = wanted(output, way_of(model))
+        tools = self.callable_tools()
+        sound = mended(messages, reads=lambda name: (tool := tools.get(name)) is not None and not tool.writes)
+        session.progress.messages = list(sound.messages)
+        self.begin(session, model.name)
+        if sound.notes:
+            session.tell(HistoryMended(sound.notes))
+
+    async def ask(self, session: Session, model: Model, asked: AskModel) -> Turn:
         """Ask the model within what is left of the run's time."""
         left_s = session.conduct.deadline - self.now()
-        request = Request(asked.messages, asked.tools, options, left_s)
+        tools = asked.tools
+        if session.window is not None and await self._fold(session, session.window):
+            tools = self.shown(session)
+        request = Request(session.progress.messages, tools, session.options, left_s)
         listener = None
         if session.observers:
-            session.tell(ModelAsked(asked.number, len(asked.messages), len(asked.tools)))
+            session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
             listener = Ears(session)
-        question = Question(left_s)
+        question = Asking(left_s)
         session.stops.append(question.stop)
         if session.cancelled.is_set():
             question.stop()
         try:
-            turn = await _asked(model, request, listener)
+            turn = await self._asked_in_form(session, model, request, listener)
         except asyncio.CancelledError:
             if question.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
@@ -319,19 +570,58 @@ class Host:
         finally:
             session.stops.remove(question.stop)
             question.close()
+        if session.window is not None:
+            session.window.counted(turn.usage.input_tokens)
         if session.observers:
             session.tell(ModelAnswered(asked.number, turn))
         return turn
 
+    async def _fold(self, session: Session, window: Window) -> bool:
+        """Let old results become handles where the conversation outgrows its window; say whether any did."""
+        messages = session.progress.messages
+        folds = 0
+        for position in to_fold(messages, window.overflows(messages)):
+            message = cast(ToolMessage, messages[position])
+            try:
+                handle = message.result.handle or await later(self.store.keep(session.id, message.result.text))
+            except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
+                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                break
+            messages[position] = folded(message, handle)
+            folds += 1
+        if folds:
+            session.progress.reads_on = True
+            session.tell(ContextFolded(folds, window.size(messages)))
+        return bool(folds)
+
+    async def _asked_in_form(self, session: Session, model: Model, request: Request, listener: Ears | None) -> Turn:
+        """Ask for the answer in its form, if any; in the next way where a server refuses to be asked in one."""
+        form = session.wanted
+        if form is None:
+            return await _asked(model, request, listener)
+        while True:
+            before = form.way
+            try:
+                turn = await _asked(model, form.asking(request), listener)
+            except ModelError as error:
+                if not form.falls_back(error):
+                    raise
+                session.tell(AskedOtherwise(before, form.way, str(error)))
+            else:
+                form.settled = True
+                return turn
+
     def cancel(self, run_id: str) -> bool:
-        """End a run of this process, from any thread: its calls are told, and its `Run` has the status `cancelled`.
+        """End a run, from any thread: its calls are told, and its `Run` has the status `cancelled`.
+
+        One that another process drives is ended there, at its next step, where the store keeps runs.
 
         Returns:
             Whether such a run is under way. It ends soon, not at once.
         """
         session = self._live.get(run_id)
         if session is None:
-            return False
+            return isinstance(self.store, RunStore) and now_of(self.store.request_cancel(run_id))
         session.cancelled.set()
         for stop in list(session.stops):
             stop()
@@ -367,11 +657,11 @@ class Host:
             flag,
             admitted.key,
             claim[1].fence if claim else 0,
-            lambda handle: _now_of(self.store.kept(session.id, handle)),
+            lambda handle: now_of(self.store.kept(session.id, handle)),
         )
 
 
-class Question:
+class Asking:
     """What a model is being asked in the running task, which is ended after some seconds, or by `stop`.
 
     It is `asyncio.timeout` for this one use, at a third of the cost: every turn of every run has one.
@@ -423,6 +713,12 @@ async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
         if isinstance(error, asyncio.CancelledError) and cancelled_from_outside():
             raise
         raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
+
+
+def check_new(begun: Begun, new: bool) -> None:
+    """Raise when a new run takes the name of one that is kept: its answers would be the other one's."""
+    if new and begun.record.epoch > 1:
+        raise ConfigError(f"a run {begun.record.run_id!r} is kept already; resume it, or give the new one another name")
 
 
 def cancelled(session: Session) -> Ending:
@@ -485,13 +781,32 @@ def _store(store: str | Store) -> Store:
     return made
 
 
-def _now_of(answer: Answer[T]) -> T:
+def _entered(session: Session, recording: Recording) -> Generator[Entry, bool, None]:
+    """Enter what has been noted, and learn whether somebody wants the run to end."""
+    entry = recording.entry()
+    if entry is not None and (yield entry):
+        session.cancelled.set()
+
+
+async def later(answer: Answer[T]) -> T:
+    """Return a store's answer, waiting for it where it comes later."""
+    return await asyncio.wrap_future(answer) if isinstance(answer, Future) else answer
+
+
+def now_of(answer: Answer[T]) -> T:
+    """Return a store's answer, blocking this thread until it is there."""
     return answer.result() if isinstance(answer, Future) else answer
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
-    """Raise MissingInjection when a tool needs a value that nobody gave."""
+    """Raise MissingInjection when a tool needs a value that nobody gave.
+
+    Raises:
+        ToolDefinitionError: A tool is to run in a process of its own, which cannot import it.
+    """
     for tool in tools:
+        if tool.isolation == "process":
+            place_of(tool)
         for name, kind in tool.hidden.items():
             if kind is Injected and name not in injected:
                 raise MissingInjection(

@@ -18,10 +18,11 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, cast
 
 from handrail import keys
+from handrail.budgets import Budget
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch, Json
@@ -48,6 +49,8 @@ class Asked:
     options: Options = field(default_factory=Options)
     budget: Mapping[str, Json] = field(default_factory=dict)
     output: Json = None
+    done_before: Sequence[str] = ()
+    """What the run that this one was forked from has done since, as `policy.act` tells it: a person is asked again."""
 
 
 def model_key(turn: int) -> str:
@@ -69,6 +72,20 @@ def toolset_digest(tools: Iterable[Any]) -> str:
     """Return what tells one set of tools from another: names and schemas, not texts, so that a mended typo is none."""
     told = sorted(keys.canonical({"name": tool.name, "parameters": tool.parameters}) for tool in tools)
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+
+def budget_as_json(budget: Budget) -> dict[str, Json]:
+    """Return a budget as a journal keeps it."""
+    told: dict[str, Json] = plain(asdict(budget))
+    return told
+
+
+def budget_from_json(told: Mapping[str, Json]) -> Budget:
+    """Return a budget from a journal; what it does not know of is left out."""
+    known = {each.name for each in fields(Budget)}
+    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items() if name in known}
+    budget: Budget = Budget(**cast(Any, kept))
+    return budget
 
 
 # ---------------------------------------------------------------------- as JSON, and back
@@ -176,6 +193,7 @@ def input_as_json(asked: Asked) -> dict[str, Json]:
         ),
         "budget": dict(asked.budget),
         "output": asked.output,
+        "done_before": list(asked.done_before),
     }
 
 
@@ -190,6 +208,7 @@ def input_from_json(body: Json) -> Asked:
             replace(Options(**options), output=Output(*output) if output else None),
             told["budget"],
             told.get("output"),
+            tuple(told.get("done_before", ())),
         )
 
 

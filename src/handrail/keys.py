@@ -121,3 +121,8 @@ def fingerprint(tool: str, version: str, arguments: Mapping[str, Json]) -> bytes
 def default_key(run_id: str, turn: int, index: int) -> str:
     """Return the key of a write whose tool declares none: its place in the run."""
     return f"{run_id}/{turn}/{index}"
+
+
+def digest(value: Json) -> str:
+    """Return what tells one JSON value from another, in 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()

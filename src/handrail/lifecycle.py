@@ -94,6 +94,8 @@ class Admitted:
     resources: Sequence[Resource] = ()
     note: str = ""
     """A sentence for the model beside the result, from before the call ran."""
+    place: str = ""
+    """Where in its run the call stands; known of those that a person is asked about."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Conduct:
         deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
+        epoch: How often the run was begun or taken over, where it is kept.
     """
 
     policy: Policy
@@ -119,6 +122,7 @@ class Conduct:
     repair: bool = True
     keeps: bool = True
     tell: Tell | None = None
+    epoch: int = 0
 
 
 # ---------------------------------------------------------------------- admission
@@ -249,9 +253,7 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     """
     try:
         if call.verdict.decision is Decision.ASK:
-            answer = yield AskHuman(
-                call.call, deepcopy(call.arguments), call.verdict.risk, call.verdict.reason, call.tool.description
-            )
+            answer = yield _question(call)
             if refusal := _heeded(answer, call, conduct):
                 return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
@@ -267,6 +269,16 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     return (yield from _told(call, ended, conduct))
 
 
+def _question(call: Admitted) -> AskHuman:
+    tool, verdict = call.tool, call.verdict
+    # What a person agrees to is this: the tool as it describes itself, and exactly these arguments.
+    shown = {"tool": tool.name, "version": tool.version, "description": tool.description, "schema": tool.parameters}
+    digest = keys.digest({**shown, "arguments": call.arguments})
+    return AskHuman(
+        call.call, deepcopy(call.arguments), verdict.risk, verdict.reason, tool.description, call.place, digest
+    )
+
+
 def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> ToolResult:
     """Return the result of a call that did not run."""
     return ToolResult(call.id, call.name, None, failure, shaping.failure_text(failure), repairs=repairs)
@@ -280,6 +292,12 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
             Code.APPROVAL_PENDING,
             f"`{name}` needs a person's approval, and nobody has answered yet.",
             "Do not call it again meanwhile; tell the user that it waits for approval.",
+        )
+    if answer.expired:
+        return Failure(
+            Code.APPROVAL_EXPIRED,
+            f"Nobody approved `{name}` in time, so it was not done.",
+            "Go on without it, or tell the user that it needs to be asked for again.",
         )
     if not answer.granted:
         because = f": {answer.reason}" if answer.reason else ""
@@ -333,6 +351,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         tool.replay_class,
         tool.timeout_s + LEASE_BEYOND_TIMEOUT_S,
         guard=not tool.repeatable,
+        epoch=conduct.epoch,
     )
     claimed = yield from _claimed(claim, tool, conduct)
     match claimed.state:

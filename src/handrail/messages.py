@@ -93,6 +93,11 @@ class ToolMessage:
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
+Way: TypeAlias = Literal["native", "tool", "prompt"]
+"""How an answer of a given form is asked for: the provider holds it to a schema, the model gives it as a call of a tool
+that stands for it, or the form is told in the prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""

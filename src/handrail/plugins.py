@@ -1,23 +1,66 @@
 """How a part is found by name: ours by a module name, others' by an entry point.
 
-Nothing is imported before it is asked for.
+Nothing is imported before it is asked for. Where a place of ours is a table, the part stands in it under its name.
 An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.models`, ...) names a module or an object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import Any
 
 from handrail.errors import ConfigError
 
+# fmt: off
+_PROVIDERS = (
+    "openai", "openai-responses", "azure", "anthropic", "gemini", "cohere",
+    "groq", "deepseek", "openrouter", "together", "mistral", "xai", "fireworks", "cerebras", "moonshot", "zai",
+    "dashscope", "nvidia", "ollama", "vllm", "llamacpp", "lmstudio",
+)
+# fmt: on
+
+# fmt: off
+_PROMPTS = {
+    "hermes": ("hermes", "hermes-2-pro", "hermes-vllm", "qwen2.5", "qwen3"),
+    "react": ("react",),
+    "templates": (
+        "qwen3-coder", "qwen3.5", "glm4", "deepseek-v3.1", "kimi-k2", "harmony", "gpt-oss", "minimax-m2", "granite3",
+        "lfm2", "nemotron-nano-v2",
+    ),
+    "llama3": ("llama3", "llama3.1", "llama3.2", "llama3.3", "llama3-vllm", "llama3-pythonic", "llama4"),
+    "mistral": (
+        "mistral", "mistral-v2", "mistral-v3", "mistral-v3-tekken", "mistral-nemo", "mistral-vllm",
+        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11",
+    ),
+}
+# fmt: on
+PROMPTS: dict[str, str] = {
+    name: f"handrail.dialects.{module}:DIALECTS" for module, names in _PROMPTS.items() for name in names
+}
+"""Where the prompts of open models are, by the name of their dialect. A model is named with it too, unless a provider
+has the name: `hermes:NAME@ADDRESS`."""
+
 _OURS: dict[str, dict[str, str]] = {
     "dialects": {
         "openai-chat": "handrail.dialects.openai_chat:DIALECT",
         "openai-compatible": "handrail.dialects.openai_chat:COMPATIBLE",
+        "openai-responses": "handrail.dialects.openai_responses:DIALECT",
+        "anthropic": "handrail.dialects.anthropic:DIALECT",
+        "gemini": "handrail.dialects.gemini:DIALECT",
+        "cohere": "handrail.dialects.cohere:DIALECT",
+        **PROMPTS,
     },
-    "models": {"openai": "handrail.models.http:openai"},
-    "stores": {"memory": "handrail.stores.memory:MemoryStore"},
+    "models": {
+        **dict.fromkeys(_PROVIDERS, "handrail.models.providers:PROVIDERS"),
+        **dict.fromkeys((name for name in PROMPTS if name not in _PROVIDERS), "handrail.models.completion:COMPLETIONS"),
+    },
+    "stores": {
+        "memory": "handrail.stores.memory:MemoryStore",
+        "sqlite": "handrail.stores.sqlite:SqliteStore",
+        "postgres": "handrail.stores.postgres:PostgresStore",
+        "postgresql": "handrail.stores.postgres:PostgresStore",
+    },
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 
@@ -36,7 +79,8 @@ def load(kind: str, name: str) -> Any:
     """
     if place := _OURS.get(kind, {}).get(name):
         module, _, attribute = place.partition(":")
-        return getattr(import_module(module), attribute)
+        part = getattr(import_module(module), attribute)
+        return part[name] if isinstance(part, Mapping) else part
     for point in metadata.entry_points(group=f"handrail.{kind}"):
         if point.name == name:
             return point.load()

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
-from handrail import expressions
+from handrail import expressions, keys
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Json, SetupError
 from handrail.tools import BaseTool, Permission
@@ -89,6 +89,10 @@ class Policy:
     max_permission: Permission = "write"
     ask_from: Risk | None = "high"
     rules: Sequence[Rule] = ()
+    approval_s: float = 7 * 24 * 3600.0
+    """How long a question to a person stays open that is kept for later."""
+    done_before: frozenset[str] = frozenset()
+    """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
@@ -107,6 +111,10 @@ class Policy:
         risk = tool.weighs
         if not self.sees(tool):
             return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.needs}")
+        if self.done_before and tool.writes and act(tool.name, arguments) in self.done_before:
+            return Verdict(
+                Decision.ASK, risk, f"the run that this one was forked from has already done this {tool.name}"
+            )
         for rule in self.rules:
             if rule.matches(tool, arguments):
                 return Verdict(Decision(rule.then), risk, rule.reason or f"rule for {rule.tool}: {rule.then}")
@@ -135,6 +143,11 @@ class Policy:
 
 _ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {None: (), **{risk: _RISKS[n:] for n, risk in enumerate(_RISKS)}}
 _ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
+
+
+def act(tool: str, arguments: Mapping[str, Json]) -> str:
+    """Return what a write is known by, whatever its key."""
+    return f"{tool}({keys.canonical(dict(arguments))})"
 
 
 def _policy(table: dict[str, Any]) -> Policy:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from handrail.budgets import Budget, Spent
 from handrail.conversation import Status
 from handrail.errors import Json
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from handrail.shaping import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Run:
 
     Attributes:
         text: The answer; with another status than `done`, the last thing that the model said.
+        output: The answer's value, where a form was asked for; None with another status than `done`.
         reason: Why it ended otherwise than by an answer, as a sentence for people.
         seconds: From start to end, without what people took to answer, as the budget counts.
     """
@@ -30,6 +33,7 @@ class Run:
     spent: Spent
     budget: Budget
     seconds: float
+    output: Any = None
 
     @property
     def ok(self) -> bool:
@@ -58,6 +62,7 @@ class Run:
             "input_tokens": self.spent.usage.input_tokens,
             "output_tokens": self.spent.usage.output_tokens,
             "seconds": round(self.seconds, 3),
+            **({} if self.output is None else {"output": plain(self.output)}),
             "results": [_result(message) for message in self.messages if isinstance(message, ToolMessage)],
         }
 

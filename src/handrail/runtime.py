@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
-from handrail.errors import Json, ModelError
+from handrail.errors import HandrailError, Json
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, check_new, later, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
+from handrail.records import Begun, Entry, RunRecord
 from handrail.runners import Runners
 from handrail.runs import Run
 
@@ -88,6 +89,7 @@ class Runtime(Host):
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
         options: Options | None = None,
+        output: Any = None,
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> Run:
@@ -98,26 +100,58 @@ class Runtime(Host):
         Args:
             question: What a person asks, or a conversation so far.
             model: `provider:name`, such as `openai:NAME`, or a `Model`.
+            output: The form of the answer: a type, a JSON Schema, or a `Form`; `Run.output` is then its value.
             observers: Called with every event of this run, beside those of the runtime.
 
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
         """
-        asked = self.model(model)
+        asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.progress.messages = conversation_of(question, system=system)
-        self.begin(session, asked.name)
-        try:
-            ending = await self._converse(session, asked, options or Options())
-        except ModelError as error:
-            ending = ending_by(error, session)
-        except asyncio.CancelledError:
-            self.end(session, Ending("cancelled", "the task that ran it was cancelled"))
-            raise
-        except BaseException:
-            self.end(session, Ending("failed", "an error in the set-up"))
-            raise
-        return self.end(session, ending)
+        session.options = options or session.options
+        self.open(session, messages, output, asked)
+        return await self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
+
+    async def resume(self, run_id: str, **how: Any) -> Run:
+        """Go on with a run that was interrupted, waits for a person, or ended by its budget; in any process.
+
+        What has happened is not done again: finished turns and results come from the journal, writes from the ledger.
+        One that has ended gives its `Run` again.
+
+        Args:
+            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, as for `run`. What cannot be kept (an
+                object as model, dependencies, injected values) is given again.
+
+        Raises:
+            ConfigError: The store keeps no runs, or none of that name.
+            JournalMismatch: What was kept cannot be read by this version.
+        """
+        begun = await later(self.runs.recorded(run_id))
+        session, asked, model = self.again(begun, run_id, **how)
+        self.open(session, asked.messages, asked.output, model)
+        return await self._to_its_end(session, model, cast(Begun, begun).record)
+
+    async def replay(self, run_id: str, **how: Any) -> Run:
+        """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
+
+        Raises:
+            JournalMismatch: The journal ends before the run does.
+        """
+        begun = await later(self.runs.recorded(run_id))
+        session, asked, model = self.again(begun, run_id, **how)
+        self.open(session, asked.messages, asked.output, model)
+        self.record(session, cast(Begun, begun), replaying=True)
+        return await self._to_its_end(session, model, None)
+
+    async def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
+        """Begin a new run that has the first turns of another and asks the model anew from `at_turn` on.
+
+        What the other run has written since is not done again without a person's word.
+        """
+        record, first = self.fork_of(await later(self.runs.recorded(run_id)), run_id, at_turn)
+        await later(self.runs.begin_run(record))
+        await later(self.runs.enter(first))
+        return await self.resume(record.run_id, **how)
 
     def stream(self, question: Any, **how: Any) -> RunStream:
         """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""
@@ -136,37 +170,61 @@ class Runtime(Host):
 
     # ------------------------------------------------------------------ conversations
 
-    async def _converse(self, session: Session, model: Model, options: Options) -> Ending:
-        talk = self.talk(session)
-        answer: Any = None
-        while True:
-            try:
-                asked = talk.send(answer)
-            except StopIteration as over:
-                ending: Ending = over.value
-                return ending
-            if session.cancelled.is_set():
-                return cancelled(session)
-            if isinstance(asked, AskModel):
-                answer = await self.ask(session, model, asked, options)
-            else:
-                answer = await self._carry(session, asked.turn, asked.number)
+    async def _to_its_end(self, session: Session, model: Model, record: RunRecord | None, *, new: bool = False) -> Run:
+        """Drive a run that has been opened until it is over."""
+        try:
+            if record is not None:
+                begun = await later(self.runs.begin_run(record))
+                check_new(begun, new)
+                self.record(session, begun)
+            ending = await self._driven(session, model)
+        except asyncio.CancelledError:
+            self.end(session, Ending("cancelled", "the task that ran it was cancelled"))
+            raise
+        except BaseException:
+            self.end(session, Ending("failed", "an error in the set-up"))
+            raise
+        return self.end(session, ending)
+
+    async def _driven(self, session: Session, model: Model) -> Ending:
+        """Perform what a run asks for, until it is over."""
+        steps = self.steps(session)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = await self._performed(step, session, model)
+                except HandrailError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as over:
+            ending: Ending = over.value
+            return ending
+
+    async def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
+        match step:
+            case AskModel():
+                return await self.ask(session, model, step)
+            case Batch():
+                return await self._carry(session, step)
+            case Entry():
+                return await later(self.runs.enter(step))
 
     async def _handle(
         self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None
     ) -> list[ToolResult]:
         """Carry out calls that come from elsewhere, as one turn of the run they name."""
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
-        batch = await self._carry(session, turn, number)
-        return self.heeded(session, batch) if run else batch.finished()
-
-    async def _carry(self, session: Session, turn: Turn, number: int) -> Batch:
-        """Carry out the calls of one turn; every one has its result when this returns."""
         batch = self.batch(session, turn, number)
         if not batch.done:
-            ground = LoopGround(self._runners)
-            await _carried(Carrier(self, ground, session, batch), ground)
-        return batch
+            await self._carry(session, batch)
+        return self.heeded(session, batch, run)
+
+    async def _carry(self, session: Session, batch: Batch) -> None:
+        """Carry out the calls of one turn; every one has its result when this returns."""
+        ground = LoopGround(self._runners)
+        await _carried(Carrier(self, ground, session, batch), ground)
 
 
 class LoopGround:

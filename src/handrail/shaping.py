@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
+from handrail.calls import Media, ToolResult
 from handrail.errors import Failure, Json
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
@@ -50,10 +51,13 @@ def text_of(value: Any) -> str:
     """Return a value as the model reads it: a string as it is, anything else as JSON.
 
     Dates, enums, models, dataclasses, sets and bytes become JSON as pydantic writes them; what has no JSON form is
-    written as its `repr`. Lone surrogates, which no wire can carry, are replaced.
+    written as its `repr`. Lone surrogates, which no wire can carry, are replaced. `Media` is named, since it is shown
+    beside the text: `[image/png, 12 KB]`.
     """
     if isinstance(value, str):
         return value if value.isascii() else _carried(value)
+    if media_in(value):
+        return _with_media_named(value)
     for bytes_mode in _BYTES_MODES:
         try:
             return to_json(value, inf_nan_mode="strings", bytes_mode=bytes_mode, fallback=_repr).decode()
@@ -67,9 +71,46 @@ def text_of(value: Any) -> str:
 
 
 def plain(value: Any) -> Json:
-    """Return a value as plain JSON, or None when it has no such form."""
+    """Return a value as plain JSON, or None when it has no such form. Of `Media` there is the name."""
     text = text_of(value)
-    return text if isinstance(value, str) else _parsed(text)
+    return text if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)) else _parsed(text)
+
+
+def media_in(value: Any) -> Sequence[Media]:
+    """Return what of a value is to be looked at: itself, or what stands in its list or under its keys."""
+    kind = type(value)
+    if kind is Media:
+        return (value,)
+    if kind is not list and kind is not dict and kind is not tuple:
+        return ()
+    parts = value.values() if kind is dict else value
+    # This test is quick, and nearly every value ends there.
+    return tuple(part for part in parts if type(part) is Media) if Media in map(type, parts) else ()
+
+
+def with_media(result: ToolResult) -> ToolResult:
+    """Return a result with what the model is shown beside the text."""
+    media = media_in(result.value)
+    return replace(result, media=media) if media and not result.media else result
+
+
+def label(media: Media) -> str:
+    """Return how a text names what is shown beside it.
+
+    >>> label(Media("image/png", bytes(12_300), name="chart.png")), label(Media("image/png", url="https://a.example/b"))
+    ('[image/png chart.png, 12 KB]', '[image/png, https://a.example/b]')
+    """
+    size = len(media.data)
+    told = f"{size} bytes" if size < 1024 else f"{size / 1024:.0f} KB" if size < 1024**2 else f"{size / 1024**2:.1f} MB"
+    return f"[{' '.join(filter(None, (media.media_type, media.name)))}, {told if size else media.url or 'empty'}]"
+
+
+def _with_media_named(value: Any) -> str:
+    if isinstance(value, Media):
+        return label(value)
+    if isinstance(value, dict):
+        return text_of({name: label(each) if isinstance(each, Media) else each for name, each in value.items()})
+    return "\n".join(map(text_of, value))
 
 
 def failure_text(failure: Failure) -> str:

@@ -17,7 +17,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from handrail.batch import Batch
 from handrail.budgets import Budget
@@ -25,11 +25,12 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
-from handrail.errors import Json, ModelError, SetupError
+from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, cancelled, ending_by, new_run_id, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, check_new, new_run_id, now_of, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
+from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
 from handrail.services import outcome_of
 
@@ -84,25 +85,38 @@ class SyncRuntime(Host):
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
         options: Options | None = None,
+        output: Any = None,
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> Run:
         """See `Runtime.run`."""
-        asked = self.model(model)
+        asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.progress.messages = conversation_of(question, system=system)
-        self.begin(session, asked.name)
-        ending = Ending("failed", "an error in the set-up")
-        try:
-            ending = self._converse(session, asked, options or Options())
-        except ModelError as error:
-            ending = ending_by(error, session)
-        except KeyboardInterrupt:
-            ending = Ending("cancelled", "interrupted")
-            raise
-        finally:
-            run = self.end(session, ending)
-        return run
+        session.options = options or session.options
+        self.open(session, messages, output, asked)
+        return self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
+
+    def resume(self, run_id: str, **how: Any) -> Run:
+        """See `Runtime.resume`."""
+        begun = now_of(self.runs.recorded(run_id))
+        session, asked, model = self.again(begun, run_id, **how)
+        self.open(session, asked.messages, asked.output, model)
+        return self._to_its_end(session, model, cast(Begun, begun).record)
+
+    def replay(self, run_id: str, **how: Any) -> Run:
+        """See `Runtime.replay`."""
+        begun = now_of(self.runs.recorded(run_id))
+        session, asked, model = self.again(begun, run_id, **how)
+        self.open(session, asked.messages, asked.output, model)
+        self.record(session, cast(Begun, begun), replaying=True)
+        return self._to_its_end(session, model, None)
+
+    def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
+        """See `Runtime.fork`."""
+        record, first = self.fork_of(now_of(self.runs.recorded(run_id)), run_id, at_turn)
+        now_of(self.runs.begin_run(record))
+        now_of(self.runs.enter(first))
+        return self.resume(record.run_id, **how)
 
     def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
         """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value.
@@ -146,32 +160,56 @@ class SyncRuntime(Host):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _converse(self, session: Session, model: Model, options: Options) -> Ending:
-        talk = self.talk(session)
-        answer: Any = None
-        while True:
-            try:
-                asked = talk.send(answer)
-            except StopIteration as over:
-                ending: Ending = over.value
-                return ending
-            if session.cancelled.is_set():
-                return cancelled(session)
-            if isinstance(asked, AskModel):
-                answer = self._background.result(self.ask(session, model, asked, options))
-            else:
-                answer = self._carry(session, asked.turn, asked.number)
+    def _to_its_end(self, session: Session, model: Model, record: RunRecord | None, *, new: bool = False) -> Run:
+        """Drive a run that has been opened until it is over."""
+        ending = Ending("failed", "an error in the set-up")
+        try:
+            if record is not None:
+                begun = now_of(self.runs.begin_run(record))
+                check_new(begun, new)
+                self.record(session, begun)
+            ending = self._driven(session, model)
+        except KeyboardInterrupt:
+            ending = Ending("cancelled", "interrupted")
+            raise
+        finally:
+            run = self.end(session, ending)
+        return run
+
+    def _driven(self, session: Session, model: Model) -> Ending:
+        """Perform what a run asks for, until it is over."""
+        steps = self.steps(session)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = self._performed(step, session, model)
+                except HandrailError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as over:
+            ending: Ending = over.value
+            return ending
+
+    def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
+        match step:
+            case AskModel():
+                return self._background.result(self.ask(session, model, step))
+            case Batch():
+                return self._carry(session, step)
+            case Entry():
+                return now_of(self.runs.enter(step))
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
-        batch = self._carry(session, turn, number)
-        return self.heeded(session, batch) if run else batch.finished()
-
-    def _carry(self, session: Session, turn: Turn, number: int) -> Batch:
         batch = self.batch(session, turn, number)
         if not batch.done:
-            ThreadGround(self._background).carry(Carrier, self, session, batch)
-        return batch
+            self._carry(session, batch)
+        return self.heeded(session, batch, run)
+
+    def _carry(self, session: Session, batch: Batch) -> None:
+        ThreadGround(self._background).carry(Carrier, self, session, batch)
 
 
 @dataclass(order=True, slots=True)

@@ -25,6 +25,8 @@ from zlib import crc32
 
 from handrail.calls import ToolCall
 from handrail.dialects import ServerDialect, dialect
+from handrail.dialects.completions import Completions, Generate
+from handrail.dialects.prompts import PromptDialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
@@ -98,10 +100,20 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_PROVIDERS: Mapping[str, str] = {"openai-chat": "openai"}
+_PROVIDERS: Mapping[str, str] = {
+    "openai-chat": "openai",
+    "openai-responses": "openai-responses",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "cohere": "cohere",
+}
 """Which provider's preset asks in a dialect."""
 
-_WIRES = tuple(_PROVIDERS)
+WIRES = tuple(_PROVIDERS)
+"""What `ScriptedServer(wire=...)` can speak, beside every prompt dialect at its raw endpoints."""
+
+_RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
+"""How a model of a prompt dialect is named where a provider has the dialect's own name."""
 
 
 class ScriptedServer:
@@ -110,7 +122,8 @@ class ScriptedServer:
     Args:
         script: What it answers.
         faults: What goes wrong first: the n-th request gets the n-th fault, those after the last are answered.
-        wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path.
+        wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
+            is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
 
     Attributes:
@@ -131,11 +144,13 @@ class ScriptedServer:
         self.faults = list(faults)
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
-        self.wires = [cast(ServerDialect, dialect(each)) for each in dict.fromkeys((wire, *_WIRES))]
+        spoken = dialect(wire)
+        raw = [Completions(spoken), Generate(spoken)] if isinstance(spoken, PromptDialect) else [spoken]
+        self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES)) if each is not None]
         self._lock = Lock()
         self._server = _Loopback(self)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self.model = f"{_PROVIDERS[wire]}:scripted@{self.base_url}"
+        self.model = f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
 
     def __enter__(self) -> ScriptedServer:
         # Polled often, because `shutdown` waits for the poll.
@@ -217,7 +232,8 @@ class _Handler(BaseHTTPRequestHandler):
         turn = line_for(scripted.script, messages)
         answer_id, created = f"answer-{len(scripted.requests)}", int(time.time())
         if options.stream:
-            self._stream(wire.encode_stream(turn, model=options.model, id=answer_id, created=created, tools=tools))
+            pieces = wire.encode_stream(turn, model=options.model, id=answer_id, created=created, tools=tools)
+            self._stream(pieces, "application/x-ndjson" if isinstance(wire, Generate) else "text/event-stream")
         else:
             told = wire.encode_turn(turn, model=options.model, id=answer_id, created=created, tools=tools)
             self._send(200, json.dumps(told, ensure_ascii=False))
@@ -231,9 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, pieces: Iterable[str]) -> None:
+    def _stream(self, pieces: Iterable[str], kind: str = "text/event-stream") -> None:
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-type", kind)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         pause_s = self.server.scripted.pause_s

@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -132,6 +132,12 @@ class BaseTool:
     """Accept text that is exactly a number, boolean, list or object where the schema wants one; told in the result."""
     version: str = ""
     """Part of a write's fingerprint: change it when the same arguments come to mean another act."""
+    returns: Any = None
+    """What it returns: a type or a JSON Schema, held by `handrail check --run`; by default the hint of the function."""
+    examples: Sequence[Mapping[str, Json]] = ()
+    """Arguments of calls that must work; `handrail check --run` makes them if the tool is a read."""
+    lint_ignore: Mapping[str, str] = MappingProxyType({})
+    """Rules of `handrail lint` that do not hold for it, each with the reason: `{"write-without-key": "..."}`."""
 
     run: Callable[..., Any]
 

@@ -72,6 +72,26 @@ def shop(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def weather(tmp_path: Path) -> str:
+    """A file with the tool of `tests.weather`."""
+    file = tmp_path / "weather_tools.py"
+    file.write_text("from tests.weather import TOOLS\n", encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def call_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the example's dialect, known as an installed package makes it known."""
+    package = tmp_path / "call_lines-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: call-lines\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[handrail.dialects]\ncall-lines = call_lines:DIALECT\n")
+    for folder in (tmp_path, Path(__file__).parents[2] / "examples"):
+        monkeypatch.syspath_prepend(str(folder))
+    return "call-lines"
+
+
+@pytest.fixture
 def talkative(tmp_path: Path) -> str:
     """A file with a tool that prints."""
     file = tmp_path / "talkative.py"

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from tests.weather import TOOLS, every_wire
+
 
 def test_the_list_says_what_each_tool_does_and_when_a_person_is_asked(cli, shop):
     rows = [re.split("  +", line) for line in cli("tools", "list", "--tools", shop).stdout.splitlines()]
@@ -30,6 +32,21 @@ def test_definitions_are_printed_as_they_go_over_the_wire(cli, shop):
     definitions = json.loads(cli("tools", "schema", "get_order", "--tools", shop, "--format", "openai-chat").stdout)
     assert definitions[0]["type"] == "function"
     assert definitions[0]["function"]["name"] == "get_order"
+
+
+@pytest.mark.parametrize("wire", every_wire(), ids=lambda wire: wire.name)
+def test_every_wire_is_a_format(cli, weather, wire):
+    words = ("get_weather", "--tools", weather, "--format", wire.name)
+    defined = wire.definitions(TOOLS)
+    assert json.loads(cli("tools", "schema", *words).stdout) == defined
+    assert json.loads(cli("tools", "show", *words, "--json").stdout)[wire.name] == defined
+    assert json.loads(cli("tools", "show", *words).stdout.partition(f"\n{wire.name}\n")[2]) == defined
+
+
+def test_a_prompt_is_no_format_and_the_command_that_shows_it_is_named(cli, weather, call_lines):
+    result = cli("tools", "schema", "--tools", weather, "--format", call_lines)
+    assert result.exit_code == 2
+    assert "handrail render --dialect call-lines" in result.stderr
 
 
 def test_plain_schemas_are_by_name(cli, shop):

@@ -583,6 +583,17 @@ def test_a_broken_turn_is_served_as_a_stream_that_breaks_off():
     assert read(DIALECT.stream(), events)[1] == broken
 
 
-def test_a_request_for_another_kind_of_tool_is_refused():
-    with pytest.raises(ConfigError, match="web_search"):
-        DIALECT.decode_request({"messages": [], "tools": [{"type": "web_search"}]})
+def test_a_tool_that_the_provider_runs_itself_is_passed_on_beside_ours():
+    search = {"type": "web_search", "web_search": {"enable": True}}
+    for tools in (TOOLS, []):
+        body = DIALECT.encode_request("Hi", tools, Options(provider_tools=[search]))
+        assert body["tools"] == [*DIALECT.definitions(tools), search]
+        _, ours, options = DIALECT.decode_request(body)
+        assert len(ours) == len(tools)
+        assert options.provider_tools == (search,)
+
+
+@pytest.mark.parametrize("tool", [{"type": "function"}, {"function": {}}, "web_search"])
+def test_a_tool_without_a_function_is_refused(tool):
+    with pytest.raises(ConfigError, match="without a function"):
+        DIALECT.decode_request({"messages": [], "tools": [tool]})

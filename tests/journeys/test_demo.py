@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from handrail.cli import main
 from handrail.cli.commands import demo
 from handrail.cli.demo.story import TEXTS
-from handrail.testing import ScriptedServer, call
+from handrail.dialects import ServerDialect, dialect
+from handrail.testing import WIRES, ScriptedServer, call
 from tests.terminals import PATIENCE_S, program_in_terminal
 
 
@@ -109,6 +110,35 @@ def test_the_wire_is_real_http_on_this_machine():
     assert set(re.findall(r"> POST http://([^/:]+)", told)) == {"127.0.0.1"}
     assert told.count("$ curl -sS http://127.0.0.1:") == 7  # one request a turn
     assert "< data: [DONE]" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "wire"),
+    [*((wire, wire) for wire in WIRES), ("responses", "openai-responses")],  # a word of its name is enough
+)
+def test_the_whole_story_is_told_over_every_wire(said, wire):
+    told = run("--lang", "en", "--wire", said).stdout
+    asked = re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)
+    assert len(asked) == 7
+    if isinstance(spoken := dialect(wire), ServerDialect):
+        assert all(spoken.asked_by(path.partition("?")[0]) is not None for path in asked)
+    assert "$KEY" not in told  # no key was sent, so no header is masked
+    # Gemini's calls hold an object, so what is wrong with their text cannot be said there.
+    assert ("repaired: single_quotes, trailing_comma" in told) == (wire != "gemini")
+    assert "✗ get_pod_metrics  INVALID_ARGUMENTS" in told
+    assert "approved by the demo itself" in told
+    assert TEXTS["en"].answer.splitlines()[-1] in told
+    assert "api-gateway was restarted 1 time." in told
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--wire", "morse"], "does not speak 'morse'; it speaks openai-chat"),
+    (["--wire", "anthropic", "--model", "openai:NAME"], "name no wire beside it"),
+])  # fmt: skip
+def test_a_wire_that_cannot_be_spoken_is_told(words, says):
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
 
 
 def test_another_model_gets_the_same_tools_and_the_same_question():

@@ -7,6 +7,7 @@ class TestMemoryStore(StoreContract):
 Time passes in leases: one of -1 s is over when it begins, one of 600 s outlasts any test.
 """
 
+import json
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -35,6 +36,11 @@ def now(answer):
     return answer.result(10) if isinstance(answer, Future) else answer
 
 
+def closed(store):
+    """Close a store that can be closed."""
+    getattr(store, "close", lambda: None)()
+
+
 class StoreContract:
     """The laws."""
 
@@ -47,7 +53,9 @@ class StoreContract:
 
     @pytest.fixture
     def store(self):
-        return self.open()
+        store = self.open()
+        yield store
+        closed(store)
 
     @pytest.fixture
     def hurried(self):
@@ -159,6 +167,33 @@ class StoreContract:
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
         assert now(store.claim(A_REFUND)).state is ClaimState.CONFLICT
 
+    @pytest.mark.parametrize("name", [
+        "a\0b", "a\\0b", "a\x100000b", "\ud800", "\udc00", "\ufffd", "'; DROP TABLE effects; --", "%s", "", "退款:881",
+        "x" * 5000, "x" * 5001, "名" * 5000,
+    ])  # fmt: skip
+    def test_a_name_may_hold_anything_and_is_no_other_one(self, store, name):
+        odd = replace(A_REFUND, scope=f"s{name}", key=f"k{name}", run_id=f"r{name}")
+        claimed = now(store.claim(odd))
+        assert claimed.state is ClaimState.FRESH
+        assert now(store.claim(odd)).state is ClaimState.BUSY
+        assert now(store.claim(replace(odd, key=f"{odd.key}~"))).repeated
+        assert now(store.claim(replace(odd, scope=f"{odd.scope}~"))).state is ClaimState.FRESH
+        assert now(store.settle(Settle(odd.scope, odd.key, claimed.fence, "done", name)))
+        assert now(store.claim(odd)).value == name
+
+    @pytest.mark.parametrize("value", [
+        None, True, 0, -(2**70), 1e300, 0.1, "", "\0 \ud83d \u2028", [], {}, {"": {"\0": [None, {"a": [[]]}]}},
+        ["名"] * 100_000, "x" * 3_000_000, {"nested": json.loads("[" * 200 + "]" * 200)},
+    ], ids=lambda value: repr(value)[:20])  # fmt: skip
+    def test_a_result_is_given_back_as_it_was(self, store, value):
+        self.settled(store, "done", value=value)
+        again = now(store.claim(A_REFUND)).value
+        assert (again, type(again)) == (value, type(value))
+
+    def test_a_lease_may_be_endless(self, store):
+        self.claimed(store, lease_s=float("inf"))
+        assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
+
     # -- fences -------------------------------------------------------------------------------------------------------
 
     def test_a_fence_grows_with_every_owner(self, store):
@@ -268,3 +303,4 @@ class StoreContract:
                 if now(store.settle(Settle("refund", "refund:881", fence, state))):
                     assert fence == fences[-1]
                     may_start = state == "failed"
+        closed(store)

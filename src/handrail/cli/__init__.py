@@ -30,7 +30,11 @@ COMMANDS = {
     "chat": "Talk with a model that can use your tools.",
     "call": "Call one tool by hand, with every check that a model's call gets.",
     "tools": "Look at tools as a model sees them.",
+    "render": "Print a conversation as a model gets it: the request body of a wire, or the text of a prompt.",
+    "parse": "Read what a model wrote: its text, its reasoning and its calls.",
+    "decode": "Read what a provider sent, a body or a stream of events, as a model's answer.",
     "repair": "Read a model's argument text and name what had to be mended.",
+    "store": "Look after the store of a deployment: a SQLite file or a Postgres database.",
     "doctor": "Say what this machine has, and what is missing.",
     "completion": "Print the completion script for a shell.",
 }

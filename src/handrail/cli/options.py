@@ -11,10 +11,12 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
+from handrail.dialects import WireDialect
 from handrail.effects import Approval, AskHuman, Risk
 from handrail.errors import ConfigError, Failure, MissingInjection
 from handrail.messages import ToolMessage
@@ -36,6 +38,17 @@ tools = click.option(
 )  # fmt: skip
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+as_jsonl = click.option(
+    "--jsonl", "as_jsonl", is_flag=True, help="Take every line as a JSON case of its own; print one for each."
+)
+described = click.option(
+    "--tools", "places", metavar="PLACE", multiple=True,
+    help="Where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE, or definitions in FILE.json.",
+)  # fmt: skip
+dialect = click.option(
+    "--dialect", "name", metavar="NAME", required=True,
+    help="How it is written: a wire such as openai-chat, or the prompt of a model family.",
+)  # fmt: skip
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result and errors.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and results whole.")
 
@@ -191,6 +204,33 @@ def text_or_stdin(text: str) -> str:
         return sys.stdin.read()
     except ValueError as error:
         raise ConfigError(f"what stands on stdin is no {sys.stdin.encoding} text: {error}") from error
+
+
+def wires() -> list[str]:
+    """Name the dialects that are wires; those of prompts have no definitions of tools, and no bodies."""
+    return [name for name in plugins.known("dialects") if isinstance(dialects.dialect(name), WireDialect)]
+
+
+def one_form(as_json: bool, as_jsonl: bool) -> None:
+    """Refuse both `--json` and `--jsonl`."""
+    if as_json and as_jsonl:
+        raise click.UsageError("--json prints one document and --jsonl one for each line; choose one.")
+
+
+def text_of(file: str) -> str:
+    """Return the text in a file, or on stdin for `-`.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    if file == "-":
+        return text_or_stdin("-").removesuffix("\n")  # the line end is the shell's, not the model's
+    try:
+        return file_at(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
 
 
 def failures_of(run: Run) -> Iterator[Failure | None]:

@@ -124,22 +124,37 @@ class CallAssembler:
             call.announced = True
 
 
-def with_ids(calls: list[ToolCall]) -> list[ToolCall]:
-    """Return the calls with `call_<n>` where the provider sent no id; `n` counts the calls of the turn from 0."""
+def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
+    """Return the calls with `call_<n>` where the provider sent no id; `n` counts the calls of the turn from 0.
+
+    Args:
+        answer: The answer's own id. With it as a part, the ids of two turns differ.
+    """
+    ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}" if answer else ""
     taken = {call.id for call in calls}
     told = []
     for position, call in enumerate(calls):
         if not call.id:
-            made = next(id for id in _made_ids(position) if id not in taken)
+            made = next(id for id in _made_ids(position, ending) if id not in taken)
             taken.add(made)
             call = replace(call, id=made)
         told.append(call)
     return told
 
 
-def _made_ids(position: int) -> Iterator[str]:
-    yield f"call_{position}"
-    yield from (f"call_{position}_{turn}" for turn in count(2))
+def was_made(id: str) -> bool:
+    """Whether an id is one of `with_ids`, perhaps numbered since: where an id may stay out, such a one says nothing."""
+    return _MADE.fullmatch(id) is not None
+
+
+_MADE = re.compile(r"call_\d+(_[a-zA-Z0-9_-]*)?")
+_MOST_ANSWER_CHARS = 24
+"""OpenAI takes ids of up to 40 characters, and a conversation may go on there."""
+
+
+def _made_ids(position: int, ending: str) -> Iterator[str]:
+    yield f"call_{position}{ending}"
+    yield from (f"call_{position}{ending}_{turn}" for turn in count(2))
 
 
 class _Brackets:

@@ -32,6 +32,18 @@ def object_of(body: Json | bytes) -> Mapping[str, Json]:
     Raises:
         ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).
     """
+    body = loaded(body)
+    if isinstance(body, list) and body and provider_errors.error_in(body):
+        raise provider_errors.classify(None, {}, body)
+    return mapping(body, "the body")
+
+
+def loaded(body: Json | bytes) -> Json:
+    """Return a whole answer as a JSON value, with every text in it fit for UTF-8.
+
+    Raises:
+        ModelError: It is no JSON (`code="unreadable"`).
+    """
     if isinstance(body, (str, bytes)):
         sent = body
         try:
@@ -42,12 +54,9 @@ def object_of(body: Json | bytes) -> Mapping[str, Json]:
             raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
         # The first two tests are quick, and nearly every delta ends there.
         if ("\\u" in text or not text.isascii()) and _SURROGATE.search(text):
-            body = received.encodable(body)
-    else:
-        body = received.encodable(body)
-    if isinstance(body, list) and body and provider_errors.error_in(body):
-        raise provider_errors.classify(None, {}, body)
-    return mapping(body, "the body")
+            return received.encodable(body)
+        return body
+    return received.encodable(body)
 
 
 def is_json(text: str) -> bool:

@@ -16,14 +16,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from handrail import plugins
-from handrail.calls import ToolCall, ToolResult
+from handrail import faults, plugins, portability
+from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
 from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
-from handrail.dialects.writing import as_history, event, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_history,
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    names_of,
+    pieces,
+    result_text,
+)
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -32,6 +41,7 @@ from handrail.messages import (
     Finish,
     Message,
     Options,
+    Output,
     ReasoningDelta,
     SystemMessage,
     TextDelta,
@@ -39,9 +49,12 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
+    Way,
     conversation_of,
 )
+from handrail.portability import NotPortable
 from handrail.ports import Described
+from handrail.shaping import label
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
@@ -96,10 +109,13 @@ class OpenAIChat:
         max_tokens_field: OpenAI's reasoning models refuse `max_tokens` ("Use 'max_completion_tokens' instead"), and its
             other models take both. Most copies know `max_tokens` only, and some ignore the other one silently, which
             would lift the limit.
+        output_by: How an answer of a given form is asked for; see `structured`. Some copies ignore `response_format`
+            in silence, some cannot call tools any more once it is set.
     """
 
     name: str = "openai-chat"
     max_tokens_field: str = "max_completion_tokens"
+    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -118,11 +134,14 @@ class OpenAIChat:
         options = options or Options()
         tools = kept(tools)
         names = _names_of(tools)
-        body: dict[str, Json] = {"messages": [self.encode_message(each, names) for each in conversation_of(messages)]}
+        body: dict[str, Json] = {
+            "messages": [self.encode_message(each, names) for each in with_media_shown(fit_to_send(messages, tools))]
+        }
         told = {
             "model": options.model or None,
             self.max_tokens_field: options.max_tokens,
             "temperature": options.temperature,
+            "response_format": _response_format(options.output) if options.output else None,
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
@@ -131,12 +150,13 @@ class OpenAIChat:
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
         """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
-        if not tools:
+        if not (tools or options.provider_tools):
             if options.tool_choice not in ("auto", "none"):
                 raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
             return {}
+        defined = self.definitions(tools, strict=options.strict)
         fields: dict[str, Json] = {
-            "tools": self.definitions(tools, strict=options.strict),
+            "tools": [*defined, *options.provider_tools] if options.provider_tools else defined,
             "tool_choice": _tool_choice(options.tool_choice, tools, names),
         }
         return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
@@ -147,7 +167,7 @@ class OpenAIChat:
             case SystemMessage(text):
                 return {"role": "system", "content": text}
             case UserMessage(text, parts):
-                return {"role": "user", "content": list(parts) if parts else text}
+                return {"role": "user", "content": list(map(_part, parts)) if parts else text}
             case ToolMessage(result):
                 return _encode_result(result.call_id, result)
             case AssistantMessage(turn):
@@ -170,14 +190,14 @@ class OpenAIChat:
         return defined
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
-        """Return one tool message for each call, in the order of the calls.
+        """Return one tool message for each call, in the order of the calls; a user's message with what they show.
 
         Raises:
             ValueError: The results are not one for each call.
         """
-        return [
-            _encode_result(call.id, result) for call, result in zip(calls, in_call_order(calls, results), strict=True)
-        ]
+        ordered = in_call_order(calls, results)
+        told = [_encode_result(call.id, result) for call, result in zip(calls, ordered, strict=True)]
+        return told + [self.encode_message(each) for each in _shown_by(ordered)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -239,11 +259,12 @@ class OpenAIChat:
         """Return what a client asked: messages, tools and options.
 
         Raises:
-            ConfigError: The request cannot be read, or asks for a kind of tool that is no function.
+            ConfigError: The request cannot be read.
         """
         rest = dict(body)
         messages = conversation_of(rest.pop("messages", ()))
-        tools = [_described(tool) for tool in rest.pop("tools", None) or ()]
+        asked = rest.pop("tools", None) or ()
+        tools = [_described(tool) for tool in asked if not _is_provider_s(tool)]
         rest.pop("stream_options", None)
         limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
         options = Options(
@@ -254,6 +275,8 @@ class OpenAIChat:
             max_tokens=next((limit for limit in limits if limit is not None), None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
+            output=_form_of(rest),
+            provider_tools=tuple(filter(_is_provider_s, asked)),
             extra=rest,
         )
         return messages, tools, options
@@ -310,7 +333,7 @@ class OpenAIChat:
 DIALECT = OpenAIChat()
 """For api.openai.com."""
 
-COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens")
+COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens", output_by="prompt")
 """For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
 
 
@@ -431,6 +454,13 @@ def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
     return names_of(tools, NAMES)
 
 
+def _response_format(output: Output) -> dict[str, Json]:
+    """Return how an answer is held to a schema: strictly where strict mode can say all of it."""
+    strict = portability.for_openai_strict(dict(output.schema))
+    told = {"schema": output.schema} if isinstance(strict, NotPortable) else {"schema": strict, "strict": True}
+    return {"type": "json_schema", "json_schema": {"name": output.name, **told}}
+
+
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
     function: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
     lossless = getattr(tool, "strict_parameters", None) if strict else None
@@ -445,6 +475,49 @@ def _tool_choice(choice: str, tools: Collection[ToolLike], names: NameMap) -> Js
     if all(tool.name != choice for tool in tools):
         raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
     return {"type": "function", "function": {"name": names.to_wire(choice)}}
+
+
+def with_media_shown(spoken: Iterable[Message]) -> Iterator[Message]:
+    """Give the messages, and after the results of a turn what they show: a tool's message here holds text alone."""
+    results: list[ToolResult] = []
+    for message in spoken:
+        if isinstance(message, ToolMessage):
+            results.append(message.result)
+        elif results:
+            yield from _shown_by(results)
+            results = []
+        yield message
+    yield from _shown_by(results)
+
+
+def _shown_by(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
+    """Give one message with all that the results show, each under the name of its tool."""
+    parts: list[Mapping[str, Json] | Media] = []
+    for result in results:
+        if result.media:
+            parts += [{"type": "text", "text": f"Shown by {result.name} ({result.call_id}):"}, *result.media]
+    if parts:
+        yield UserMessage("", parts)
+
+
+def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
+    """Return a part as this API takes it. An address is fetched for images alone; of others the model is told it."""
+    if not isinstance(part, Media):
+        return part
+    kind, _, form = part.media_type.partition("/")
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": part.link}}
+    if not part.data:
+        return {"type": "text", "text": label(part)}
+    if kind == "text":
+        return {"type": "text", "text": part.data.decode("utf-8", "replace")}
+    if kind == "audio":
+        return {"type": "input_audio", "input_audio": {"data": part.base64, "format": _SOUNDS.get(form, form)}}
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.link}}
+
+
+_SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+"""What this API calls a sound's format, where its media type says otherwise."""
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
@@ -638,11 +711,25 @@ def _usage(usage: Json) -> Usage:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
+def _form_of(fields: dict[str, Json]) -> Output | None:
+    """Take the form of the answer out of a request's fields; any other `response_format` stays."""
+    told = fields.get("response_format")
+    form = told.get("json_schema") if isinstance(told, Mapping) else None
+    if not isinstance(form, Mapping) or not isinstance(form.get("schema"), Mapping):
+        return None
+    del fields["response_format"]
+    return Output(form["schema"], str(form.get("name") or "answer"))
+
+
+def _is_provider_s(tool: Json) -> bool:
+    """Whether a tool is run by the provider itself: any whose type is said and is not `function`."""
+    return isinstance(tool, Mapping) and tool.get("type", "function") != "function"
+
+
 def _described(tool: Json) -> Described:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping) or not function.get("name"):
-        kind = tool.get("type") if isinstance(tool, Mapping) else tool
-        raise ConfigError(f"the request has a tool of type {kind!r}; only functions are known here")
+        raise ConfigError(f"the request has a tool without a function: {faults.shown(tool)}")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     strict = parameters if function.get("strict") else None
     return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)

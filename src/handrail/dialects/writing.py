@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import ToolLike, remembered
+from handrail.dialects import Conversation, ToolLike, remembered
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
+from handrail.history import as_history as as_history
+from handrail.history import mended
+from handrail.messages import Message, conversation_of
 from handrail.shaping import text_of
 
 
@@ -29,34 +31,13 @@ def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     return names
 
 
-def as_history(arguments: str) -> str:
-    """Return the arguments as they may stand in a history: the text itself where it is a JSON object.
+def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None) -> Sequence[Message]:
+    """Return a conversation as every provider takes it; see `history.mended`."""
 
-    Other text goes back under one key, so that the model can see what it wrote and mend it.
-    """
-    # A history is written anew in every turn; judging each text once makes that linear in what is new.
-    return _judged(arguments) if len(arguments) < _MOST_REMEMBERED_CHARS else _as_object(arguments)
+    def reads(name: str) -> bool:
+        return any(tool.name == name and not getattr(tool, "writes", True) for tool in tools or ())
 
-
-_MOST_REMEMBERED_CHARS = 2_000
-
-
-def _as_object(arguments: str) -> str:
-    if not arguments.strip():
-        return "{}"
-    try:
-        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
-            return arguments
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
-
-
-_judged = lru_cache(maxsize=4096)(_as_object)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    return mended(conversation_of(messages), reads=reads).messages
 
 
 def result_text(result: ToolResult) -> str:

@@ -7,16 +7,16 @@ only while nothing of it has been told.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
+import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import httpx2
 from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.dialects import WireDialect, dialect
+from handrail.dialects import DialectStream, WireDialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
@@ -28,8 +28,9 @@ LONGEST_WAIT_S = 60.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _MOST_SHOWN_BYTES = 1024 * 1024
 """Of a stream, for whoever watches the exchange."""
-_OPEN_HEADERS = {"content-type", "accept", "user-agent", "content-length"}
+_OPEN_HEADERS = {"content-type", "accept", "user-agent", "content-length", "anthropic-version"}
 """Shown as they are. Every other one may hold a key: gateways and companies have headers of their own."""
+_STREAMS = ("text/event-stream", "application/x-ndjson")
 _SCHEMES = {"basic", "bearer", "digest", "key", "token"}
 
 
@@ -52,6 +53,8 @@ class Pause:
     seconds: float
 
 
+_VERSION = re.compile(r"/v\d\w*(?=/)")
+_VERSION_AT_END = re.compile(r"/v\d\w*$")
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 
 Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
@@ -119,10 +122,16 @@ class HttpModel:
         return f"<HttpModel {self.name}: {self.wire.name} at {_place(self.address)}>"
 
     def url(self, streamed: bool) -> str:
-        """Return where requests are posted: the dialect's path comes before whatever the address asks."""
+        """Return where requests are posted: the dialect's path comes before whatever the address asks.
+
+        An address that ends in a version, `/v1` or `/v1beta`, has the say: people give it as they find it.
+        """
         address, asks, query = self.address.partition("?")
         path = self.wire.path(self.name, stream=streamed)
-        return address.rstrip("/") + path + (("&" if "?" in path else "?") + query if asks else "")
+        place = address.rstrip("/")
+        if (version := _VERSION.match(path)) and _VERSION_AT_END.search(place):
+            path = path[version.end() :]
+        return place + path + (("&" if "?" in path else "?") + query if asks else "")
 
     # ------------------------------------------------------------------ what is sent, read and tried again
 
@@ -163,21 +172,29 @@ class HttpModel:
             raise ModelError(f"the conversation cannot be written as JSON: {error}", code="unwritable") from error
         return written if tools is None else written[:-1] + kept[1] + b"}"
 
+    def read(self, answer: bytes, request: Request) -> Turn:
+        """Return the turn of a whole answer to the request."""
+        return self.wire.decode(answer, request.tools)
+
+    def reader(self, request: Request) -> DialectStream:
+        """Return a reader for a streamed answer to the request."""
+        return self.wire.stream(request.tools)
+
     def _attempt(self, body: bytes, request: Request, heard: _Heard) -> Steps:
         status, headers = yield Open(body)
-        if status == 200 and headers.get("content-type", "").lower().startswith("text/event-stream"):
+        if status == 200 and headers.get("content-type", "").lower().startswith(_STREAMS):
             return (yield from self._streamed(body, request, heard))
         answer = yield from _all_of_it()
         heard.exchange(self, body, status, answer, len(answer))
         if status != 200:
             raise self.wire.classify(status, headers, answer)
-        turn = self.wire.decode(answer, request.tools)
+        turn = self.read(answer, request)
         if turn.text:
             heard.delta(TextDelta(turn.text))  # asked for a stream, answered at once
         return turn
 
     def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
-        stream, size, shown = self.wire.stream(request.tools), 0, bytearray()
+        stream, size, shown = self.reader(request), 0, bytearray()
         try:
             while piece := (yield Read()):
                 size += len(piece)
@@ -319,78 +336,3 @@ def _timeout(timeout_s: float) -> httpx2.Timeout:
     # Between two pieces of an answer, not for the whole of it: the run's own deadline bounds that. A reasoning model
     # may be silent for minutes before its first piece.
     return httpx2.Timeout(min(timeout_s, 600.0), connect=min(timeout_s, 10.0))
-
-
-# ---------------------------------------------------------------------- providers
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """Where a provider is, and which environment variables say otherwise or hold its key.
-
-    Attributes:
-        dialect: What it speaks.
-        compatible: What servers at any other address speak; `dialect` where this is empty.
-        key_header: The header that carries the key, with `{key}` in its place.
-        headers: Sent with every request.
-    """
-
-    name: str
-    dialect: str
-    address: str
-    key_variable: str
-    address_variable: str
-    compatible: str = ""
-    key_header: str = "authorization: Bearer {key}"
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> HttpModel:
-        """Return a model. `name` may end in `@ADDRESS` for a compatible server: `qwen3@http://localhost:8000/v1`.
-
-        Raises:
-            ConfigError: The provider wants a key and none is there, or the address is none.
-        """
-        known = os.environ if environment is None else environment
-        name, _, beside = name.partition("@")
-        address = beside or base_url or known.get(self.address_variable) or self.address
-        key = (api_key or known.get(self.key_variable, "")).strip()  # `$(cat key)` brings a newline along
-        if not key and address == self.address:
-            raise ConfigError(
-                f"there is no key for {self.name}: set {self.key_variable}, "
-                f"or name a compatible server, such as {self.name}:{name}@http://localhost:8000/v1"
-            )
-        if not address.startswith(("http://", "https://")):
-            raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
-        try:
-            httpx2.URL(address)
-        except httpx2.InvalidURL as error:
-            raise ConfigError(f"the address {address!r} of {self.name} is no address: {error}") from error
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
-        header, _, form = self.key_header.partition(": ")
-        headers = {**self.headers, **({header: form.format(key=key)} if key else {})}
-        spoken = self.dialect if address == self.address else self.compatible or self.dialect
-        return HttpModel(
-            name,
-            cast(WireDialect, dialect(spoken)),
-            address,
-            headers,
-            key_variable="" if api_key else self.key_variable,
-        )
-
-
-openai = Provider(
-    "openai",
-    "openai-chat",
-    "https://api.openai.com/v1",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    compatible="openai-compatible",
-)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from secrets import token_hex
 from threading import Lock
 from time import monotonic
 
-from handrail.effects import Claim, Claimed, ClaimState, ReplayClass, Settle
-from handrail.errors import Json
+from handrail.effects import Claim, Claimed, Settle
+from handrail.stores.ledger import Ledger
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
 MOST_KEPT_CHARACTERS = 64 * 1024 * 1024
@@ -18,25 +17,6 @@ MOST_KEPT_CHARACTERS = 64 * 1024 * 1024
 # How long a key is remembered at least, as Stripe does, and how many writes whose key is only their place in a run.
 KEPT_S = 24 * 3600.0
 MOST_ROWS = 100_000
-
-
-@dataclass(slots=True)
-class _Row:
-    """One write: who began it, how it stands. The names are those of the table that durable stores have."""
-
-    fingerprint: bytes
-    replay: ReplayClass
-    state: str
-    fence: int
-    lease_until: float
-    run_id: str
-    begun: float
-    value: Json = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known how the write ended."""
-        return self.state in ("done", "failed")
 
 
 class MemoryStore:
@@ -48,8 +28,7 @@ class MemoryStore:
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._effects: OrderedDict[tuple[str, str], _Row] = OrderedDict()
-        self._by_act: dict[tuple[str, str, bytes], _Row] = {}  # (run, scope, fingerprint): the repeat guard
+        self._ledger = Ledger()
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0
         self._lock = Lock()
@@ -57,73 +36,30 @@ class MemoryStore:
     def claim(self, claim: Claim) -> Claimed:
         """See `ports.Store.claim`."""
         with self._lock:
-            row = self._effects.get((claim.scope, claim.key))
-            if row is None:
+            if (claim.scope, claim.key) not in self._ledger.rows:
                 self._forget()
-                return self._repeated(claim) or self._fresh(claim, fence=1)
-            if row.state == "failed":
-                return self._fresh(claim, row.fence + 1)
-            if row.fingerprint != claim.fingerprint:
-                return Claimed(ClaimState.CONFLICT)
-            if row.state == "done":
-                return Claimed(ClaimState.DONE, row.fence, row.value)
-            return self._unsettled(row, claim)
-
-    def _fresh(self, claim: Claim, fence: int) -> Claimed:
-        now = self._now()
-        row = _Row(claim.fingerprint, claim.replay, "claimed", fence, now + claim.lease_s, claim.run_id, now)
-        self._effects[claim.scope, claim.key] = row
-        self._by_act[claim.run_id, claim.scope, claim.fingerprint] = row
-        return Claimed(ClaimState.FRESH, fence)
-
-    def _repeated(self, claim: Claim) -> Claimed | None:
-        """The same act in the same run under another key: its result, or the news that it is under way or in doubt."""
-        row = self._by_act.get((claim.run_id, claim.scope, claim.fingerprint)) if claim.guard and claim.run_id else None
-        if row is None or row.state == "failed":
-            return None
-        if row.state == "done":
-            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True)
-        under_way = row.state == "claimed" and row.lease_until >= self._now()
-        return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
-
-    def _unsettled(self, row: _Row, claim: Claim) -> Claimed:
-        """Nobody has said how it ended: the lease and the replay class decide who may go on with it."""
-        now = self._now()
-        leased = row.lease_until >= now
-        if row.state == "claimed" and leased:
-            return Claimed(ClaimState.BUSY)
-        # While the old lease lasts an old request may still be under way, and `verify` would miss it.
-        if row.replay == "none" or (row.replay == "verify" and leased):
-            row.state = "in_doubt"
-            return Claimed(ClaimState.IN_DOUBT, row.fence)
-        row.state, row.fence, row.lease_until = "claimed", row.fence + 1, now + claim.lease_s
-        return Claimed(ClaimState.AGAIN if row.replay == "key" else ClaimState.CHECK, row.fence)
+            return self._ledger.claim(claim, self._now())
 
     def _forget(self) -> None:
         """Let old writes go. Two are looked at for each new one, so they are found in time and nobody waits for it.
 
         What is under way or in doubt stays, and so does a declared key for its time, however many there are.
         """
-        for _ in range(min(2, len(self._effects))):
-            (scope, key), row = next(iter(self._effects.items()))
+        rows = self._ledger.rows
+        for _ in range(min(2, len(rows))):
+            row = next(iter(rows.values()))
             old = row.begun + KEPT_S < self._now()
-            if not old and len(self._effects) < MOST_ROWS:
+            if not old and len(rows) < MOST_ROWS:
                 return
-            if row.settled and (old or key.startswith(f"{row.run_id}/")):
-                del self._effects[scope, key]
-                if self._by_act.get(act := (row.run_id, scope, row.fingerprint)) is row:
-                    del self._by_act[act]
+            if row.settled and (old or row.key.startswith(f"{row.run_id}/")):
+                self._ledger.forget(row)
             else:
-                self._effects.move_to_end((scope, key))
+                rows.move_to_end((row.scope, row.key))
 
     def settle(self, settle: Settle) -> bool:
         """See `ports.Store.settle`."""
         with self._lock:
-            row = self._effects.get((settle.scope, settle.key))
-            if row is None or row.fence != settle.fence or row.state not in ("claimed", "in_doubt"):
-                return False
-            row.state, row.value = settle.state, settle.value
-            return True
+            return self._ledger.settle(settle)
 
     def keep(self, run_id: str, text: str) -> str:
         """See `ports.Store.keep`."""
@@ -142,4 +78,4 @@ class MemoryStore:
             return self._texts.get((run_id, handle))
 
     def __repr__(self) -> str:
-        return f"<MemoryStore: {len(self._effects)} writes, {len(self._texts)} kept texts>"
+        return f"<MemoryStore: {len(self._ledger.rows)} writes, {len(self._texts)} kept texts>"

@@ -17,9 +17,10 @@ from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval
+from handrail.errors import ConfigError
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
-from handrail.testing import ScriptedApprover, ScriptedServer
+from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
 
 # Between two pieces of the scripted model's answer: slow enough to see that it streams.
 PAUSE_S = 0.04
@@ -37,10 +38,13 @@ _FILES = {
 @click.option("--lang", type=click.Choice(["zh", "en"]), default="zh", show_default=True, help="Language of the story.")
 @click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
 @options.model(required=False)
-@options.wire
+@click.option(
+    "--wire", metavar="[NAME]", is_flag=False, flag_value=WIRES[0],
+    help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
+)  # fmt: skip
 @options.as_json
 @options.debug
-def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_json: bool) -> int:
+def command(lang: Language, no_input: bool, model: str | None, wire: str | None, as_json: bool) -> int:
     """Watch a model and its tools at work; needs no key and no network.
 
     A scripted model, behind a real HTTP server on this machine, looks into a slow service. It makes the mistakes that
@@ -50,15 +54,19 @@ def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_js
     Examples:
       handrail demo
       handrail demo --lang en --wire
+      handrail demo --wire anthropic         # the same story in another provider's own language
       handrail demo --model openai:NAME      # a real model, the same tools
     """
+    spoken = _wire(wire or WIRES[0])
+    if model and spoken != WIRES[0]:
+        raise click.UsageError("--model decides what is spoken; name no wire beside it.")
     texts, cluster = TEXTS[lang], Cluster()
     screen = console(sys.stderr if as_json else sys.stdout)
-    printer = Printer(Timeline(streams=True, wire=wire), screen, captions={} if model else CAPTIONS)
+    printer = Printer(Timeline(streams=True, wire=wire is not None), screen, captions={} if model else CAPTIONS)
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
     _introduce(printer, model, texts.question, asks)
-    with _chosen(model, lang) as chosen:
+    with _chosen(model, lang, spoken) as chosen:
         run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer))
     printer.close()
     if as_json:
@@ -68,13 +76,21 @@ def command(lang: Language, no_input: bool, model: str | None, wire: bool, as_js
     return exits.of_run(run.status, options.failures_of(run))
 
 
+def _wire(name: str) -> str:
+    """Return the wire of that name, or the first that has it as a word: `responses` is `openai-responses`."""
+    found = [name] if name in WIRES else [wire for wire in WIRES if name in wire.split("-")]
+    if not found:
+        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {', '.join(WIRES)}")
+    return found[0]
+
+
 @contextmanager
-def _chosen(model: str | None, lang: Language) -> Iterator[str]:
+def _chosen(model: str | None, lang: Language, wire: str) -> Iterator[str]:
     """Give the name of the model to ask; without one, serve the story meanwhile."""
     if model:
         yield model
         return
-    with ScriptedServer(script(lang), pause_s=PAUSE_S) as server:
+    with ScriptedServer(script(lang), wire=wire, pause_s=PAUSE_S) as server:
         yield server.model
 
 

@@ -12,8 +12,7 @@ from handrail import jsontext
 from handrail.approvers.terminal import printable
 from handrail.cli import options
 from handrail.cli.exits import Exit
-from handrail.cli.loading import file_at
-from handrail.errors import ConfigError, Failure
+from handrail.errors import Failure
 from handrail.messages import Finish
 
 
@@ -37,7 +36,7 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
       echo "{'city': 'Paris',}" | handrail repair
       handrail repair arguments.txt --finish length
     """
-    outcome = jsontext.parse(_text_of(file), cast(Finish, finish), lossy=not for_write)
+    outcome = jsontext.parse(options.text_of(file), cast(Finish, finish), lossy=not for_write)
     if as_json:
         click.echo(json.dumps({"v": 1, **_document(outcome)}, ensure_ascii=False))
     elif isinstance(outcome, Failure):
@@ -51,17 +50,6 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
                 f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}", err=True
             )
     return Exit.ERROR if isinstance(outcome, Failure) else Exit.OK
-
-
-def _text_of(file: str) -> str:
-    if file == "-":
-        return options.text_or_stdin("-").removesuffix("\n")  # the line end is the shell's, not the model's
-    try:
-        return file_at(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
 
 
 def _document(outcome: jsontext.Parsed | Failure) -> dict[str, object]:

@@ -12,6 +12,7 @@ from handrail import plugins
 from handrail.cli import options
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
+from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.names import nearest
 from handrail.policy import Policy
@@ -20,6 +21,12 @@ from handrail.toolset import Toolset
 
 MOST_NAMED = 20
 """How many tools a sentence names."""
+
+
+_form = click.option(
+    "--format", "form", default="json", metavar="FORMAT",
+    help="json, or a wire such as openai-chat, anthropic or gemini.",
+)  # fmt: skip
 
 
 @click.group("tools")
@@ -56,30 +63,33 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
 @command.command("show")
 @click.argument("name")
 @options.tools
+@_form
 @options.as_json
 @options.debug
-def show(name: str, places: Sequence[str], as_json: bool) -> None:
-    """Show one tool: what it declares, and its arguments as JSON Schema.
+def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
+    """Show one tool: what it declares, and its arguments as JSON Schema or its definition on a wire.
 
     \b
-    Example:
+    Examples:
       handrail tools show get_weather --tools examples/weather.py
+      handrail tools show get_weather --tools examples/weather.py --format openai-chat
     """
     tool = _one(_loaded(places), name)
-    facts = {**_facts(tool), "description": tool.description, "parameters": tool.parameters}
+    facts = {**_facts(tool), "description": tool.description}
+    # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
+    label, schema = ("parameters", tool.parameters) if form == "json" else (form, _definitions(Toolset([tool]), form))
     if as_json:
-        click.echo(json.dumps({"v": 1, **facts}, ensure_ascii=False))
+        click.echo(json.dumps({"v": 1, **facts, label: schema}, ensure_ascii=False))
         return
-    parameters = json.dumps(facts.pop("parameters"), ensure_ascii=False, indent=2)
-    told = [(label.replace("_", " "), _text(fact)) for label, fact in facts.items() if fact not in (None, "", [])]
+    told = [(each.replace("_", " "), _text(fact)) for each, fact in facts.items() if fact not in (None, "", [])]
     print_columns(console(), told)
-    click.echo(f"\nparameters\n{parameters}")
+    click.echo(f"\n{label}\n{json.dumps(schema, ensure_ascii=False, indent=2)}")
 
 
 @command.command("schema")
 @click.argument("names", nargs=-1)
 @options.tools
-@click.option("--format", "form", default="json", metavar="FORMAT", help="json, or a wire dialect such as openai-chat.")
+@_form
 @click.option("--strict", is_flag=True, help="In the provider's strict form, where a schema allows it without loss.")
 @options.debug
 def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool) -> None:
@@ -95,14 +105,13 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
     click.echo(json.dumps(_definitions(chosen, form, strict), ensure_ascii=False, indent=2))
 
 
-def _definitions(tools: Toolset, form: str, strict: bool) -> Json:
+def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
     if form == "json":
         return {tool.name: (tool.strict_parameters if strict else None) or tool.parameters for tool in tools}
-    known = plugins.known("dialects")
-    if form not in known:
-        raise ConfigError(f"there is no format {form!r}; known are {', '.join(['json', *known])}")
-    if not hasattr(plugins.load("dialects", form), "definitions"):
-        raise ConfigError(f"{form} writes tools into a prompt; it has no definitions of its own")
+    if form not in plugins.known("dialects"):
+        raise ConfigError(f"there is no format {form!r}; known are {', '.join(['json', *options.wires()])}")
+    if not isinstance(dialect(form), WireDialect):
+        raise ConfigError(f"{form} writes tools into a prompt; see `handrail render --dialect {form}`")
     return tools.definitions(form, strict=strict)
 
 

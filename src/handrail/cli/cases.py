@@ -1,0 +1,140 @@
+"""What `render`, `parse` and `decode` are given, and the documents that they print: one, or one for each line.
+
+A line of JSON is a case of its own: what is wrong with one becomes a document that says so, and the others go on.
+
+Rule 1: a document has `ok`, and `error` where nothing could be made of its case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import click
+
+from handrail.cli import options
+from handrail.cli.exits import Exit
+from handrail.cli.loading import tools_from
+from handrail.errors import ConfigError, HandrailError, Json, ModelError
+from handrail.tools import BaseTool, FunctionTool
+from handrail.toolset import Toolset
+
+_SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
+"""Where a definition keeps its schema: the chat form, MCP, Anthropic, Gemini."""
+
+Document = dict[str, Json]
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def print_lines(text: str, view: Callable[[Json], Document]) -> Exit:
+    """Print a document for every line of JSON that is not empty, numbered from 1 and with the case's own `id`."""
+    failed = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        head: Document = {"line": number}
+        try:
+            case = json_of(line, f"line {number}")
+            if isinstance(case, Mapping) and isinstance(case.get("id"), str | int):
+                head["id"] = case["id"]
+            document = view(case)
+        except HandrailError as error:
+            document = document_of(error)
+        failed |= not document["ok"]
+        print_document({**head, **document})
+    return Exit.ERROR if failed else Exit.OK
+
+
+def print_document(document: Document) -> None:
+    """Print one document on a line of its own."""
+    click.echo(json.dumps({"v": 1, **document}, ensure_ascii=False))
+
+
+def document_of(error: HandrailError) -> Document:
+    """Return what is told of a case that nothing could be made of."""
+    document: Document = {"ok": False, "error": str(error)}
+    if isinstance(error, ModelError):
+        document |= {"code": error.code, "status": error.status, "retryable": error.retryable}
+    return document
+
+
+# ---------------------------------------------------------------------- what is given
+
+
+def json_of(text: str, what: str) -> Json:
+    """Return the JSON in a text.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} is no JSON: {error}") from error
+
+
+def said_in(case: Json) -> Json:
+    """Return what the model wrote: a case's `text` or `body`, or what is given itself, where it has neither."""
+    if isinstance(case, Mapping):
+        if isinstance(case.get("text"), str):  # OpenAI's Responses have an object of this name
+            return case["text"]
+        if "body" in case:
+            return case["body"]
+    return case
+
+
+def tools_at(places: Iterable[str]) -> Toolset | None:
+    """Return the tools of all these places, or None where no place is named.
+
+    A place is as for every other command, or a file of definitions whose name ends in `.json`.
+
+    Raises:
+        SetupError: A place has no tools, or tools that cannot be described.
+    """
+    places = list(places)
+    if not places:
+        return None
+    written = [place for place in places if place.endswith(".json")]
+    tools = tools_from(place for place in places if place not in written)
+    for place in written:
+        tools.add(*described(json_of(options.text_of(place), place)))
+    return tools
+
+
+def tools_in(case: Mapping[str, Json], otherwise: Toolset | None) -> Toolset | None:
+    """Return the tools that a case brings along, else those of the command line."""
+    told = case.get("tools")
+    return otherwise if told is None else Toolset(described(told))
+
+
+def described(definitions: Json) -> list[BaseTool]:
+    """Return tools from their definitions: in the chat form, as MCP lists them, or bare.
+
+    They are there to be looked at and cannot run. They count as reads, so that every mending of arguments is shown.
+
+    Raises:
+        ConfigError: They are no definitions.
+    """
+    if isinstance(definitions, Mapping) and isinstance(definitions.get("tools"), list):
+        definitions = definitions["tools"]  # a request, or MCP's answer to `tools/list`
+    if not isinstance(definitions, list):
+        raise ConfigError("tools are a list of definitions, each with `name`, `description` and `parameters`")
+    return [_described(each, number) for number, each in enumerate(definitions, start=1)]
+
+
+def _described(definition: Json, number: int) -> BaseTool:
+    function = definition.get("function", definition) if isinstance(definition, Mapping) else None
+    if not (isinstance(function, Mapping) and isinstance(function.get("name"), str) and function["name"]):
+        raise ConfigError(f"tool {number} has no `name`; a definition has `name`, `description` and `parameters`")
+    parameters: Json = next((function[key] for key in _SCHEMA_KEYS if function.get(key)), {})
+    if not isinstance(parameters, Mapping):
+        raise ConfigError(f"the parameters of tool {function['name']!r} are no JSON Schema")
+    description = str(function.get("description") or "")
+    return FunctionTool(_never, name=function["name"], description=description, parameters=parameters, effect="read")
+
+
+def _never(**_: Any) -> None:
+    raise AssertionError("a tool that was only described does not run")

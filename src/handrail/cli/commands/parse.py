@@ -1,0 +1,64 @@
+"""`handrail parse`: what a model wrote, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import click
+
+from handrail.cli import cases, options
+from handrail.cli.judging import JudgedTurn, judged, told
+from handrail.dialects import Dialect, WireDialect, dialect
+from handrail.errors import ConfigError, Json
+from handrail.messages import Turn
+from handrail.toolset import Toolset
+
+
+@click.command("parse")
+@click.argument("file", default="-")
+@options.dialect
+@options.described
+@click.option(
+    "--opened", metavar="TEXT", default="",
+    help="What the prompt had already opened for the model, such as `<think>`.",
+)  # fmt: skip
+@options.as_json
+@options.as_jsonl
+@options.debug
+def command(file: str, name: str, places: Sequence[str], opened: str, as_json: bool, as_jsonl: bool) -> int:
+    """Read what a model wrote: its text, its reasoning and its calls.
+
+    FILE holds the model's text for a prompt dialect, and a message or a whole body for a wire; `-`, the default, is
+    stdin. With tools every call is checked as it would be before it runs. A line of --jsonl has `text` or `body`, and
+    perhaps `tools` and `opened`. The exit code is 1 when a call would be refused, or nothing can be read.
+
+    \b
+    Examples:
+      handrail parse --dialect openai-chat message.json
+      handrail parse --dialect openai-chat --tools examples/weather.py --json message.json
+    """
+    options.one_form(as_json, as_jsonl)
+    spoken, tools, text = dialect(name), cases.tools_at(places), options.text_of(file)
+
+    def read(case: Json) -> JudgedTurn:
+        fields = case if isinstance(case, Mapping) else {}
+        known = cases.tools_in(fields, tools)
+        begun = fields.get("opened", opened)
+        return judged(spoken.name, _turn(spoken, cases.said_in(case), known, begun), known)
+
+    return told(read, text, as_json=as_json, as_jsonl=as_jsonl)
+
+
+def _turn(spoken: Dialect, said: Json, tools: Toolset | None, opened: Json) -> Turn:
+    if isinstance(spoken, WireDialect):
+        if opened:
+            raise ConfigError(f"{spoken.name} is a wire, whose prompts nobody sees; leave out what was opened")
+        message = cases.json_of(said, f"a message of {spoken.name}") if isinstance(said, str) else said
+        if not isinstance(message, Mapping):
+            raise ConfigError(f"a message of {spoken.name} is a JSON object")
+        return spoken.decode_message(message, tools)
+    if not (isinstance(said, str) and isinstance(opened, str)):
+        raise ConfigError(f"{spoken.name} is the prompt of a model; give its text as `text`, and `opened` as text")
+    # Only a prompt can have opened something, so the protocol of all dialects does not know of it.
+    return cast(Turn, cast(Any, spoken).decode(said, tools, opened=opened))

@@ -1,0 +1,122 @@
+"""`handrail store`: what lies in a durable store, a copy of it, and what may go."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+
+import click
+
+from handrail import plugins
+from handrail.cli import options
+from handrail.cli.exits import Exit
+from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError
+from handrail.stores import upkeep
+from handrail.stores.durable import DurableStore
+
+_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+@click.group("store")
+def command() -> None:
+    """Look after the store of a deployment: a SQLite file or a Postgres database.
+
+    \b
+    Examples:
+      handrail store info sqlite:///handrail.db
+      handrail store copy sqlite:///handrail.db postgresql://user@host/database
+      handrail store vacuum sqlite:///handrail.db --older-than 30d
+    """
+
+
+@command.command("info")
+@click.argument("store")
+@options.as_json
+@options.debug
+def info(store: str, as_json: bool) -> int:
+    """Count what lies in STORE: writes by how they stand, runs, long results, and their size."""
+    with closing(opened(store)) as durable:
+        found = upkeep.contents(durable)
+    if as_json:
+        click.echo(json.dumps({"v": 1, **asdict(found)}, ensure_ascii=False))
+        return Exit.OK
+    abandoned = f"; {found.abandoned} claimed by an owner whose time is over" if found.abandoned else ""
+    rows = [
+        ("store", f"{found.place}, version {found.version}"),
+        ("writes", f"{_counted(found.writes)}{abandoned}"),
+        ("runs", _counted(found.runs)),
+        ("approvals", _counted(found.approvals)),
+        ("long results", f"{found.kept}, {found.kept_bytes:,} bytes"),
+        ("size", f"{found.size_bytes:,} bytes"),
+    ]
+    print_columns(console(), rows)
+    return Exit.OK
+
+
+@command.command("copy")
+@click.argument("source")
+@click.argument("target")
+@options.as_json
+@options.debug
+def copy(source: str, target: str, as_json: bool) -> int:
+    """Copy what lies in SOURCE to TARGET, which is made if it is not there.
+
+    What is there already and newer stays. A copy that was broken off is begun again by the same command. Writes that
+    begin in SOURCE meanwhile may be missed: stop its processes first, or copy once more when they have stopped.
+    """
+    with closing(opened(source)) as old, closing(opened(target, create=True)) as new:
+        return _told(upkeep.copied(old, new), as_json)
+
+
+@command.command("vacuum")
+@click.argument("store")
+@click.option("--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m.")
+@options.as_json
+@options.debug
+def vacuum(store: str, older_than: str, as_json: bool) -> int:
+    """Let go what has ended in STORE longer ago than AGE: writes, runs with their steps, long results.
+
+    What is under way or in doubt stays, and so does the audit. A write that was let go is not known any more: the same
+    key may then be performed again.
+    """
+    older_than_s = seconds(older_than)
+    with closing(opened(store)) as durable:
+        return _told(upkeep.vacuumed(durable, older_than_s=older_than_s), as_json)
+
+
+def opened(place: str, *, create: bool = False) -> DurableStore:
+    """Open a store by what `Runtime(store=...)` takes.
+
+    Raises:
+        ConfigError: It is not there, or of a kind that keeps nothing.
+    """
+    kind, _, where = place.partition(":")
+    make = plugins.load("stores", kind)
+    if not (isinstance(make, type) and issubclass(make, DurableStore)):
+        raise ConfigError(f"a store of the kind {kind!r} is gone with its process; there is nothing to look after")
+    store: DurableStore = make(where, create=create)  # type: ignore[call-arg, arg-type]  # a store of its own kind
+    return store
+
+
+def seconds(age: str) -> int:
+    """Return an age such as `30d` in seconds."""
+    found = re.fullmatch(r"(\d+)([dhms])", age)
+    if not found:
+        raise click.UsageError(f"--older-than has {age!r}; write a number and d, h, m or s, such as 30d.")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items()) or "none"
+
+
+def _told(numbers: Mapping[str, int], as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"v": 1, "rows": dict(numbers)}))
+    else:
+        print_columns(console(), [(name, f"{count:,}") for name, count in numbers.items()])
+    return Exit.OK

@@ -1,0 +1,120 @@
+"""What a message shows beside its text: images, sounds and files, in one form for every dialect to spell.
+
+They come as `Media`, or as parts of the chat form: `image_url`, `input_audio`, `file`.
+
+Rule 1: what was encoded stays encoded: a picture in a long conversation is not decoded and encoded anew with each turn.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from handrail.calls import Media
+from handrail.errors import ConfigError, Json
+
+_DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An image, a sound or a file. It has `base64`, a `url` or a `file_id`.
+
+    Attributes:
+        media_type: `image/*` where only the kind is known, empty where nothing is.
+        base64: Its bytes.
+        url: Where the provider can fetch it; never a `data:` URL.
+        name: A file's name, where it tells something.
+        file_id: The provider's own name for a file that it keeps.
+    """
+
+    media_type: str
+    base64: str = ""
+    url: str = ""
+    name: str = ""
+    file_id: str = ""
+
+    @property
+    def bytes(self) -> bytes:
+        """Its bytes; none where they are no base64."""
+        try:
+            return base64.b64decode(self.base64)
+        except ValueError:
+            return b""
+
+    @property
+    def text(self) -> str:
+        """Its bytes as text."""
+        return self.bytes.decode("utf-8", "replace")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its bytes can be read as text."""
+        return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "/xml", "+xml"))
+
+
+def shown(part: Mapping[str, Json] | Media) -> Shown | None:
+    """Return what a part of a message shows, or None for one that the chat form does not know: it is text, or a
+    provider's own.
+
+    Raises:
+        ConfigError: It is a part of the chat form, but lacks what it should show.
+    """
+    if isinstance(part, Media):
+        return _linked(part.media_type, part.url, part.name) if part.url else _of_bytes(part)
+    kind = part.get("type")
+    read = _READERS.get(kind) if isinstance(kind, str) else None
+    if read is None:
+        return None
+    told = part.get(str(kind))
+    try:
+        return read(told if isinstance(told, Mapping) else {"url": told})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
+
+
+def data_url(media_type: str, encoded: str) -> str:
+    """Return a `data:` URL of bytes in base64."""
+    return f"data:{media_type};base64,{encoded}"
+
+
+def _of_bytes(media: Media) -> Shown:
+    return Shown(media.media_type, media.base64, name=media.name)
+
+
+def _linked(media_type: str, url: str, name: str = "") -> Shown:
+    """Return what a URL shows: a `data:` URL holds it."""
+    if not (head := _DATA_URL.match(url)):
+        return Shown(media_type, url=url, name=name)
+    encoded = url[head.end() :]
+    if not head[2]:
+        encoded = base64.b64encode(unquote_to_bytes(encoded)).decode()
+    return Shown(head[1] or media_type, encoded, name=name)
+
+
+def _image(told: Mapping[str, Json]) -> Shown:
+    return _linked("image/*", _text(told, "url"))
+
+
+def _sound(told: Mapping[str, Json]) -> Shown:
+    return Shown(f"audio/{_text(told, 'format')}", _text(told, "data"))
+
+
+def _file(told: Mapping[str, Json]) -> Shown:
+    name = str(told.get("filename") or "")
+    if told.get("file_id"):
+        return Shown("", name=name, file_id=_text(told, "file_id"))
+    return _linked("application/octet-stream", _text(told, "file_data"), name)
+
+
+def _text(told: Mapping[str, Json], key: str) -> str:
+    value = told[key]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"`{key}` is no text, or empty")
+    return value
+
+
+_READERS = {"image_url": _image, "input_audio": _sound, "file": _file}

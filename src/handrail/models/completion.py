@@ -1,0 +1,89 @@
+"""An open model behind a raw completion endpoint: our prompts, the model's own language, the server only goes on.
+
+    hermes:NAME@http://localhost:8000/v1             vLLM or llama.cpp, with the prompts of Hermes and Qwen
+    llama3.1:NAME@http://localhost:11434/api         Ollama, raw
+
+The name before the colon is that of a prompt dialect. The address decides between the two endpoints: one that ends in
+`/api` is Ollama's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, cast
+
+from handrail import plugins
+from handrail.dialects import DialectStream, dialect
+from handrail.dialects.completions import Completions, Generate
+from handrail.dialects.prompts import PromptDialect
+from handrail.messages import Turn
+from handrail.models.http import HttpModel
+from handrail.models.providers import Provider
+from handrail.ports import Request
+
+_ADDRESS = "http://localhost:8000/v1"
+"""Where vLLM serves when it is not told otherwise."""
+
+
+class CompletionModel(HttpModel):
+    """One model behind a raw completion endpoint.
+
+    Args:
+        name: What the server calls the model.
+        prompts: How the model's family is asked, and answers.
+        address: The server's base address; one that ends in `/api` is Ollama's.
+        today: Gives the date that the prompts of some families tell.
+        how: As for `HttpModel`.
+    """
+
+    wire: Completions
+
+    def __init__(
+        self,
+        name: str,
+        prompts: PromptDialect,
+        address: str,
+        headers: Mapping[str, str],
+        *,
+        today: Callable[[], date] = date.today,
+        **how: Any,
+    ) -> None:
+        place = address.rstrip("/").removesuffix("/generate").removesuffix("/completions")
+        is_ollama = place.endswith("/api")
+        wire = Generate(prompts) if is_ollama else Completions(prompts)
+        super().__init__(name, wire, place.removesuffix("/api") if is_ollama else place, headers, **how)
+        self._today = today
+
+    def body(self, request: Request, streamed: bool) -> bytes:
+        """Return a request as bytes, with a prompt of today; see `HttpModel.body`."""
+        self.wire = self.wire.on(self._today())
+        return super().body(request, streamed)
+
+    def read(self, answer: bytes, request: Request) -> Turn:
+        """Return the turn of a whole answer to the request."""
+        return self.wire.decode(answer, request.tools, opened=self._opened(request))
+
+    def reader(self, request: Request) -> DialectStream:
+        """Return a reader for a streamed answer to the request."""
+        return self.wire.stream(request.tools, opened=self._opened(request))
+
+    def _opened(self, request: Request) -> str:
+        return self.wire.prompt.opened(request.tools, request.options)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionServer(Provider):
+    """A server of one's own, asked with the prompts of one family."""
+
+    def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
+        """Return the model; see `Provider.model_at`."""
+        return CompletionModel(name, cast(PromptDialect, dialect(spoken)), address, headers, **how)
+
+
+COMPLETIONS: Mapping[str, CompletionServer] = {
+    name: CompletionServer(name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL")
+    for name in plugins.PROMPTS
+}
+"""By the name of the prompt dialect; `plugins` lists the same names."""

@@ -1,0 +1,370 @@
+"""A store whose rows lie in a database: callers put what they want in a queue, a thread carries it there in groups.
+
+A group is whatever was asked for while the last one was being committed: there is no timer, a lone caller waits for
+nobody, and a hundred callers share one wait for the disk. The thread reads the rows that the group names, lets a
+`Ledger` decide for one caller after another, writes back what changed, commits, and only then answers.
+
+A group goes to the database as one JSON document and not row by row. Each statement lets go of the interpreter's lock,
+and with a busy event loop beside it the thread gets it back after milliseconds: docs/decisions/0008-stores.md.
+
+Rule 1: nobody is answered before the commit; who is told StoreUnavailable holds no claim.
+Rule 2: leases are counted by the database's clock, never by ours.
+Rule 3: everything of a connection happens in its thread; `Base` need not be safe for several.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib import resources
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from threading import Lock, Thread, current_thread
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from handrail.effects import Claim, Claimed, Settle
+from handrail.errors import Json, StoreUnavailable
+from handrail.stores.ledger import Ledger, Row
+
+T = TypeVar("T")
+
+MOST_IN_A_GROUP = 512
+
+# How long a long result can be read on: as long as a run, which a person may take weeks to approve.
+KEPT_S = 30 * 24 * 3600.0
+
+# A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
+MOST_DECISIONS = 100
+
+# Some 30 years: a lease must be a number that JSON can spell.
+LONGEST_LEASE_S = 1e9
+
+
+class Again(Exception):  # noqa: N818  # no error: the way to say that a group must be decided anew
+    """Nothing was committed, and somebody else was quicker or the connection was new: decide again."""
+
+
+class Refused(Exception):  # noqa: N818
+    """The database refused what it was given and is well otherwise: others of the group may pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """A long result on its way to the database, as UTF-8 that also spells what is no character."""
+
+    run_id: str
+    handle: str
+    body: bytes
+
+
+Want: TypeAlias = Claim | Settle | KeptText
+Values: TypeAlias = Sequence[Any]
+
+
+class Base(Protocol):
+    """A connection to a database. Whatever fails raises StoreUnavailable, `Again` or `Refused`, with nothing committed.
+
+    Only `commit` may leave it open whether it succeeded, when the connection broke in the middle.
+    """
+
+    def begin(self, named: str) -> tuple[float, Iterable[Values]]:
+        """Begin a transaction; return the time and the rows of a JSON list of [scope, key, run_id, fingerprint].
+
+        That is the row of each key and, where a run is named, the last row of the same act in that run that did not
+        fail; ordered by `begun`. Their values are in the order of `Row`.
+        """
+        ...
+
+    def write(self, new: Sequence[Row], old: Sequence[Row], texts: Sequence[KeptText]) -> None:
+        """Write rows that were not there, rows that were, and texts."""
+        ...
+
+    def commit(self) -> None:
+        """Make it durable."""
+        ...
+
+    def rollback(self) -> None:
+        """Let it not have been. It does not fail."""
+        ...
+
+    def kept(self, run_id: str, handle: str) -> bytes | None:
+        """Return what was kept and has not expired."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """What a caller wants, or a job that needs the connection for itself; and where the answer goes."""
+
+    want: Want | Callable[[Any], Any]
+    answer: Future[Any]
+
+
+class Writer:
+    """The queue, and the thread behind it."""
+
+    def __init__(self, base: Base, name: str) -> None:
+        self._base = base
+        self._queue: SimpleQueue[_Ask | None] = SimpleQueue()
+        self._open, self._guard = True, Lock()
+        self._process = os.getpid()
+        self._thread = Thread(target=self._run, name=f"handrail store {name}", daemon=True)
+        self._thread.start()
+
+    def ask(self, want: Want | Callable[[Any], T]) -> Future[Any]:
+        """Put something in the queue.
+
+        Raises:
+            StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
+        """
+        if os.getpid() != self._process:
+            raise StoreUnavailable("the store was opened before this process was forked; open it anew here")
+        ask = _Ask(want, Future())
+        with self._guard:
+            if not self._open:
+                raise StoreUnavailable("the store is closed")
+            self._queue.put(ask)
+        return ask.answer
+
+    def close(self) -> None:
+        """Carry out what was asked until now, then end. In a fork nothing is ours to close."""
+        if os.getpid() != self._process:
+            return
+        with self._guard:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+        if current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next():
+            asks = [ask for ask in group if ask.answer.set_running_or_notify_cancel()]
+            if together := [ask for ask in asks if not callable(ask.want)]:
+                _together(self._base, together)
+            for ask in asks:
+                if callable(ask.want):
+                    _alone(self._base, ask, ask.want)
+        self._base.close()
+
+    def _next(self) -> list[_Ask]:
+        """Return whatever has been asked for since the last time, at least one; nothing once the store is closed."""
+        group: list[_Ask] = []
+        ask = self._queue.get()
+        while ask is not None:
+            group.append(ask)
+            if len(group) == MOST_IN_A_GROUP:
+                return group
+            try:
+                ask = self._queue.get_nowait()
+            except Empty:
+                return group
+        self._queue.put(None)  # for the next look
+        return group
+
+
+class DurableStore:
+    """What durable stores share; a store of a kind says how its database is opened. Safe for threads.
+
+    Args:
+        base: An open connection, from now on the store's own.
+        place: Where the rows lie, for people: no password.
+    """
+
+    def __init__(self, base: Base, place: str) -> None:
+        self.place = place
+        self._writer = writer = Writer(base, place)
+        # Also when the interpreter ends: what was asked until then is committed.
+        self._closed = weakref.finalize(self, writer.close)
+
+    def claim(self, claim: Claim) -> Future[Claimed]:
+        """See `ports.Store.claim`."""
+        names = spelled(claim.scope), spelled(claim.key), spelled(claim.run_id)
+        if names != (claim.scope, claim.key, claim.run_id) or claim.lease_s > LONGEST_LEASE_S:
+            lease_s = min(claim.lease_s, LONGEST_LEASE_S)
+            claim = replace(claim, scope=names[0], key=names[1], run_id=names[2], lease_s=lease_s)
+        return self._writer.ask(claim)
+
+    def settle(self, settle: Settle) -> Future[bool]:
+        """See `ports.Store.settle`.
+
+        Raises:
+            StoreUnavailable: It was not recorded: the write stays in doubt.
+        """
+        scope, key = spelled(settle.scope), spelled(settle.key)
+        return self._writer.ask(Settle(scope, key, settle.fence, settle.state, _encoded(settle.value)))
+
+    def keep(self, run_id: str, text: str) -> Future[str]:
+        """See `ports.Store.keep`."""
+        return self._writer.ask(KeptText(spelled(run_id), f"r_{token_hex(6)}", text.encode("utf-8", "surrogatepass")))
+
+    def kept(self, run_id: str, handle: str) -> Future[str | None]:
+        """See `ports.Store.kept`."""
+        run_id, handle = spelled(run_id), spelled(handle)
+
+        def read(base: Base) -> str | None:
+            body = base.kept(run_id, handle)
+            return None if body is None else body.decode("utf-8", "surrogatepass")
+
+        return self._writer.ask(read)
+
+    def alone(self, job: Callable[[Any], T]) -> T:
+        """Do something with the connection between two groups, and wait for it."""
+        answer: T = self._writer.ask(job).result()
+        return answer
+
+    def close(self) -> None:
+        """Carry out what was asked until now and close the database. Whatever is asked later is refused."""
+        self._closed()
+
+    def __enter__(self) -> DurableStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.place}{'' if self._closed.alive else ', closed'}>"
+
+
+# ---------------------------------------------------------------------- in the thread
+
+
+def _together(base: Base, asks: list[_Ask]) -> None:
+    try:
+        answers = _carried(base, [ask.want for ask in asks])
+    except Refused as refused:
+        if len(asks) == 1:
+            asks[0].answer.set_exception(_told(refused))
+        else:
+            for ask in asks:  # one of them is to blame, and the others shall not suffer for it
+                _together(base, [ask])
+    except Exception as error:  # whatever it is: nobody may wait for ever
+        for ask in asks:
+            ask.answer.set_exception(_told(error))
+    else:
+        for ask, answer in zip(asks, answers, strict=True):
+            ask.answer.set_result(answer)
+
+
+def _carried(base: Base, wants: Sequence[Any]) -> list[Any]:
+    """One transaction, from the beginning when somebody else was quicker."""
+    named = json.dumps([_named(want) for want in wants if not isinstance(want, KeptText)])
+    texts = [want for want in wants if isinstance(want, KeptText)]
+    for _ in range(MOST_DECISIONS):
+        try:
+            now, rows = base.begin(named)
+            ledger = Ledger(map(_row, rows))
+            answers = [_decided(want, ledger, now) for want in wants]
+            changed = [row for row in ledger.rows.values() if row.changed]
+            if not (changed or texts):
+                base.rollback()
+                return answers
+            new, old = [row for row in changed if not row.stored], [row for row in changed if row.stored]
+            base.write(new, old, texts)
+            base.commit()
+            return answers
+        except Again:
+            base.rollback()
+        except BaseException:
+            base.rollback()
+            raise
+    raise StoreUnavailable(f"other processes were quicker {MOST_DECISIONS} times; nothing was claimed")
+
+
+def _alone(base: Base, ask: _Ask, job: Callable[[Any], Any]) -> None:
+    try:
+        try:
+            answer = job(base)
+        except Again:  # on a new connection; jobs can be begun again
+            answer = job(base)
+    except Exception as error:
+        ask.answer.set_exception(_told(error))
+    else:
+        ask.answer.set_result(answer)
+
+
+# ---------------------------------------------------------------------- spelling for a database
+
+_ODD = re.compile("[\0\x10\ud800-\udfff]")
+
+# Postgres has room for some 2,700 bytes in an index, where two names of up to four bytes a character must fit.
+LONGEST_NAME = 300
+
+
+def spelled(name: str) -> str:
+    r"""Return a name as every database can hold it, and no two names alike.
+
+    NUL and lone surrogates are written as hexadecimal digits behind a DLE, the rest of a long name as its digest.
+
+    >>> spelled("refund:881"), spelled("a\0b")
+    ('refund:881', 'a\x100000b')
+    """
+    if _ODD.search(name):
+        name = _ODD.sub(lambda odd: f"\x10{ord(odd[0]):04x}", name)
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:200]}\x10sha256:{sha256(name.encode()).hexdigest()}"
+    return name
+
+
+def values(row: Row) -> tuple[Any, ...]:
+    """Return what a database holds of a row, in the order of `Row`."""
+    return (
+        row.scope, row.key, row.fingerprint.hex(), row.run_id, row.state, row.replay, row.fence, row.lease_until,
+        row.begun, row.value,
+    )  # fmt: skip
+
+
+def statements(file: str) -> dict[str, str]:
+    """Return the statements of a `.sql` file of this package; each stands below a line `-- name: what it is for`."""
+    text = resources.files("handrail.stores").joinpath(file).read_text(encoding="utf-8")
+    _, *parts = re.split(r"^-- (\w+): .*\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _encoded(value: Json) -> str | None:
+    """Return a result as ASCII JSON, in which nothing is odd; nothing for nothing."""
+    try:
+        return None if value is None else json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreUnavailable(f"the result is no JSON that can be kept: {error}") from error
+
+
+def _named(want: Claim | Settle) -> tuple[str, str, str | None, str | None]:
+    if isinstance(want, Settle) or not want.guard or not want.run_id:
+        return want.scope, want.key, None, None
+    return want.scope, want.key, want.run_id, want.fingerprint.hex()
+
+
+def _row(found: Values) -> Row:
+    scope, key, fingerprint, *others = found
+    row = Row(scope, key, bytes.fromhex(fingerprint), *others)
+    row.stored, row.changed = True, False
+    return row
+
+
+def _decided(want: Want, ledger: Ledger, now: float) -> Any:
+    if isinstance(want, KeptText):
+        return want.handle
+    if isinstance(want, Settle):
+        return ledger.settle(want)
+    claimed = ledger.claim(want, now)
+    return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
+
+
+def _told(error: Exception) -> StoreUnavailable:
+    """Return an error of one caller's own: two that share one would write into each other's traceback."""
+    known = isinstance(error, StoreUnavailable | Refused)
+    told = StoreUnavailable(str(error) if known else f"the store failed: {type(error).__name__}: {error}")
+    told.__cause__ = error.__cause__ if known else error
+    return told

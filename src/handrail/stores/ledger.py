@@ -1,0 +1,133 @@
+"""Which writes were begun and how they ended: what a claim answers, and what a settlement changes.
+
+Every store decides here, so that one in memory and one on a server cannot differ. A store in memory holds one ledger
+for good; a durable one reads the rows that a group of callers names into a ledger of its own, lets it decide, and
+writes back what `changed`, all in one transaction.
+
+Rule 1: whoever calls has the rows to itself: a lock, or a transaction that nobody else can get into.
+Rule 2: `now` is the store's clock and no caller's; callers need not agree about the time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.effects import Claim, Claimed, ClaimState, ReplayClass, Settle
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One write: who began it, how it stands.
+
+    Attributes:
+        begun: When its present fence began, by the store's clock.
+        value: The result, as the store keeps it.
+        epoch: Of the run, when its present fence began; infinite where that is not known.
+        stored: It has been read from a database.
+        changed: It is not what was read.
+    """
+
+    scope: str
+    key: str
+    fingerprint: bytes
+    run_id: str
+    state: str
+    replay: ReplayClass
+    fence: int
+    lease_until: float
+    begun: float
+    value: Any = None
+    stored: bool = False
+    changed: bool = True
+    epoch: float = float("inf")
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known how the write ended."""
+        return self.state in ("done", "failed")
+
+    @property
+    def act(self) -> tuple[str, str, bytes]:
+        """What the repeat guard knows it by."""
+        return self.run_id, self.scope, self.fingerprint
+
+
+class Ledger:
+    """Rows by their key, in the order in which they came, and by their act."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.rows: OrderedDict[tuple[str, str], Row] = OrderedDict()
+        self._by_act: dict[tuple[str, str, bytes], Row] = {}
+        for row in rows:
+            self.rows[row.scope, row.key] = row
+            if row.state != "failed":
+                self._by_act[row.act] = row
+
+    def claim(self, claim: Claim, now: float) -> Claimed:
+        """Answer a claim; docs/decisions/0004-claims.md has the table."""
+        row = self.rows.get((claim.scope, claim.key))
+        if row is None:
+            return self._repeated(claim, now) or self._fresh(claim, now, fence=1)
+        if row.state == "failed":
+            return self._fresh(claim, now, row.fence + 1, row.stored)
+        if row.fingerprint != claim.fingerprint:
+            return Claimed(ClaimState.CONFLICT)
+        if row.state == "done":
+            return Claimed(ClaimState.DONE, row.fence, row.value)
+        return _unsettled(row, claim, now)
+
+    def settle(self, settle: Settle) -> bool:
+        """Record how a claimed write ended; False when the claim has a newer owner, or it is known already."""
+        row = self.rows.get((settle.scope, settle.key))
+        if row is None or row.fence != settle.fence or row.settled:
+            return False
+        row.state, row.value, row.changed = settle.state, settle.value, True
+        return True
+
+    def forget(self, row: Row) -> None:
+        """Let a row go."""
+        del self.rows[row.scope, row.key]
+        if self._by_act.get(row.act) is row:
+            del self._by_act[row.act]
+
+    def _fresh(self, claim: Claim, now: float, fence: int, stored: bool = False) -> Claimed:
+        until = now + claim.lease_s
+        if earlier := self.rows.get((claim.scope, claim.key)):
+            self.forget(earlier)
+        row = Row(
+            claim.scope, claim.key, claim.fingerprint, claim.run_id, "claimed", claim.replay, fence, until, now,
+            stored=stored, epoch=claim.epoch,
+        )  # fmt: skip
+        self.rows[claim.scope, claim.key] = self._by_act[row.act] = row
+        return Claimed(ClaimState.FRESH, fence)
+
+    def _repeated(self, claim: Claim, now: float) -> Claimed | None:
+        """The same act in the same run under another key: its result, or the news that it is under way or in doubt."""
+        row = self._by_act.get((claim.run_id, claim.scope, claim.fingerprint)) if claim.guard and claim.run_id else None
+        if row is None or row.state == "failed":
+            return None
+        if row.state == "done":
+            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True)
+        under_way = row.state == "claimed" and row.lease_until >= now
+        return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
+
+
+def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
+    """Nobody has said how it ended: the lease and the replay class decide who may go on with it."""
+    # Who has taken a run over need not wait for the leases of its earlier owner: that one is dead, or fenced. Only an
+    # old request that is still under way makes `verify` wait all the same.
+    taken_over = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
+    leased = row.lease_until >= now and not taken_over
+    if row.state == "claimed" and leased:
+        return Claimed(ClaimState.BUSY)
+    # While the old lease lasts an old request may still be under way, and `verify` would miss it.
+    if row.replay == "none" or (row.replay == "verify" and leased):
+        row.changed = row.changed or row.state != "in_doubt"
+        row.state = "in_doubt"
+        return Claimed(ClaimState.IN_DOUBT, row.fence)
+    row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, now + claim.lease_s, True
+    row.epoch = claim.epoch
+    return Claimed(ClaimState.AGAIN if row.replay == "key" else ClaimState.CHECK, row.fence)

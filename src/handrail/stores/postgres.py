@@ -1,0 +1,264 @@
+"""A store in Postgres: durable for any number of processes on any number of machines. Needs `handrail[postgres]`.
+
+    Runtime(tools, store="postgresql://user@host/database")
+
+The tables lie in a schema of their own, `handrail`. Leases run by the server's clock; no machine needs the right time.
+
+Rule 1: rows that are there are held from the first look at them until the commit; of two who insert the same row one
+        finds it taken, and decides again.
+Rule 2: whether a commit succeeded whose answer was lost is asked of the server and not guessed.
+Rule 3: a connection string may hold a password: of its text nothing is shown but host and database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from socket import gethostname
+from typing import Any
+
+from handrail.errors import ConfigError, StoreUnavailable
+from handrail.stores.durable import KEPT_S, Again, DurableStore, KeptText, Refused, Values, statements, values
+from handrail.stores.ledger import Row
+
+try:
+    import psycopg
+    from psycopg import errors
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as missing:
+    raise ConfigError("a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'") from missing
+
+_SQL = statements("postgres.sql")
+_MIGRATIONS = ("schema_1",)
+VERSION = len(_MIGRATIONS)
+"""The version of the tables that this handrail knows."""
+
+# `pg_xact_status` over 64 bits, which Rule 2 needs.
+_OLDEST_SERVER = 130000
+
+# How long a server that has gone is waited for. A restart takes a few seconds; who claims had better hear soon.
+RECONNECT_S = 10.0
+
+_LOCK = 0x68616E64  # "hand": who holds it is making the tables
+
+# A server that vanishes without a word is missed after some 20 s, and one that does not answer at all is given up.
+_PATIENCE: dict[str, Any] = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2,
+    "tcp_user_timeout": 20_000, "application_name": "handrail",
+}  # fmt: skip
+
+
+class PostgresStore(DurableStore):
+    """A store in a Postgres database. The schema `handrail` is made when it is not there.
+
+    Args:
+        place: A connection string or URL of libpq; `postgresql:` may be missing before its slashes.
+        create: Make the tables when they are not there.
+
+    Raises:
+        ConfigError: There can be no store, or its tables are of a newer handrail.
+        StoreUnavailable: The server does not answer, or does not let us in.
+    """
+
+    def __init__(self, place: str = "", *, create: bool = True) -> None:
+        base = PostgresBase(f"postgresql:{place}" if place.startswith("//") else place, create=create)
+        super().__init__(base, base.place)
+
+
+class PostgresBase:
+    """A connection to the server, and how to get a new one; see `durable.Base`."""
+
+    def __init__(self, place: str, *, create: bool = True) -> None:
+        try:
+            given = conninfo_to_dict(place)
+        except psycopg.Error:
+            raise ConfigError(
+                "the store's place is no connection string; write postgresql://user@host:5432/database"
+            ) from None
+        self._place = make_conninfo(place, **{name: _PATIENCE[name] for name in _PATIENCE.keys() - given.keys()})
+        self.place = f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
+        self._owner, self._transaction = f"{gethostname()}:{os.getpid()}", ""
+        self._db = self._connected()
+        try:
+            self._migrate(create)
+        except psycopg.Error as error:
+            self._db.close()
+            raise ConfigError(f"the tables of {self.place} cannot be made: {_first_line(error)}") from error
+        except ConfigError:
+            self._db.close()
+            raise
+
+    def begin(self, named: str) -> tuple[float, Iterable[Values]]:
+        """See `durable.Base.begin`."""
+        with self._told(), self._db.pipeline():
+            self._db.execute("BEGIN")
+            rows = self._db.execute(_SQL["rows"], (named,))
+            acts = self._db.execute(_SQL["acts"], (named,))
+            clock = self._db.execute(_SQL["clock"])
+            held = {found[:2]: found for found in rows.fetchall()}
+            others = [found for found in acts.fetchall() if found[:2] not in held]
+            [now] = clock.fetchone() or [0.0]
+        return now, sorted([*others, *held.values()], key=lambda found: found[8])
+
+    def write(self, new: Sequence[Row], old: Sequence[Row], texts: Sequence[KeptText]) -> None:
+        """See `durable.Base.write`."""
+        with self._told():
+            with self._db.pipeline():
+                named = self._db.execute(_SQL["transaction"])
+                inserted = self._db.execute(_SQL["insert"], (self._owner, _as_json(new))) if new else None
+                if old:
+                    self._db.execute(_SQL["update"], (self._owner, _as_json(old)))
+                for text in texts:
+                    self._db.execute(_SQL["forget"])
+                    self._db.execute(_SQL["keep"], (text.run_id, text.handle, text.body, KEPT_S))
+                [self._transaction] = named.fetchone() or [""]
+            if inserted and inserted.rowcount < len(new):
+                raise Again
+
+    def commit(self) -> None:
+        """See `durable.Base.commit`."""
+        try:
+            with self._told():
+                self._db.execute("COMMIT")
+        except Again:  # on a new connection: ask what became of it on the old one
+            with self._told():
+                found = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone()
+            if found == ("committed",):
+                return
+            if found == ("aborted",):
+                raise
+            raise StoreUnavailable(
+                f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
+            ) from None
+
+    def rollback(self) -> None:
+        """See `durable.Base.rollback`."""
+        try:
+            if not self._db.closed:
+                self._db.execute("ROLLBACK")
+        except psycopg.Error:
+            self._db.close()  # and begin anew on another connection
+
+    def kept(self, run_id: str, handle: str) -> bytes | None:
+        """See `durable.Base.kept`."""
+        with self._told():
+            found = self._db.execute(_SQL["kept"], (run_id, handle), binary=True).fetchone()
+        return bytes(found[0]) if found else None
+
+    def close(self) -> None:
+        """See `durable.Base.close`."""
+        self._db.close()
+
+    # ------------------------------------------------------------------ upkeep, see `upkeep.Keeper`
+
+    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement; return its rows."""
+        with self._told():
+            done = self._db.execute(_marked(statement), given)
+            return done.fetchall() if done.description else []
+
+    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of these, in one transaction."""
+        with self._told(), self._db.transaction(), self._db.cursor() as cursor:
+            cursor.executemany(_marked(statement), rows)
+
+    def columns(self, table: str) -> list[str]:
+        """Name the columns of a table."""
+        return [name for (name,) in self.run(_SQL["columns"], (table,))]
+
+    def now(self) -> float:
+        """Return the server's time."""
+        [[now]] = self.run(_SQL["clock"])
+        return float(now)
+
+    def size_bytes(self) -> int:
+        """Return the size of our tables and their indexes."""
+        [[size]] = self.run(_SQL["size"])
+        return int(size)
+
+    def shrink(self) -> None:
+        """Let the room of what was deleted be used again, and the planner know."""
+        self.run("VACUUM (ANALYZE) effects, kept, runs, steps, approvals")
+
+    # ------------------------------------------------------------------ connecting
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        try:
+            db = psycopg.connect(self._place, autocommit=True)
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"no connection to {self.place}: {_first_line(error)}") from error
+        if db.info.server_version < _OLDEST_SERVER:
+            db.close()
+            raise ConfigError(f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer")
+        db.execute(_SQL["settings"])
+        return db
+
+    def _reconnect(self) -> None:
+        """Get a new connection, waiting for a server that starts again.
+
+        Raises:
+            StoreUnavailable: It did not come back.
+        """
+        self._db.close()
+        until, wait_s = time.monotonic() + RECONNECT_S, 0.05
+        while True:
+            try:
+                self._db = self._connected()
+                return
+            except (StoreUnavailable, psycopg.Error) as error:
+                if time.monotonic() + wait_s > until:
+                    raise StoreUnavailable(f"{self.place} has been gone for {RECONNECT_S:g} s; {error}") from error
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, 1.0)
+
+    def _migrate(self, create: bool) -> None:
+        """Make the tables where there are none, one process after the other."""
+        with self._db.transaction():
+            self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            [there] = self._db.execute(_SQL["version"]).fetchone() or [None]
+            version = 0
+            if there:
+                [version] = self._db.execute("SELECT max(version) FROM schema_version").fetchone() or [0]
+            elif not create:
+                raise ConfigError(f"there is no store in {self.place}")
+            else:
+                self._db.execute("CREATE SCHEMA IF NOT EXISTS handrail")
+            if version > VERSION:
+                raise ConfigError(
+                    f"the store {self.place} has version {version} and this handrail knows {VERSION}; "
+                    "use a newer handrail"
+                )
+            for number, migration in enumerate(_MIGRATIONS[version:], version + 1):
+                self._db.execute(_SQL[migration])
+                self._db.execute(_SQL["migrated"], (number,))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in our words what psycopg raised; where the connection is gone, get a new one."""
+        try:
+            yield
+        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+            raise Again from error
+        except (psycopg.DataError, psycopg.IntegrityError, errors.LockNotAvailable) as error:
+            raise Refused(f"{self.place} refused it: {_first_line(error)}; nothing was recorded") from error
+        except psycopg.Error as error:
+            if not self._db.closed:
+                raise StoreUnavailable(f"{self.place} failed: {_first_line(error)}; nothing was recorded") from error
+            self._reconnect()
+            raise Again from error
+
+
+def _as_json(rows: Sequence[Row]) -> str:
+    return json.dumps([values(row) for row in rows])
+
+
+def _marked(statement: str) -> str:
+    return statement.replace("?", "%s")
+
+
+def _first_line(error: Exception) -> str:
+    """Return what happened; the lines below say where, with values that may be secret."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,114 @@
+-- settings: Our tables by their plain names, bounded waits, commits on the disk, and rows looked up by their keys only.
+SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', '10s', false),
+  set_config('idle_in_transaction_session_timeout', '10s', false),
+  set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+    WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+  set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
+  set_config('enable_mergejoin', 'off', false)
+
+-- version: The version of the tables, null where there are none.
+SELECT to_regclass('handrail.schema_version')
+
+-- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
+CREATE TABLE schema_version(version bigint NOT NULL, at double precision NOT NULL);
+CREATE TABLE runs(
+  run_id text COLLATE "C" PRIMARY KEY, tenant text COLLATE "C" NOT NULL DEFAULT '', deployment text COLLATE "C" NOT NULL DEFAULT '',
+  toolset text COLLATE "C" NOT NULL DEFAULT '', journal_v bigint NOT NULL,
+  status text COLLATE "C" NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
+  epoch bigint NOT NULL DEFAULT 0, seg bigint NOT NULL DEFAULT 1, owner text COLLATE "C", takeovers bigint NOT NULL DEFAULT 0,
+  deadline double precision, cancel_requested bigint NOT NULL DEFAULT 0, forked_from text COLLATE "C" NOT NULL DEFAULT '',
+  forked_at bigint NOT NULL DEFAULT 0, input text COLLATE "C" NOT NULL, result text COLLATE "C", created double precision NOT NULL,
+  updated double precision NOT NULL) WITH (fillfactor = 80);
+CREATE INDEX runs_live ON runs(status, updated) WHERE status IN ('queued', 'running', 'waiting');
+CREATE TABLE steps(
+  run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C" NOT NULL, seq bigint NOT NULL, kind text COLLATE "C" NOT NULL, epoch bigint NOT NULL,
+  body text COLLATE "C" NOT NULL, elapsed_s double precision NOT NULL DEFAULT 0, at double precision NOT NULL, PRIMARY KEY(run_id, step_key));
+CREATE TABLE effects(
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
+  state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
+  replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
+  owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, lease_until double precision NOT NULL, begun double precision NOT NULL,
+  value text COLLATE "C", artifact text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
+CREATE INDEX effects_act ON effects(run_id, fingerprint);
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE TABLE locks(
+  resource text COLLATE "C" PRIMARY KEY, holder text COLLATE "C" NOT NULL, fence bigint NOT NULL, until double precision NOT NULL);
+CREATE TABLE approvals(
+  id text COLLATE "C" PRIMARY KEY, run_id text COLLATE "C" NOT NULL, call_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, digest text COLLATE "C" NOT NULL,
+  arguments text COLLATE "C" NOT NULL, risk text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL, description text COLLATE "C" NOT NULL DEFAULT '',
+  state text COLLATE "C" NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
+  decided_by text COLLATE "C" NOT NULL DEFAULT '', because text COLLATE "C" NOT NULL DEFAULT '', edited text COLLATE "C", asked double precision NOT NULL,
+  expires double precision NOT NULL);
+CREATE INDEX approvals_run ON approvals(run_id);
+CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
+CREATE TABLE audit(
+  seq bigint PRIMARY KEY, at double precision NOT NULL, run_id text COLLATE "C", step_key text COLLATE "C", actor text COLLATE "C", event text COLLATE "C" NOT NULL,
+  body text COLLATE "C" NOT NULL, prev text COLLATE "C", hash text COLLATE "C" NOT NULL);
+CREATE TABLE workers(
+  worker text COLLATE "C" PRIMARY KEY, deployment text COLLATE "C" NOT NULL, toolset text COLLATE "C" NOT NULL, beat double precision NOT NULL,
+  state text COLLATE "C" NOT NULL);
+CREATE TABLE kept(
+  run_id text COLLATE "C" NOT NULL, handle text COLLATE "C" NOT NULL, body bytea NOT NULL, created double precision NOT NULL, expires double precision NOT NULL,
+  PRIMARY KEY(run_id, handle));
+CREATE INDEX kept_old ON kept(expires);
+
+-- migrated: The tables have reached a version.
+INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
+
+-- rows: The row of each key that a group names, held until the commit; in one order, so that groups wait in a line.
+SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+  CASE e.state WHEN 'done' THEN e.value END
+FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(%s::json) AS n) AS named
+JOIN effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e
+
+-- acts: Of each act in a run that a group names, the last row that did not fail.
+SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+  CASE e.state WHEN 'done' THEN e.value END
+FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
+  FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL) AS named
+CROSS JOIN LATERAL (
+  SELECT * FROM effects AS act WHERE act.run_id = named.run_id AND act.fingerprint = named.fingerprint
+    AND act.scope = named.scope AND act.state <> 'failed' ORDER BY act.begun DESC LIMIT 1) AS e
+
+-- clock: The server's time.
+SELECT extract(epoch FROM clock_timestamp())::double precision
+
+-- transaction: What the server calls this transaction, to ask later what became of it.
+SELECT pg_current_xact_id()::text
+
+-- outcome: What became of a transaction: committed, aborted, in progress.
+SELECT pg_xact_status(%s::text::xid8)
+
+-- insert: New rows. One that somebody else has inserted meanwhile is left out, and counted by its absence.
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
+  (r ->> 8)::double precision, r ->> 9, %s, extract(epoch FROM clock_timestamp())
+FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) DO NOTHING
+
+-- update: Rows of a group as they are now. A row gets a new owner when its fence grows.
+UPDATE effects AS e SET fingerprint = g.fingerprint, run_id = g.run_id, state = g.state, replay = g.replay,
+  owner = CASE WHEN g.fence > e.fence THEN %s ELSE e.owner END, fence = g.fence, lease_until = g.lease_until,
+  begun = g.begun, value = g.value, updated = extract(epoch FROM clock_timestamp())
+FROM (SELECT r ->> 0 AS scope, r ->> 1 AS key, r ->> 2 AS fingerprint, r ->> 3 AS run_id, r ->> 4 AS state,
+    r ->> 5 AS replay, (r ->> 6)::bigint AS fence, (r ->> 7)::double precision AS lease_until,
+    (r ->> 8)::double precision AS begun, r ->> 9 AS value FROM json_array_elements(%s::json) AS r) AS g
+WHERE e.scope = g.scope AND e.key = g.key
+
+-- keep: A long result of a run.
+INSERT INTO kept(run_id, handle, body, created, expires)
+SELECT %s, %s, %s, now, now + %s FROM (SELECT extract(epoch FROM clock_timestamp())::double precision AS now) AS clock
+
+-- forget: Two texts that have expired; run for each new one, so that they go in time and nobody waits for it.
+DELETE FROM kept WHERE (run_id, handle) IN (
+  SELECT run_id, handle FROM kept WHERE expires < extract(epoch FROM clock_timestamp()) LIMIT 2 FOR UPDATE SKIP LOCKED)
+
+-- kept: A long result that has not expired.
+SELECT body FROM kept WHERE run_id = %s AND handle = %s AND expires >= extract(epoch FROM clock_timestamp())
+
+-- columns: The names of a table's columns.
+SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'handrail' AND table_name = %s
+ORDER BY ordinal_position
+
+-- size: The bytes of all our tables and their indexes.
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'handrail' AND c.relkind = 'r'

@@ -1,0 +1,86 @@
+-- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
+CREATE TABLE schema_version(version INTEGER NOT NULL, at REAL NOT NULL);
+CREATE TABLE runs(
+  run_id TEXT PRIMARY KEY, tenant TEXT NOT NULL DEFAULT '', deployment TEXT NOT NULL DEFAULT '',
+  toolset TEXT NOT NULL DEFAULT '', journal_v INTEGER NOT NULL,
+  status TEXT NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
+  epoch INTEGER NOT NULL DEFAULT 0, seg INTEGER NOT NULL DEFAULT 1, owner TEXT, takeovers INTEGER NOT NULL DEFAULT 0,
+  deadline REAL, cancel_requested INTEGER NOT NULL DEFAULT 0, forked_from TEXT NOT NULL DEFAULT '',
+  forked_at INTEGER NOT NULL DEFAULT 0, input TEXT NOT NULL, result TEXT, created REAL NOT NULL,
+  updated REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX runs_live ON runs(status, updated) WHERE status IN ('queued', 'running', 'waiting');
+CREATE TABLE steps(
+  run_id TEXT NOT NULL, step_key TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
+  body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key)) WITHOUT ROWID;
+CREATE TABLE effects(
+  id INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
+  state TEXT NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
+  replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
+  owner TEXT NOT NULL, fence INTEGER NOT NULL, lease_until REAL NOT NULL, begun REAL NOT NULL,
+  value TEXT, artifact TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
+CREATE INDEX effects_act ON effects(run_id, fingerprint);
+CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
+CREATE TABLE locks(
+  resource TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE approvals(
+  id TEXT PRIMARY KEY, run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
+  arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL DEFAULT '',
+  state TEXT NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
+  decided_by TEXT NOT NULL DEFAULT '', because TEXT NOT NULL DEFAULT '', edited TEXT, asked REAL NOT NULL,
+  expires REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX approvals_run ON approvals(run_id);
+CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
+CREATE TABLE audit(
+  seq INTEGER PRIMARY KEY, at REAL NOT NULL, run_id TEXT, step_key TEXT, actor TEXT, event TEXT NOT NULL,
+  body TEXT NOT NULL, prev TEXT, hash TEXT NOT NULL);
+CREATE TABLE workers(
+  worker TEXT PRIMARY KEY, deployment TEXT NOT NULL, toolset TEXT NOT NULL, beat REAL NOT NULL,
+  state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE kept(
+  run_id TEXT NOT NULL, handle TEXT NOT NULL, body BLOB NOT NULL, created REAL NOT NULL, expires REAL NOT NULL,
+  PRIMARY KEY(run_id, handle));
+CREATE INDEX kept_old ON kept(expires);
+
+-- migrated: The tables have reached a version.
+INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
+
+-- clock: The time. `unixepoch('subsec')` would be NULL before SQLite 3.42.
+SELECT (julianday('now') - 2440587.5) * 86400.0
+
+-- rows: The rows that a group names: of each key, and of each act in a run those that did not fail. One may come twice.
+SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun AS begun,
+  CASE e.state WHEN 'done' THEN e.value END
+FROM json_each(?1) AS n CROSS JOIN effects AS e
+  ON e.scope = json_extract(n.value, '$[0]') AND e.key = json_extract(n.value, '$[1]')
+UNION ALL
+SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+  CASE e.state WHEN 'done' THEN e.value END
+FROM json_each(?1) AS n CROSS JOIN effects AS e INDEXED BY effects_act
+  ON e.run_id = json_extract(n.value, '$[2]') AND e.fingerprint = json_extract(n.value, '$[3]')
+WHERE e.scope = json_extract(n.value, '$[0]') AND e.state <> 'failed'
+ORDER BY begun
+
+-- write: The rows of a group as they are now. A row gets a new owner when its fence grows.
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+VALUES (?)
+ON CONFLICT(scope, key) DO UPDATE SET
+  fingerprint = excluded.fingerprint, run_id = excluded.run_id, state = excluded.state, replay = excluded.replay,
+  fence = excluded.fence, lease_until = excluded.lease_until, begun = excluded.begun, value = excluded.value,
+  owner = excluded.owner, updated = excluded.updated
+
+-- settle: Rows of which only the end is new. No index but that of the open ones is touched.
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+VALUES (?)
+ON CONFLICT(scope, key) DO UPDATE SET state = excluded.state, value = excluded.value, updated = excluded.updated
+
+-- keep: A long result of a run.
+INSERT INTO kept(run_id, handle, body, created, expires)
+SELECT ?1, ?2, ?3, now, now + ?4 FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now)
+
+-- forget: Two texts that have expired; run for each new one, so that they go in time and nobody waits for it.
+DELETE FROM kept WHERE (run_id, handle) IN (
+  SELECT run_id, handle FROM kept WHERE expires < (julianday('now') - 2440587.5) * 86400.0 LIMIT 2)
+
+-- kept: A long result that has not expired.
+SELECT body FROM kept WHERE run_id = ?1 AND handle = ?2
+  AND expires >= (julianday('now') - 2440587.5) * 86400.0

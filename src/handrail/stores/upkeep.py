@@ -1,0 +1,177 @@
+"""Looking after a durable store: what lies in it, a copy of it, and what may go.
+
+Every job is done in small pieces between the groups of callers, so that a store can be looked after while it is in use.
+
+Rule 1: what is under way or in doubt is never let go, however old it is; nor is the audit.
+Rule 2: a copy never puts something older in the place of something newer, so it can be broken off and begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from handrail.errors import ConfigError
+from handrail.stores.durable import DurableStore
+
+MOST_DELETED_AT_ONCE = 1000
+
+
+class Keeper(Protocol):
+    """What looking after a database needs of a connection, beside what `durable.Base` names."""
+
+    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement with `?` for what is given; return its rows."""
+        ...
+
+    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of these, in one transaction."""
+        ...
+
+    def columns(self, table: str) -> list[str]:
+        """Name the columns of a table."""
+        ...
+
+    def now(self) -> float:
+        """Return the time by the database's clock."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return how much room it takes."""
+        ...
+
+    def shrink(self) -> None:
+        """Give back the room of what was deleted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What lies in a store.
+
+    Attributes:
+        writes: How many there are in each state.
+        abandoned: How many of the claimed ones have a lease that is over: their owner died, or is slower than it said.
+        kept_bytes: The size of the long results, as text.
+    """
+
+    place: str
+    version: int
+    writes: Mapping[str, int]
+    abandoned: int
+    runs: Mapping[str, int]
+    approvals: Mapping[str, int]
+    kept: int
+    kept_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """How a table is copied: its key, how many rows at once, and when one takes the place of what is there."""
+
+    name: str
+    key: tuple[str, ...]
+    at_once: int = 64
+    newer: str = ""
+
+
+# Locks and workers are not copied: they belong to processes that use the old store.
+_TABLES = (
+    _Table("runs", ("run_id",), newer="excluded.epoch > {0}.epoch OR excluded.updated > {0}.updated"),
+    _Table("steps", ("run_id", "step_key")),
+    _Table(
+        "effects", ("scope", "key"),
+        newer="excluded.fence > {0}.fence OR excluded.fence = {0}.fence AND ("
+        "{0}.state = 'claimed' AND excluded.state <> 'claimed' "
+        "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed'))",
+    ),
+    _Table("approvals", ("id",), newer="{0}.state = 'open' OR excluded.state = 'used'"),
+    _Table("audit", ("seq",)),
+    _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
+)  # fmt: skip
+
+_OLD = {
+    "effects": ("id", "state IN ('done', 'failed') AND updated < ?"),
+    "kept": ("run_id, handle", "created < ?"),
+    "steps": ("run_id, step_key", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
+    "approvals": ("id", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
+    "runs": ("run_id", "{ended}"),  # last: the two above look at it
+}
+_ENDED = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
+
+
+def contents(store: DurableStore) -> Contents:
+    """Count what lies in a store."""
+
+    def count(base: Keeper) -> Contents:
+        def by(column: str, table: str) -> dict[str, int]:
+            return dict(base.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
+
+        [[version]] = base.run("SELECT max(version) FROM schema_version")
+        [[abandoned]] = base.run(
+            "SELECT count(*) FROM effects WHERE state = 'claimed' AND lease_until < ?", (base.now(),)
+        )
+        [[kept, kept_bytes]] = base.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
+        return Contents(
+            store.place, version, by("state", "effects"), abandoned, by("status", "runs"), by("state", "approvals"),
+            kept, int(kept_bytes), base.size_bytes(),
+        )  # fmt: skip
+
+    return store.alone(count)
+
+
+def copied(source: DurableStore, target: DurableStore) -> dict[str, int]:
+    """Copy everything that is not there yet, or not as new; return how many rows of each table were looked at.
+
+    Raises:
+        ConfigError: The two are one.
+    """
+    if source.place == target.place:
+        raise ConfigError(f"{source.place} cannot be copied into itself")
+    return {table.name: _copied(source, target, table) for table in _TABLES}
+
+
+def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int:
+    columns = [column for column in source.alone(partial(_columns, table.name)) if column != "id" or "id" in table.key]
+    names, marks, key = ", ".join(columns), ", ".join("?" * len(columns)), ", ".join(table.key)
+    taken = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    done = f"UPDATE SET {taken} WHERE {table.newer.format(table.name)}" if table.newer else "NOTHING"
+    add = f"INSERT INTO {table.name}({names}) VALUES ({marks}) ON CONFLICT({key}) DO {done}"
+    page = f"SELECT {names} FROM {table.name} {{where}} ORDER BY {key} LIMIT {table.at_once}"
+    beyond = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})"
+    count, rows = 0, source.alone(partial(_run, page.format(where=""), ()))
+    while rows:
+        target.alone(partial(_add, add, rows))
+        count += len(rows)
+        last = [rows[-1][columns.index(column)] for column in table.key]
+        rows = source.alone(partial(_run, page.format(where=beyond), last))
+    return count
+
+
+def _columns(table: str, base: Keeper) -> list[str]:
+    return base.columns(table)
+
+
+def _run(statement: str, given: Sequence[Any], base: Keeper) -> list[tuple[Any, ...]]:
+    return base.run(statement, given)
+
+
+def _add(statement: str, rows: Sequence[Sequence[Any]], base: Keeper) -> None:
+    base.add(statement, rows)
+
+
+def vacuumed(store: DurableStore, *, older_than_s: float) -> dict[str, int]:
+    """Let go what has ended longer ago than this, and give back its room; return how many rows of each table went."""
+    before: float = store.alone(lambda base: base.now()) - older_than_s
+    gone: dict[str, int] = {}
+    for table, (key, where) in _OLD.items():
+        gone[table] = 0
+        chosen = f"SELECT {key} FROM {table} WHERE {where.format(ended=_ENDED)} LIMIT {MOST_DELETED_AT_ONCE}"
+        delete = f"DELETE FROM {table} WHERE ({key}) IN ({chosen}) RETURNING 1"
+        while count := len(store.alone(partial(_run, delete, (before,)))):
+            gone[table] += count
+    store.alone(lambda base: base.shrink())
+    return gone

@@ -1,0 +1,165 @@
+"""`handrail store`: info, copy and vacuum, on files."""
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from handrail.cli.exits import Exit
+from handrail.effects import Claim, ClaimState, Settle
+from handrail.stores.sqlite import SqliteStore
+
+A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
+
+
+def write(store, number, state, lease_s=600.0):
+    """Begin a write, and end it unless it stays claimed."""
+    act = replace(A_WRITE, key=f"refund:{number}", lease_s=lease_s)
+    claimed = store.claim(act).result(10)
+    assert claimed.state is ClaimState.FRESH
+    if state != "claimed":
+        assert store.settle(Settle(act.scope, act.key, claimed.fence, state, {"id": number})).result(10)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A store with a write of each kind and a long result."""
+    place = f"sqlite:{tmp_path}/store.db"
+    with SqliteStore(tmp_path / "store.db") as store:
+        for number, state in enumerate(["claimed", "done", "done", "failed", "in_doubt"]):
+            write(store, number, state)
+        write(store, 9, "claimed", lease_s=-1.0)
+        store.keep("r1", "long\ud800" * 100).result(10)
+    return place
+
+
+def file(place):
+    return closing(sqlite3.connect(place.removeprefix("sqlite:"), isolation_level=None))
+
+
+def rows(place, table="effects"):
+    with file(place) as opened:
+        named = opened.execute("SELECT name FROM pragma_table_info(?) WHERE name <> 'id'", (table,))
+        return sorted(opened.execute(f"SELECT {', '.join(name for (name,) in named)} FROM {table}").fetchall())
+
+
+def days_pass(place, days):
+    with file(place) as opened:
+        opened.execute("UPDATE effects SET updated = updated - ?, lease_until = lease_until - ?", (days * 86_400,) * 2)
+        opened.execute("UPDATE kept SET created = created - ?", (days * 86_400,))
+
+
+def test_info_counts_what_lies_in_a_store(cli, place):
+    told = cli("store", "info", place)
+    assert told.exit_code == Exit.OK
+    assert "2 claimed, 2 done, 1 failed, 1 in doubt; 1 claimed by an owner whose time is over" in told.stdout
+    assert "version 1" in told.stdout
+
+
+def test_info_is_told_as_json(cli, place):
+    told = json.loads(cli("store", "info", place, "--json").stdout)
+    assert told["writes"] == {"claimed": 2, "done": 2, "failed": 1, "in_doubt": 1}
+    assert (told["v"], told["version"], told["abandoned"], told["kept"], told["kept_bytes"]) == (1, 1, 1, 1, 700)
+    assert told["size_bytes"] > 10_000
+
+
+@pytest.mark.parametrize("words", [
+    ("info", "sqlite:{}/none.db"),
+    ("vacuum", "sqlite:{}/none.db", "--older-than", "1d"),
+    ("copy", "sqlite:{}/none.db", "sqlite:{}/other.db"),
+])  # fmt: skip
+def test_a_store_that_is_not_there_is_not_made(cli, tmp_path, words):
+    told = cli("store", *(word.format(tmp_path) for word in words))
+    assert told.exit_code == Exit.USAGE
+    assert "there is no store" in told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_in_memory_cannot_be_looked_after(cli):
+    told = cli("store", "info", "memory:")
+    assert told.exit_code == Exit.USAGE
+    assert "gone with its process" in told.stderr
+
+
+def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):
+    copy = f"sqlite:{tmp_path}/copy.db"
+    told = cli("store", "copy", place, copy, "--json")
+    assert json.loads(told.stdout)["rows"] == {
+        "runs": 0, "steps": 0, "effects": 6, "approvals": 0, "audit": 0, "kept": 1
+    }  # fmt: skip
+    for table in ("effects", "kept"):
+        assert rows(copy, table) == rows(place, table)
+
+
+def test_a_copy_of_many_rows_is_made_in_pieces_and_may_be_begun_again(cli, tmp_path, place):
+    with SqliteStore(place.removeprefix("sqlite:")) as store:
+        asked = [store.claim(replace(A_WRITE, key=f"more:{number}")) for number in range(500)]
+        assert {claim.result(10).state for claim in asked} == {ClaimState.FRESH}
+    copy = f"sqlite:{tmp_path}/copy.db"
+    cli("store", "copy", place, copy)
+    with file(copy) as opened:  # as if it had been broken off
+        opened.execute("DELETE FROM effects WHERE key > 'more:3'")
+    cli("store", "copy", place, copy)
+    assert rows(copy) == rows(place)
+
+
+def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp_path, place):
+    copy = f"sqlite:{tmp_path}/copy.db"
+    cli("store", "copy", place, copy)
+    with SqliteStore(place.removeprefix("sqlite:")) as store:
+        assert store.settle(Settle("refund", "refund:0", 1, "done", "old")).result(10)
+    with SqliteStore(copy.removeprefix("sqlite:")) as store:
+        assert store.settle(Settle("refund", "refund:4", 1, "done", "new")).result(10)
+    cli("store", "copy", place, copy)
+    with SqliteStore(copy.removeprefix("sqlite:")) as store:
+        for number, value in ((0, "old"), (4, "new")):
+            claimed = store.claim(replace(A_WRITE, key=f"refund:{number}")).result(10)
+            assert (claimed.state, claimed.value) == (ClaimState.DONE, value)
+
+
+def test_a_store_is_not_copied_into_itself(cli, place):
+    told = cli("store", "copy", place, place)
+    assert told.exit_code == Exit.USAGE
+    assert "into itself" in told.stderr
+
+
+def test_vacuum_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(cli, place):
+    days_pass(place, 31)
+    with SqliteStore(place.removeprefix("sqlite:")) as store:
+        write(store, "new", "done")
+    told = cli("store", "vacuum", place, "--older-than", "30d", "--json")
+    assert json.loads(told.stdout)["rows"] == {"effects": 3, "kept": 1, "steps": 0, "approvals": 0, "runs": 0}
+    with file(place) as opened:
+        left = opened.execute("SELECT state FROM effects ORDER BY state").fetchall()
+    assert left == [("claimed",), ("claimed",), ("done",), ("in_doubt",)]
+
+
+def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
+    with file(place) as opened:
+        for run, status in (("old", "done"), ("waits", "waiting")):
+            opened.execute(
+                "INSERT INTO runs(run_id, journal_v, status, input, created, updated) VALUES (?, 1, ?, '', 0, 0)",
+                (run, status),
+            )
+            opened.execute("INSERT INTO steps VALUES (?, '1.m', 1, 'model', 1, '', 0, 0)", (run,))
+    cli("store", "vacuum", place, "--older-than", "1d")
+    assert [row[0] for row in rows(place, "runs")] == ["waits"]
+    assert [row[0] for row in rows(place, "steps")] == ["waits"]
+
+
+def test_vacuum_gives_room_back(cli, place):
+    with SqliteStore(place.removeprefix("sqlite:")) as store:
+        store.keep("r1", "x" * 3_000_000).result(10)
+    days_pass(place, 31)
+    before = json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
+    cli("store", "vacuum", place, "--older-than", "30d")
+    assert json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"] < before - 2_900_000
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "1w", ""])
+def test_an_age_that_is_none_is_refused_before_anything_goes(cli, place, age):
+    told = cli("store", "vacuum", place, f"--older-than={age}")
+    assert told.exit_code == Exit.USAGE
+    assert "such as 30d" in told.stderr

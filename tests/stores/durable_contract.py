@@ -1,0 +1,209 @@
+"""What a store that outlives its process must hold to beyond `contract`: other processes, their death, and time.
+
+Whatever promises survival is tested by dying: the other process is killed with SIGKILL, never asked to end.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from handrail.effects import ClaimState, Settle
+from handrail.errors import StoreUnavailable
+from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+
+
+class DurableContract(StoreContract):
+    """The laws of stores that survive. `open` returns a store that holds nothing."""
+
+    acts_at_once = 5
+
+    def place(self) -> str:
+        """Return what `Runtime(store=...)` takes, for the store that was opened last."""
+        raise NotImplementedError
+
+    def again(self):
+        """Open one more store on the same rows."""
+        raise NotImplementedError
+
+    def pass_time(self, seconds: float) -> None:
+        """Let every lease and every kept text of the store be so much older."""
+        raise NotImplementedError
+
+    @contextmanager
+    def other(self, deed, *words):
+        """Another process with the store open, ready to do its deed when `began` is called."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stores.other_process", self.place(), deed, *words],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)
+
+    # -- one process --------------------------------------------------------------------------------------------------
+
+    def test_what_one_store_has_done_another_one_on_the_same_rows_knows(self, store):
+        other = self.again()
+        self.settled(store, "done", value={"id": 3})
+        assert now(other.claim(A_REFUND)).value == {"id": 3}
+        assert now(other.kept("r1", now(store.keep("r1", "long")))) == "long"
+        closed(other)
+
+    def test_a_store_that_was_closed_is_opened_with_everything_in_it(self, store):
+        self.settled(store, "done", value={"id": 3})
+        handle = now(store.keep("r1", "long"))
+        store.close()
+        other = self.again()
+        assert now(other.claim(A_REFUND)).value == {"id": 3}
+        assert now(other.kept("r1", handle)) == "long"
+        closed(other)
+
+    def test_closing_waits_for_what_was_asked(self, store):
+        asked = [store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in range(700)]
+        store.close()
+        assert {claimed.result(0).state for claimed in asked} == {ClaimState.FRESH}
+
+    def test_a_closed_store_claims_nothing_and_says_so(self, store):
+        store.close()
+        store.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            store.claim(A_REFUND)
+        assert "closed" in repr(store)
+
+    def test_a_claim_that_was_called_off_in_the_queue_is_not_made(self, store):
+        store.keep("r1", "x" * 3_000_000)  # the thread is busy with it
+        asked = [store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in range(50)]
+        called_off = [number for number, claim in enumerate(asked) if claim.cancel()]
+        for number in called_off:
+            assert now(store.claim(replace(A_REFUND, key=f"refund:{number}", guard=False))).state is ClaimState.FRESH
+
+    def test_sixty_four_callers_at_once_are_all_answered(self, store):
+        def write(number):
+            act = replace(A_REFUND, key=f"refund:{number}", guard=False)
+            claimed = now(store.claim(act))
+            assert now(store.settle(Settle("refund", act.key, claimed.fence, "done", number)))
+            return claimed.state, now(store.claim(act)).value
+
+        with ThreadPoolExecutor(64) as threads:
+            assert list(threads.map(write, range(256))) == [(ClaimState.FRESH, number) for number in range(256)]
+
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
+    def test_a_fork_is_told_to_open_its_own(self, store):
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                store.claim(A_REFUND)
+            except StoreUnavailable as error:
+                os.write(writing, str(error).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading) as said:
+            assert "forked" in said.read()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def test_the_clocks_of_this_process_decide_nothing(self, store, monkeypatch):
+        self.claimed(store, "key", lease_s=60)
+        for clock in ("time", "monotonic"):
+            real = getattr(time, clock)
+            monkeypatch.setattr(time, clock, lambda real=real: real() + 86_400)
+        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+
+    def test_a_lease_ends_with_its_time(self, store):
+        self.claimed(store, "key", lease_s=60)
+        self.pass_time(59)
+        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+        self.pass_time(2)
+        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.AGAIN
+
+    def test_a_kept_text_goes_after_its_time(self, store):
+        handle = now(store.keep("r1", "old"))
+        self.pass_time(29 * 86_400)
+        assert now(store.kept("r1", handle)) == "old"
+        self.pass_time(2 * 86_400)
+        assert now(store.kept("r1", handle)) is None
+
+    # -- several processes --------------------------------------------------------------------------------------------
+
+    def test_exactly_one_thread_of_all_processes_is_fresh(self, store):
+        acts, threads, processes = 10, 8, 3
+        with (
+            self.other("race", str(acts), str(threads)) as one,
+            self.other("race", str(acts), str(threads)) as two,
+            self.other("race", str(acts), str(threads)) as three,
+        ):
+            answers = []
+            for process in (one, two, three):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            for process in (one, two, three):
+                answers.append(json.loads(process.stdout.readline()))
+        for rows in zip(*answers, strict=True):
+            states = sorted(state for row in rows for state in row)
+            assert states == ["busy"] * (threads * processes - 1) + ["fresh"]
+
+    @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
+        ("none", LONG_S, ClaimState.BUSY),       # nobody knows yet that it is dead
+        ("none", OVER_S, ClaimState.IN_DOUBT),
+        ("key", OVER_S, ClaimState.AGAIN),
+        ("verify", OVER_S, ClaimState.CHECK),
+    ])  # fmt: skip
+    def test_a_claim_of_a_process_that_was_killed_is_never_fresh(self, store, replay, lease_s, answer):
+        with self.other("claim_and_hang", replay, str(lease_s)) as process:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline()) == "fresh"
+            process.kill()
+            process.wait(PATIENCE_S)
+        assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
+
+    def test_an_owner_that_was_frozen_and_replaced_settles_nothing(self, store):
+        with self.other("freeze_and_settle") as process:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            taken = now(store.claim(replace(A_REFUND, replay="key")))
+            assert taken.state is ClaimState.AGAIN
+            process.send_signal(signal.SIGCONT)
+            assert json.loads(process.stdout.readline()) is False
+        assert now(store.settle(Settle("refund", "refund:881", taken.fence, "done", "mine")))
+        assert now(store.claim(A_REFUND)).value == "mine"
+
+    def test_whatever_took_effect_before_a_kill_is_never_fresh_again(self, store, tmp_path):
+        """Two processes write as fast as they can and are killed in the middle; the world is then compared."""
+        world = tmp_path / "world"
+        with self.other("write_for_ever", str(world), "a") as one, self.other("write_for_ever", str(world), "b") as two:
+            for process in (one, two):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            until = time.monotonic() + PATIENCE_S
+            while time.monotonic() < until and not (world.exists() and world.read_bytes().count(b"\n") > 500):
+                time.sleep(0.01)
+            for process in (one, two):
+                process.kill()
+                process.wait(PATIENCE_S)
+        effects = world.read_text().split("\n")[:-1]
+        assert len(effects) > 500
+        keys = [line.split()[0] for line in effects]
+        assert {line.split()[1] for line in effects} == {"fresh"}
+        assert len(set(keys)) == len(keys)
+        self.pass_time(2 * LONG_S)
+        asked = [store.claim(replace(A_REFUND, key=key, guard=False)) for key in keys]
+        states = [now(claimed).state for claimed in asked]
+        assert set(states) == {ClaimState.DONE, ClaimState.IN_DOUBT}  # in doubt: the window was hit

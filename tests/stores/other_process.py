@@ -1,0 +1,67 @@
+"""Another process with the same store: `python -m tests.stores.other_process STORE DEED ...`, told what to do by stdin.
+
+It prints `ready` when the store is open and waits for a line; then it does its deed and prints one line of JSON.
+"""
+
+import json
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+
+from handrail import plugins
+from handrail.effects import Settle
+from tests.stores.contract import A_REFUND, OVER_S
+
+
+def race(store, acts, threads):
+    """Claim every act in every thread; say how often each was fresh."""
+    keys = [f"race:{number}" for number in range(int(acts))]
+
+    def claim(_):
+        return [store.claim(replace(A_REFUND, key=key, guard=False)).result(60).state.value for key in keys]
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return list(zip(*pool.map(claim, range(int(threads))), strict=True))
+
+
+def claim_and_hang(store, replay, lease_s):
+    """Claim, say so, and never settle."""
+    claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s))).result(10)
+    print(json.dumps(claimed.state.value), flush=True)
+    signal.pause()
+
+
+def freeze_and_settle(store):
+    """Claim with a lease that is over, stop until somebody says SIGCONT, then settle as if nothing had been."""
+    claimed = store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)).result(10)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return store.settle(Settle("refund", "refund:881", claimed.fence, "done", "frozen")).result(10)
+
+
+def write_for_ever(store, file, who):
+    """Claim, take effect, settle, in 16 threads, until somebody kills us."""
+    world = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(thread):
+        for number in count():
+            key = f"{who}/{thread}/{number}"
+            claimed = store.claim(replace(A_REFUND, key=key, guard=False)).result(60)
+            os.write(world, f"{key} {claimed.state.value}\n".encode())
+            store.settle(Settle("refund", key, claimed.fence, "done", number)).result(60)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(write, range(16)))
+
+
+DEEDS = {deed.__name__: deed for deed in (race, claim_and_hang, freeze_and_settle, write_for_ever)}
+
+if __name__ == "__main__":
+    place, deed, *words = sys.argv[1:]
+    kind, _, where = place.partition(":")
+    with plugins.load("stores", kind)(where) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(json.dumps(DEEDS[deed](store, *words)), flush=True)

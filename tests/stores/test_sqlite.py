@@ -1,0 +1,241 @@
+"""The store in a file: the contract, and what can befall a file."""
+
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import handrail as hr
+from handrail.effects import ClaimState, Settle
+from handrail.errors import ConfigError, HandrailError, StoreUnavailable
+from handrail.stores import sqlite
+from handrail.stores.sqlite import VERSION, SqliteStore
+from tests.stores.contract import A_REFUND
+from tests.stores.durable_contract import DurableContract
+
+
+class TestSqliteStore(DurableContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder, self.opened = tmp_path, 0
+
+    def open(self):
+        self.opened += 1
+        return self.again()
+
+    def place(self):
+        return f"sqlite:///{self.folder}/{self.opened}.db"
+
+    def again(self):
+        return SqliteStore(self.folder / f"{self.opened}.db")
+
+    def pass_time(self, seconds):
+        with closing(sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)) as file, file:
+            file.execute("UPDATE effects SET lease_until = lease_until - ?", (seconds,))
+            file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "store.db"
+
+
+def claimed(store):
+    return store.claim(A_REFUND).result(10)
+
+
+# -- opening ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("place", "lies"), [
+    ("sqlite:///{}/x.db", "{}/x.db"),           # four slashes once the folder's own is there: an absolute path
+    ("sqlite:{}/x.db", "{}/x.db"),
+    ("sqlite:///x.db", "x.db"),                 # beside the program
+    ("sqlite:x.db", "x.db"),
+])  # fmt: skip
+def test_a_store_is_named_by_a_url_or_a_path(tmp_path, monkeypatch, place, lies):
+    monkeypatch.chdir(tmp_path)
+    runtime = hr.Runtime([], store=place.format(tmp_path))
+    assert Path(lies.format(tmp_path)).exists()
+    assert runtime.store.place == f"sqlite:{tmp_path}/x.db"
+    runtime.store.close()
+
+
+@pytest.mark.parametrize(("place", "words"), [
+    ("", "is a file"),
+    ("///", "is a file"),
+    (":memory:", "'memory' is one in memory"),
+    ("//host/x.db", "names a host"),
+    ("///nowhere/x.db", "no directory"),
+    (".", "is a directory"),
+])  # fmt: skip
+def test_a_place_where_no_store_can_be_is_refused_at_once(tmp_path, monkeypatch, place, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        SqliteStore(place)
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(file):
+    file.write_bytes(b"a letter, and not a short one" * 100)
+    with pytest.raises(ConfigError, match="no SQLite database"):
+        SqliteStore(file)
+    assert file.read_bytes() == b"a letter, and not a short one" * 100
+
+
+def test_a_database_of_something_else_is_left_as_it_is(file):
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE customers(id)")
+    with pytest.raises(ConfigError, match="of something else"):
+        SqliteStore(file)
+    with closing(sqlite3.connect(file)) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
+
+
+def test_the_tables_of_a_newer_handrail_are_not_touched(file):
+    SqliteStore(file).close()
+    with closing(sqlite3.connect(file)) as newer, newer:
+        newer.execute("INSERT INTO schema_version VALUES (?, 0)", (VERSION + 1,))
+    with pytest.raises(ConfigError, match=f"version {VERSION + 1} and this handrail knows {VERSION}"):
+        SqliteStore(file)
+
+
+def test_a_store_of_an_older_version_is_brought_forward_once(file, monkeypatch):
+    SqliteStore(file).close()
+    monkeypatch.setattr(sqlite, "_MIGRATIONS", ("schema_1", "schema_2"))
+    monkeypatch.setattr(sqlite, "VERSION", 2)
+    monkeypatch.setitem(sqlite._SQL, "schema_2", "ALTER TABLE effects ADD COLUMN colour TEXT;\n")
+    for _ in range(2):
+        with SqliteStore(file) as store:
+            assert claimed(store).state in (ClaimState.FRESH, ClaimState.BUSY)
+    with closing(sqlite3.connect(file)) as found:
+        assert found.execute("SELECT version FROM schema_version").fetchall() == [(1,), (2,)]
+
+
+def test_only_its_owner_may_read_the_file(file):
+    SqliteStore(file).close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_refused_at_once(file):
+    SqliteStore(file).close()
+    file.chmod(0o400)
+    with pytest.raises(ConfigError, match="cannot be written to: Permission denied"):
+        SqliteStore(file)
+
+
+def test_every_commit_is_on_the_disk_before_anybody_is_told(file):
+    """A crash of the machine cannot be staged here; that SQLite was told to wait for the disk can be seen."""
+    with SqliteStore(file) as store:
+        assert store.alone(lambda base: base._db.execute("PRAGMA synchronous").fetchone()) == (2,)  # FULL
+        assert store.alone(lambda base: base._db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+
+
+# -- while it is open -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("befalls", ["removed", "replaced"])
+def test_a_file_that_went_away_takes_no_claim_until_it_is_back(file, befalls):
+    with SqliteStore(file) as store:
+        aside = file.rename(file.with_suffix(".aside"))
+        if befalls == "replaced":
+            file.write_bytes(aside.read_bytes())
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            claimed(store)
+        aside.rename(file)
+        assert claimed(store).state is ClaimState.FRESH
+
+
+def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
+    """The kernel refuses to let the files grow, as it would on a full disk."""
+    with SqliteStore(file) as store:
+        fence = claimed(store).fence
+        with no_file_grows_beyond(100_000):
+            with pytest.raises(StoreUnavailable, match="full"):
+                store.keep("r1", "x" * 1_000_000).result(10)
+            answers = [store.claim(replace(A_REFUND, key=f"{n}", guard=False)) for n in range(3000)]
+            refused = [n for n, answer in enumerate(answers) if answer.exception(30)]
+            assert refused
+            assert {type(answers[n].exception()) for n in refused} == {StoreUnavailable}
+        for n, answer in enumerate(answers):
+            state = store.claim(replace(A_REFUND, key=f"{n}", guard=False)).result(10).state
+            assert state is (ClaimState.FRESH if answer.exception() else ClaimState.BUSY)
+        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(10)
+
+
+@contextmanager
+def no_file_grows_beyond(size):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_store_that_another_process_holds_is_waited_for_and_then_said_to_be_busy(file, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
+    with SqliteStore(file) as store, closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another process holds it"):
+            claimed(store)
+        other.execute("COMMIT")
+        assert claimed(store).state is ClaimState.FRESH
+
+
+def test_a_corrupted_file_takes_no_claim_and_says_what_to_do(file):
+    with SqliteStore(file) as store:
+        for n in range(300):
+            store.claim(replace(A_REFUND, key=f"{n}", guard=False)).result(10)
+    size = file.stat().st_size
+    with file.open("r+b") as raw:
+        raw.seek(4096)
+        raw.write(b"\xff" * (size - 4096))
+    with pytest.raises(HandrailError, match="corrupted; restore it from a backup"), SqliteStore(file) as store:
+        claimed(store)
+
+
+# -- a life -----------------------------------------------------------------------------------------------------------
+
+SHOP = """
+import os, signal, sys
+import handrail as hr
+
+@hr.tool(effect="write", key="refund:{order_id}", timeout_s=0.3)
+def refund(order_id: str) -> str:
+    "Refund an order."
+    with open("world", "a") as world:
+        world.write(f"refunded {order_id}\\n")
+    if sys.argv[1] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "refunded"
+
+with hr.SyncRuntime([refund], store="sqlite:///shop.db") as runtime:
+    print(runtime.call("refund", {"order_id": sys.argv[2]}).text)
+"""
+
+
+def test_a_write_whose_process_was_killed_in_it_is_not_repeated(tmp_path):
+    def shop(*words):
+        return subprocess.run(
+            [sys.executable, "-c", SHOP, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+
+    assert shop("dies", "881").returncode == -signal.SIGKILL
+    under_way = shop("lives", "881")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as file, file:
+        file.execute("UPDATE effects SET lease_until = lease_until - 3600")
+    later, other = shop("lives", "881"), shop("lives", "882")
+
+    assert (tmp_path / "world").read_text() == "refunded 881\nrefunded 882\n"
+    assert "IN_PROGRESS" in under_way.stdout
+    assert "IN_DOUBT" in later.stdout
+    assert other.stdout == "refunded\n"

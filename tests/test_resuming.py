@@ -1,0 +1,358 @@
+"""Runs that outlive their driver: interrupted anywhere, gone on with by another one on the same store.
+
+The store is in memory, so that a test can stop a driver between any two of its steps by raising there; what a process
+that is killed does to a store on a disk stands in `tests/journeys/test_crashes.py`.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import handrail as hr
+from handrail.errors import ConfigError, Fenced, JournalMismatch, StoreUnavailable
+from handrail.records import Entry, RunRecord
+from handrail.stores.memory import MemoryStore
+from handrail.stores.shelf import Shelf
+from handrail.testing import ScriptedModel, call
+from tests.drivers import BOUND_S, KINDS
+
+
+class Died(BaseException):
+    """What a killed process does not have time to handle."""
+
+
+class MortalStore(MemoryStore, Shelf):
+    """Keeps runs in memory, and dies before or after its n-th answer, when told to."""
+
+    def __init__(self):
+        MemoryStore.__init__(self)
+        Shelf.__init__(self, time.time)
+        self.count, self.dies_at, self.after = 0, None, False
+        self.asked = []
+
+    def _step(self, name, work):
+        self.count += 1
+        self.asked.append(name)
+        dies = self.dies_at == self.count
+        if dies and not self.after:
+            raise Died(name)
+        answer = work()
+        if dies:
+            raise Died(name)
+        return answer
+
+    def claim(self, claim):
+        return self._step("claim", lambda: MemoryStore.claim(self, claim))
+
+    def settle(self, settle):
+        return self._step("settle", lambda: MemoryStore.settle(self, settle))
+
+    def begin_run(self, record):
+        return self._step("begin", lambda: Shelf.begin_run(self, record))
+
+    def enter(self, entry):
+        return self._step("enter", lambda: Shelf.enter(self, entry))
+
+
+class World:
+    """What the tools change, and how often they did."""
+
+    def __init__(self):
+        self.tickets, self.looks = [], []
+        self.tools = [
+            hr.FunctionTool(self.look, effect="read", blocking=False),
+            hr.FunctionTool(self.create_ticket, effect="write", replay="key", blocking=False),
+            hr.FunctionTool(self.refund, effect="write", replay="key", approve="amount > 100", blocking=False),
+        ]
+
+    def look(self, city: str) -> str:
+        """Look at the weather of a city."""
+        self.looks.append(city)
+        return f"fine in {city}"
+
+    def create_ticket(self, title: str, context: hr.Context[None]) -> dict:
+        """Create a ticket. The far side knows a key again."""
+        if context.idempotency_key not in [key for key, _ in self.tickets]:
+            self.tickets.append((context.idempotency_key, title))
+        return {"ticket": len(self.tickets)}
+
+    def refund(self, order: str, amount: float) -> dict:
+        """Refund an order."""
+        self.tickets.append((order, amount))
+        return {"refunded": amount}
+
+
+SCRIPT = [
+    [call("look", city="Bern"), call("create_ticket", title="slow")],
+    [call("create_ticket", title="slower"), call("look", city="Köln")],
+    "Two tickets.",
+]
+
+
+@pytest.fixture(params=KINDS)
+def on(request):
+    """A function that opens a driver on a store, runs a verb, and closes it."""
+    import asyncio
+
+    def drive(store, tools, verb, *args, **how):
+        made = how.pop("made", {})
+        if request.param == "sync":
+            with hr.SyncRuntime(tools, store=store, **made) as runtime:
+                return getattr(runtime, verb)(*args, **how)
+
+        async def main():
+            async with hr.Runtime(tools, store=store, **made) as runtime:
+                return await asyncio.wait_for(getattr(runtime, verb)(*args, **how), BOUND_S)
+
+        return asyncio.run(main())
+
+    return drive
+
+
+def count_of_steps(on):
+    store, world = MortalStore(), World()
+    run = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    assert run.ok
+    return store.count, run
+
+
+def test_a_run_that_dies_before_or_after_any_step_is_gone_on_with_and_writes_once(on):
+    steps, whole = count_of_steps(on)
+    assert steps >= 8  # begin, two turns with an entry before, claim, settle and an entry after, the end
+    hit = set()
+    for at in range(1, steps + 1):
+        for after in (False, True):
+            store, world = MortalStore(), World()
+            store.dies_at, store.after = at, after
+            with pytest.raises(Died):
+                on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+            store.dies_at = None
+            hit.add((store.asked[-1], after))
+            if store.recorded("r_1") is None:
+                assert (at, after) == (1, False)  # nothing was begun, and nothing is known
+                continue
+            run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT))
+            assert run.ok, (at, after, run)
+            assert run.text == "Two tickets."
+            assert [title for _, title in world.tickets] == ["slow", "slower"]
+            assert [type(each) for each in run.messages] == [type(each) for each in whole.messages]
+    assert hit == {(name, after) for name in ("begin", "enter", "claim", "settle") for after in (False, True)}
+
+
+def test_what_the_model_has_said_is_not_asked_for_again(on):
+    store, world, model = MortalStore(), World(), ScriptedModel(SCRIPT)
+    on(store, world.tools, "run", "Two tickets.", model=model, run_id="r_1")
+    again = ScriptedModel(["never asked"])
+    run = on(store, world.tools, "resume", "r_1", model=again)
+    assert run.text == "Two tickets."
+    assert again.requests == []
+    assert world.looks == ["Bern", "Köln"]
+
+
+def test_a_replay_does_nothing_and_tells_the_same(on):
+    store, world = MortalStore(), World()
+    first = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    asked = list(store.asked)
+    run = on(store, world.tools, "replay", "r_1", model=ScriptedModel(["never asked"]))
+    assert (run.status, run.text) == (first.status, first.text)
+    assert run.transcript(debug=True) == first.transcript(debug=True)
+    assert store.asked == asked
+    assert len(world.tickets) == 2
+
+
+def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
+    store, world = MortalStore(), World()
+    store.dies_at = 4
+    with pytest.raises(Died):
+        on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    store.dies_at = None
+    before = list(world.tickets)
+    with pytest.raises(JournalMismatch, match="ends before step"):
+        on(store, world.tools, "replay", "r_1", model=ScriptedModel(SCRIPT))
+    assert world.tickets == before
+
+
+def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_parent_wrote(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    other = [SCRIPT[0], [call("create_ticket", title="slower"), call("create_ticket", title="new")], "Forked."]
+    run = on(store, world.tools, "fork", "r_1", at_turn=2, model=ScriptedModel(other))
+    assert run.id != "r_1"
+    assert run.status == "waiting"
+    assert [title for _, title in world.tickets] == ["slow", "slower", "new"]
+    assert world.looks == ["Bern", "Köln"]
+    (asked,) = store.questions()
+    assert "forked" in asked.reason
+    store.decide(asked.id, granted=False, by="maria", because="it is there")
+    run = on(store, world.tools, "resume", run.id, model=ScriptedModel(other))
+    assert run.text == "Forked."
+    assert len(world.tickets) == 3
+    assert store.recorded(run.id).record.forked_from == "r_1"
+
+
+@pytest.mark.parametrize("turn", [0, 4, 99])
+def test_a_run_is_forked_at_one_of_its_turns_only(on, turn):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    with pytest.raises(ConfigError, match="3 turns"):
+        on(store, world.tools, "fork", "r_1", at_turn=turn, model=ScriptedModel(SCRIPT))
+
+
+ASKING = [[call("look", city="Bern"), call("refund", order="7", amount=500.0)], "Refunded."]
+
+
+def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_approved(on):
+    store, world = MortalStore(), World()
+    run = on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    assert run.status == "waiting"
+    assert store.recorded("r_1").record.status == "waiting"
+    (asked,) = store.questions()
+    assert (asked.tool, asked.arguments, asked.run_id) == ("refund", {"order": "7", "amount": 500.0}, "r_1")
+
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.status == "waiting"  # nobody has answered yet
+    assert len(store.questions()) == 1
+
+    store.decide(asked.id, granted=True, by="maria")
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.text == "Refunded."
+    assert world.tickets == [("7", 500.0)]
+    assert world.looks == ["Bern"]  # its sibling kept its result
+    assert store.questions(state="used")[0].by == "maria"
+
+
+def test_a_denial_is_told_with_its_reason(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    store.decide(store.questions()[0].id, granted=False, by="maria", because="too much")
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.ok
+    assert world.tickets == []
+    assert "too much" in run.transcript(debug=True)
+
+
+def test_edited_arguments_are_what_runs(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    store.decide(store.questions()[0].id, granted=True, by="maria", edited={"order": "7", "amount": 50.0})
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.ok
+    assert world.tickets == [("7", 50.0)]
+
+
+def test_a_word_that_came_too_late_is_no_word(on):
+    store, world = MortalStore(), World()
+    brief = {"policy": hr.Policy(approval_s=-1.0)}
+    run = on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1", made=brief)
+    assert run.ok
+    assert world.tickets == []
+    assert "APPROVAL_EXPIRED" in run.transcript(debug=True)
+
+
+def test_an_approval_is_bound_to_the_tool_as_it_describes_itself(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    store.decide(store.questions()[0].id, granted=True, by="maria")
+    changed = World()
+    changed.tools[2].description = "Refund an order, and tell the whole world."
+    run = on(store, changed.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.status == "waiting"
+    assert changed.tickets == []
+    assert len(store.questions()) == 1
+
+
+def test_a_crash_between_the_use_of_an_approval_and_the_claim_costs_nothing(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    store.decide(store.questions()[0].id, granted=True, by="maria")
+    claims = [n for n, name in enumerate(store.asked, 1) if name == "claim"]
+    assert claims == []
+    store.dies_at = store.count + 2  # after the run has been taken over, at the claim
+    with pytest.raises(Died):
+        on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert store.asked[-1] == "claim"
+    store.dies_at = None
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
+    assert run.ok
+    assert world.tickets == [("7", 500.0)]
+
+
+def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
+    store, world = MortalStore(), World()
+
+    class TakenOver(ScriptedModel):
+        async def ask(self, request, listener=None):
+            Shelf.begin_run(store, RunRecord("r_1", {}))
+            return await super().ask(request, listener)
+
+    run = on(store, world.tools, "run", "Two tickets.", model=TakenOver(SCRIPT), run_id="r_1")
+    assert run.status == "moved"
+    assert world.tickets == []  # its journal was refused before its write could run
+    with pytest.raises(Fenced):
+        store.enter(Entry("r_1", 1))
+
+
+def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
+    store, world = MortalStore(), World()
+
+    class Cancelling(ScriptedModel):
+        async def ask(self, request, listener=None):
+            assert store.request_cancel("r_1")
+            return await super().ask(request, listener)
+
+    run = on(store, world.tools, "run", "Two tickets.", model=Cancelling(SCRIPT), run_id="r_1")
+    assert run.status == "cancelled"
+    assert store.recorded("r_1").record.status == "cancelled"
+
+
+def test_without_its_journal_no_write_runs(on):
+    world = World()
+
+    class Full(MortalStore):
+        def enter(self, entry):
+            raise StoreUnavailable("the disk is full")
+
+    run = on(Full(), world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT))
+    assert run.status == "failed"
+    assert "the disk is full" in run.reason
+    assert world.tickets == []
+
+
+def test_a_kept_name_is_not_used_twice(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    with pytest.raises(ConfigError, match="kept already"):
+        on(store, world.tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
+
+
+def test_a_store_that_keeps_no_runs_says_so(on):
+    with pytest.raises(ConfigError, match="does not keep runs"):
+        on(MemoryStore(), World().tools, "resume", "r_1")
+
+
+def test_an_unknown_run_is_named(on):
+    with pytest.raises(ConfigError, match="no run 'r_none'"):
+        on(MortalStore(), World().tools, "resume", "r_none")
+
+
+def test_a_journal_of_a_newer_version_is_refused(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    from dataclasses import replace
+
+    store._runs["r_1"] = replace(store._runs["r_1"], journal_v=99)
+    with pytest.raises(JournalMismatch, match="newer handrail"):
+        on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT))
+
+
+def test_what_a_run_has_worked_counts_when_it_goes_on(on):
+    store, world = MortalStore(), World()
+    budget = hr.Budget(turns=1)
+    run = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1", budget=budget)
+    assert run.status == "budget"
+    assert on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT)).status == "budget"
+    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT), budget=hr.Budget(turns=9))
+    assert run.text == "Two tickets."
+    assert len(world.tickets) == 2

@@ -1,0 +1,49 @@
+"""One weather call in every dialect: what goes to the model, and what a model answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from handrail import plugins
+from handrail.calls import ToolCall
+from handrail.dialects import Dialect, ServerDialect, WireDialect, dialect, texts
+from handrail.messages import Turn, Usage
+from handrail.tools import FunctionTool
+from handrail.toolset import Toolset
+
+QUESTION = "How warm is it in Paris?"
+
+
+def get_weather(city: str) -> float:
+    """Get the temperature of a city in degrees Celsius."""
+    return 21.0
+
+
+TOOLS = Toolset([FunctionTool(get_weather, effect="read")])
+CALL = ToolCall("call_1", "get_weather", '{"city": "Paris"}')
+TURN = Turn(calls=[CALL], finish="calls", usage=Usage(120, 18))
+
+
+def every_dialect() -> list[Dialect]:
+    return [dialect(name) for name in plugins.known("dialects")]
+
+
+def every_wire() -> list[WireDialect]:
+    return [each for each in every_dialect() if isinstance(each, WireDialect)]
+
+
+def answer_in(spoken: Dialect) -> str:
+    """Return what a model that speaks this dialect writes to call the tool: a body, or text."""
+    if isinstance(spoken, ServerDialect):
+        body = spoken.encode_turn(TURN, model="NAME", id="answer_1", created=1_767_225_600, tools=TOOLS)
+        return json.dumps(body, ensure_ascii=False, indent=2)
+    prompt: Any = spoken
+    if hasattr(prompt, "written"):
+        return prompt.written(TURN, TOOLS)
+    return texts.written(prompt.syntax, TURN, TOOLS)
+
+
+def stream_in(spoken: ServerDialect) -> str:
+    """Return the same answer as the provider would stream it."""
+    return "".join(spoken.encode_stream(TURN, model="NAME", id="answer_1", created=1_767_225_600, tools=TOOLS))
