@@ -30,37 +30,12 @@ from handrail.events import (
     RunEnded,
     RunStarted,
 )
+from handrail.records import AuditRecord, Notice
 from handrail.redaction import Redactor
 from handrail.shaping import plain, text_of
 
 FIRST = "0" * 64
 """What stands before the first record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What is to be recorded, before it has a place in the chain."""
-
-    run_id: str
-    event: str
-    body: Mapping[str, Json]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
-    """One link of the chain. `at` is Unix time in seconds, by the store's clock."""
-
-    seq: int
-    at: float
-    run_id: str
-    event: str
-    body: Mapping[str, Json]
-    prev: str
-    hash: str
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the record as one line of an export holds it."""
-        return {name: getattr(self, name) for name in ("seq", "at", "run_id", "event", "body", "prev", "hash")}
 
 
 @dataclass(frozen=True, slots=True)

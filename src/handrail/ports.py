@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from handrail.effects import Approval, AskHuman, Claim, Claimed, Settle
+from handrail.effects import Approval, AskHuman, Claim, Claimed, Settle, SettledState
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.messages import Delta, Message, Options, Turn
-from handrail.records import Begun, Entry, Question, RunRecord
+from handrail.records import AuditRecord, Begun, Entry, Notice, Question, RunRecord, WriteRecord
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Future[T]"
@@ -112,6 +112,38 @@ class ApprovalStore(Protocol):
 
     def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[Question]]:
         """Return questions, the oldest first."""
+        ...
+
+
+@runtime_checkable
+class LedgerStore(Protocol):
+    """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
+
+    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Answer[Sequence[WriteRecord]]:
+        """Return writes, the newest first. One whose lease is over without an end is told as it stands, `claimed`."""
+        ...
+
+    def resolve(
+        self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
+    ) -> Answer[WriteRecord | None]:
+        """Say how a write ended: `done` with its value, or `failed`, so that its key is free again.
+
+        Only a write in doubt, or one whose lease is over, takes a word; any other is returned as it stands. None when
+        there is no such write.
+        """
+        ...
+
+
+@runtime_checkable
+class AuditStore(Protocol):
+    """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
+
+    def append(self, notices: Sequence[Notice]) -> Answer[None]:
+        """Add to the log, in this order, all or nothing."""
+        ...
+
+    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Answer[Sequence[AuditRecord]]:
+        """Return records in order, those after a number."""
         ...
 
 

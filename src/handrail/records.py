@@ -114,3 +114,53 @@ class Question:
     edited: Mapping[str, Json] | None = None
     asked: float = 0.0
     expires: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """One write as the ledger keeps it.
+
+    Attributes:
+        scope: Tenant and tool.
+        state: `claimed` while it is under way, or since its process died and nobody has looked.
+        begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
+        resolved_by: Who said how it ended, where a person did.
+    """
+
+    scope: str
+    key: str
+    run_id: str
+    state: Literal["claimed", "done", "failed", "in_doubt"]
+    replay: str
+    fence: int
+    lease_until: float
+    begun: float
+    updated: float = 0.0
+    value: Json = None
+    resolved_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is to be recorded in the audit log, before it has a place in the chain."""
+
+    run_id: str
+    event: str
+    body: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One link of the audit chain; see `audit`. `at` is Unix time in seconds, by the store's clock."""
+
+    seq: int
+    at: float
+    run_id: str
+    event: str
+    body: Mapping[str, Json]
+    prev: str
+    hash: str
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the record as one line of an export holds it."""
+        return {name: getattr(self, name) for name in ("seq", "at", "run_id", "event", "body", "prev", "hash")}
