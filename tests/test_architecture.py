@@ -27,6 +27,8 @@ PERFORMING = [
     "processes",
     "reading",
     "runs",
+    "recording",
+    "undoing",
     "services",
     "host",
     "carrier",

@@ -356,3 +356,63 @@ def test_what_a_run_has_worked_counts_when_it_goes_on(on):
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT), budget=hr.Budget(turns=9))
     assert run.text == "Two tickets."
     assert len(world.tickets) == 2
+
+
+# ---------------------------------------------------------------------- taking back
+
+
+class Shop:
+    """Orders that can be cancelled again."""
+
+    def __init__(self):
+        self.orders, self.cancelled = [], []
+        self.tools = [
+            hr.FunctionTool(self.order, effect="write", compensate=self.cancel, blocking=False),
+            hr.FunctionTool(self.mail, effect="write", blocking=False),
+        ]
+
+    def order(self, item: str, count: int = 1) -> dict:
+        """Order something."""
+        self.orders.append((item, count))
+        return {"order": len(self.orders)}
+
+    def cancel(self, item: str, count: int, result: dict) -> str:
+        """Cancel an order again."""
+        self.cancelled.append((item, count, result["order"]))
+        return f"cancelled {result['order']}"
+
+    def mail(self, to: str) -> str:
+        """Send a mail, which nobody can take back."""
+        return f"sent to {to}"
+
+
+ORDERS = [
+    [call("order", item="lamp"), call("mail", to="a@b.c")],
+    [call("order", item="desk", count=2), call("order", item="lamp")],
+    "Ordered.",
+]
+
+
+def test_what_can_be_taken_back_is_offered_newest_first_and_taken_back_once(on):
+    store, shop = MortalStore(), Shop()
+    on(store, shop.tools, "run", "Order.", model=ScriptedModel(ORDERS), run_id="r_1")
+    offered = on(store, shop.tools, "undoable", "r_1")
+    # The second lamp was not ordered: the same act in one run is answered by the first one's result.
+    assert [(each.step, each.tool, each.arguments["item"]) for each in offered] == [
+        ("2.0", "order", "desk"), ("1.0", "order", "lamp")
+    ]  # fmt: skip
+    undone = on(store, shop.tools, "undo", "r_1")
+    assert [each.text for each in undone] == ["cancelled 2", "cancelled 1"]
+    assert shop.cancelled == [("desk", 2, 2), ("lamp", 1, 1)]
+    again = on(store, shop.tools, "undo", "r_1")
+    assert all(each.replayed for each in again)
+    assert len(shop.cancelled) == 2
+
+
+def test_one_step_is_taken_back_alone(on):
+    store, shop = MortalStore(), Shop()
+    on(store, shop.tools, "run", "Order.", model=ScriptedModel(ORDERS), run_id="r_1")
+    on(store, shop.tools, "undo", "r_1", ["1.0"])
+    assert shop.cancelled == [("lamp", 1, 1)]
+    with pytest.raises(ConfigError, match="what can is"):
+        on(store, shop.tools, "undo", "r_1", ["1.1"])

@@ -21,8 +21,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail import logs, plugins, shaping
 from handrail.batch import Batch, Lane
-from handrail.budgets import Budget
-from handrail.calls import ToolResult
+from handrail.budgets import Budget, Spent
+from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected
 from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.dialects import WireDialect, dialect
@@ -76,8 +76,9 @@ from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.services import Services, cancelled_from_outside
 from handrail.structured import Wanted, wanted, way_of
-from handrail.tools import BaseTool
+from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Tools, Toolset
+from handrail.undoing import Undoable, chosen, taking_back
 
 T = TypeVar("T")
 RunSteps: TypeAlias = Generator["AskModel | Batch | Entry", Any, Ending]
@@ -411,8 +412,7 @@ class Host:
         Raises:
             ConfigError: There is no such run, or it has not come so far.
         """
-        if begun is None:
-            raise ConfigError(f"there is no run {run_id!r} in this store")
+        begun = known(begun, run_id)
         before = [step for step in begun.steps if step.turn < at_turn]
         if at_turn < 1 or not any(step.turn >= at_turn for step in begun.steps):
             turns = max((step.turn for step in begun.steps), default=0)
@@ -435,12 +435,16 @@ class Host:
             answer = turn_from_json(step.body)
             for index, call in enumerate(answer.calls):
                 result = results.get(call_key(step.turn, index))
-                known = read(call, tools, answer.finish)
-                if isinstance(known, Failure) or not known.tool.writes or (result is not None and not result.attempts):
+                asked_for = read(call, tools, answer.finish)
+                if (
+                    isinstance(asked_for, Failure)
+                    or not asked_for.tool.writes
+                    or (result is not None and not result.attempts)
+                ):
                     continue
-                admitted = admit(known, Policy(max_permission="admin"))
+                admitted = admit(asked_for, Policy(max_permission="admin"))
                 if not isinstance(admitted, Failure):
-                    done.append(act(known.tool.name, admitted.arguments))
+                    done.append(act(asked_for.tool.name, admitted.arguments))
         return done
 
     @property
@@ -485,8 +489,7 @@ class Host:
             ConfigError: There is no such run, or its model was an object, which cannot be kept.
             JournalMismatch: What was kept cannot be read.
         """
-        if begun is None:
-            raise ConfigError(f"there is no run {run_id!r} in this store")
+        begun = known(begun, run_id)
         asked = input_from_json(begun.record.input)
         if model is None and not asked.model:
             raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
@@ -497,6 +500,25 @@ class Host:
         if begun.record.forked_from:
             session.conduct.policy = replace(self.policy, done_before=frozenset(asked.done_before))
         return session, replace(asked, output=output if output is not None else asked.output), found
+
+    def taking_back(self, offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[FunctionTool]:
+        """Return the writes that take these steps of a run back.
+
+        Raises:
+            ConfigError: A step is none of the offered.
+        """
+        try:
+            wanted = chosen(offered, steps)
+        except KeyError as error:
+            told = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
+            raise ConfigError(f"step {error} of run {run_id!r} cannot be taken back; what can is {told}") from error
+        tools = self.callable_tools()
+        return [taking_back(each, tools[each.tool], run_id) for each in wanted]
+
+    def batch_of(self, tool: BaseTool, session: Session) -> Batch:
+        """Open one call of a tool that no model is shown."""
+        call = ToolCall("call_1", tool.name)
+        return Batch([call], "calls", Toolset([tool]), session.conduct, budget=session.budget, spent=Spent())
 
     async def ask_later(self, session: Session, asked: AskHuman) -> Approval | None:
         """Put a question where somebody may answer it tomorrow, in any process; return the answer if it is there.
@@ -713,6 +735,13 @@ async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
         if isinstance(error, asyncio.CancelledError) and cancelled_from_outside():
             raise
         raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
+
+
+def known(begun: Begun | None, run_id: str) -> Begun:
+    """Return a kept run, or raise where there is none."""
+    if begun is None:
+        raise ConfigError(f"there is no run {run_id!r} in this store")
+    return begun
 
 
 def check_new(begun: Begun, new: bool) -> None:

@@ -17,12 +17,13 @@ from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, check_new, later, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, check_new, known, later, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runners import Runners
 from handrail.runs import Run
+from handrail.undoing import Undoable, undoable
 
 
 class Runtime(Host):
@@ -152,6 +153,28 @@ class Runtime(Host):
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)
+
+    async def undoable(self, run_id: str) -> list[Undoable]:
+        """Return what a kept run has written and its tools can take back, the newest first."""
+        begun = await later(self.runs.recorded(run_id))
+        return undoable(known(begun, run_id), self.callable_tools())
+
+    async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
+        """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
+
+        Each is a write of its own, once at most: what was taken back before is said to be done. Whoever calls this is the
+        person who decides; nobody else is asked.
+
+        Raises:
+            ConfigError: There is no such run, or a step is not one that can be taken back.
+        """
+        undone = []
+        for tool in self.taking_back(await self.undoable(run_id), run_id, steps):
+            session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
+            batch = self.batch_of(tool, session)
+            await self._carry(session, batch)
+            undone += batch.finished()
+        return undone
 
     def stream(self, question: Any, **how: Any) -> RunStream:
         """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""

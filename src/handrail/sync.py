@@ -27,12 +27,13 @@ from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, check_new, new_run_id, now_of, wire_dialect
+from handrail.host import Host, Session, arguments_text, as_json, check_new, known, new_run_id, now_of, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
 from handrail.services import outcome_of
+from handrail.undoing import Undoable, undoable
 
 T = TypeVar("T")
 
@@ -117,6 +118,20 @@ class SyncRuntime(Host):
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)
+
+    def undoable(self, run_id: str) -> list[Undoable]:
+        """See `Runtime.undoable`."""
+        return undoable(known(now_of(self.runs.recorded(run_id)), run_id), self.callable_tools())
+
+    def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
+        """See `Runtime.undo`."""
+        undone = []
+        for tool in self.taking_back(self.undoable(run_id), run_id, steps):
+            session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
+            batch = self.batch_of(tool, session)
+            self._carry(session, batch)
+            undone += batch.finished()
+        return undone
 
     def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
         """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value.

@@ -104,6 +104,8 @@ class BaseTool:
     """`key`: the far side tells duplicates apart by `context.idempotency_key`; a lost answer may be asked for again."""
     verify: Callable[..., Any] | None = None
     """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
+    compensate: Callable[..., Any] | None = None
+    """Takes a write back: gets its arguments and its `result`. Offered to a person afterwards, see `Runtime.undo`."""
     resource: str | Sequence[str] | None = None
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
     approve: bool | str | Callable[..., bool] = False
@@ -381,8 +383,10 @@ class BaseTool:
             if (said := getattr(self, setting)) is not None and said not in permitted:
                 known = ", ".join(permitted)
                 raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
-        if self.effect == "read" and (self.key or self.replay or self.verify):
-            raise ToolDefinitionError(f"Tool {self.name!r} is a read; `key`, `replay` and `verify` mean nothing to it.")
+        if self.effect == "read" and (self.key or self.replay or self.verify or self.compensate):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r} is a read; `key`, `replay`, `verify` and `compensate` mean nothing to it."
+            )
         one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
         if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
