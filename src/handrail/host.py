@@ -436,11 +436,8 @@ class Host:
             for index, call in enumerate(answer.calls):
                 result = results.get(call_key(step.turn, index))
                 asked_for = read(call, tools, answer.finish)
-                if (
-                    isinstance(asked_for, Failure)
-                    or not asked_for.tool.writes
-                    or (result is not None and not result.attempts)
-                ):
+                begun_at_all = result is None or result.attempts > 0
+                if isinstance(asked_for, Failure) or not (asked_for.tool.writes and begun_at_all):
                     continue
                 admitted = admit(asked_for, Policy(max_permission="admin"))
                 if not isinstance(admitted, Failure):

@@ -162,8 +162,8 @@ class Runtime(Host):
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
 
-        Each is a write of its own, once at most: what was taken back before is said to be done. Whoever calls this is the
-        person who decides; nobody else is asked.
+        Each is a write of its own, once at most: what was taken back before is said to be done. Whoever calls this
+        decides; nobody else is asked.
 
         Raises:
             ConfigError: There is no such run, or a step is not one that can be taken back.
