@@ -550,3 +550,28 @@ def test_a_scripted_approver_s_no_reaches_the_model_with_its_reason(drive):
     approver = ScriptedApprover([hr.Approval(False, by="ana", reason="not on a Friday")])
     run = drive([tool], approver=approver).run("?", model=ScriptedModel([call("drop"), "I will not."]))
     assert (run.status, "not on a Friday" in results_of(run)[0].text) == ("done", True)
+
+
+def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
+    class Audited(MemoryStore):
+        def __init__(self):
+            super().__init__()
+            self.notices = []
+
+        def append(self, notices):
+            self.notices += notices
+
+        def log(self, *, after=0, run_id="", most=1000):
+            return []
+
+    def pay(order: str, card: str) -> str:
+        """Pay for an order."""
+        return "paid"
+
+    store = Audited()
+    driver = drive([hr.FunctionTool(pay, effect="write")], store=store, secrets=["4111111111111111"])
+    assert driver.call("pay", {"order": "7", "card": "4111111111111111"}, run="r_1").ok
+    assert [(each.run_id, each.event) for each in store.notices] == [
+        ("r_1", "CallAdmitted"), ("r_1", "AttemptStarted"), ("r_1", "CallFinished")
+    ]  # fmt: skip
+    assert store.notices[0].body["arguments"] == {"order": "7", "card": "***"}

@@ -57,6 +57,9 @@ from handrail.workers import Job, attempted
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
 
+# A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
+STORE_S = 60.0
+
 
 class Stoppable(Protocol):
     """A timer or a task."""
@@ -374,6 +377,8 @@ class Carrier:
         if isinstance(answer, ThreadFuture):
             waiting = self.wait(lane, effect)
             answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, waiting, done))
+            if not answer.done():
+                waiting.stop = self.ground.later(STORE_S, self.store_is_silent, lane, waiting)
         else:
             self.claimed(lane, effect, answer)
             self.answer(lane, answer)
@@ -382,6 +387,8 @@ class Carrier:
         """The store has answered."""
         if not self.came(lane, waiting):
             return
+        if waiting.stop is not None:
+            waiting.stop.cancel()
         try:
             answer = done.result()
         except Exception as error:
@@ -389,6 +396,11 @@ class Carrier:
         else:
             self.claimed(lane, waiting.effect, answer)
             self.answer(lane, answer)
+
+    def store_is_silent(self, lane: Lane, waiting: Waiting) -> None:
+        """The store does not answer. A claim that it takes after all is nobody's, in doubt when its lease is over."""
+        if self.came(lane, waiting):
+            self.throw(lane, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
 
     def claimed(self, lane: Lane, effect: Any, answer: Any) -> None:
         """Remember a claim, for the tool's context and for a late report."""

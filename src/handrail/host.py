@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail import logs, plugins, shaping
+from handrail.audit import notice_of
 from handrail.batch import Batch, Lane
 from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall, ToolResult
@@ -67,11 +68,12 @@ from handrail.keys import digest
 from handrail.lifecycle import Conduct, admit, read
 from handrail.messages import Delta, Message, Options, ToolMessage, Turn
 from handrail.policy import Policy, act
-from handrail.ports import Answer, ApprovalStore, Approver, Model, Observer, Request, RunStore, Store
+from handrail.ports import Answer, ApprovalStore, Approver, AuditStore, Model, Observer, Request, RunStore, Store
 from handrail.processes import place_of
 from handrail.reading import READ_RESULT
 from handrail.recording import Recording, worked_s
 from handrail.records import Begun, Entry, Question, RunRecord
+from handrail.redaction import Redactor
 from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.services import Services, cancelled_from_outside
@@ -118,6 +120,26 @@ class Session:
         _tell(self.observers, event)
 
 
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
+
+    store: AuditStore
+    run_id: str
+    redactor: Redactor
+
+    def __call__(self, event: Event) -> None:
+        notice = notice_of(event, self.run_id, self.redactor)
+        if notice is not None:
+            answer = self.store.append([notice])
+            if isinstance(answer, Future):
+                answer.add_done_callback(self._done)
+
+    def _done(self, answer: Future[None]) -> None:
+        if (error := answer.exception()) is not None:
+            logs.raised(f"an audit record of run {self.run_id} could not be written", error)
+
+
 @dataclass(slots=True)
 class Ears:
     """Hears a model's answer on its way and tells the run's observers."""
@@ -155,6 +177,7 @@ class Host:
         backoff: How long to wait between attempts.
         repair: Mend malformed JSON by named repairs; False refuses it.
         scope: Tenant: writes of different scopes never share a key.
+        secrets: Values that the audit log must never hold, beside what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
     """
@@ -172,6 +195,7 @@ class Host:
         backoff: Backoff | None = None,
         repair: bool = True,
         scope: str = "",
+        secrets: Iterable[str] = (),
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -181,6 +205,8 @@ class Host:
         self.policy = policy or Policy()
         self.store: Store = _store(store)
         self.approver, self.observers = approver, tuple(observers)
+        self._audits = self.store if isinstance(self.store, AuditStore) else None
+        self._redactor = Redactor(secrets)
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
         self.now, self._jitter = now, jitter
@@ -208,6 +234,8 @@ class Host:
         run_id, budget = run or new_run_id(), budget or self.budget
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
+        if self._audits is not None:
+            listening = (*listening, Trail(self._audits, run_id, self._redactor))
         conduct = Conduct(
             self.policy,
             self.now,
