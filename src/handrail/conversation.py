@@ -28,7 +28,7 @@ from handrail.history import as_history
 from handrail.lifecycle import Conduct
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
 from handrail.repeats import NOTE, STOPPED_AT, TOLD_AT, Repeats
-from handrail.shaping import failure_text, text_of, with_media, with_note
+from handrail.shaping import failure_text, text_of, with_note
 from handrail.structured import Answer, Wanted, to_the_model
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
@@ -56,7 +56,7 @@ class Progress:
     """Some result was cut, so the model is shown `read_result`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskModel:
     """Ask the model for its next turn, showing it these tools."""
 
@@ -65,7 +65,7 @@ class AskModel:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunCalls:
     """Carry out the calls of a turn, with the tools that the model was shown."""
 
@@ -123,15 +123,18 @@ def conversation(
         if called.calls:
             batch: Batch = yield RunCalls(called, shown, progress.turn)
             results, circle = heed_repeats(progress.repeats, batch)
-        progress.reads_on = progress.reads_on or any(result.handle for result in results)
         taken: Ending | None = None
         if wanted and called is not turn:
             answer = wanted.called(turn)
             results = wanted.results(turn, results, answer)
             taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
-        progress.messages.append(AssistantMessage(understood(turn, results)))
+        if any(result.failure or result.repairs or result.handle for result in results):  # rarely: one look for all
+            progress.reads_on = progress.reads_on or any(result.handle for result in results)
+            turn = understood(turn, results)
+            taken = _ends_with(turn, results, budgets.calls_used_up(budget, spent)) or taken
+        progress.messages.append(AssistantMessage(turn))
         progress.messages.extend(map(ToolMessage, results))
-        if ending := _ends_with(turn, results, circle, budgets.calls_used_up(budget, spent)) or taken:
+        if ending := (Ending("stopped", circle, turn.text) if circle and taken is None else taken):
             return ending
 
 
@@ -175,13 +178,13 @@ def _taken(answer: Answer | Failure, text: str, wanted: Wanted, turn: int, condu
     return Ending("invalid", f"no answer had the form that was asked for in {tried}: {answer.message}", text)
 
 
-def _ends_with(turn: Turn, results: Sequence[ToolResult], circle: str, used_up: str) -> Ending | None:
+def _ends_with(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Ending | None:
     if used_up and all(result.failure and result.failure.code == Code.BUDGET_EXHAUSTED for result in results):
         return Ending("budget", used_up, turn.text)  # it was told in every result, and had its chance to answer
     if any(result.failure is not None and result.failure.code == Code.APPROVAL_PENDING for result in results):
         waiting = [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)
-    return Ending("stopped", circle, turn.text) if circle else None
+    return None
 
 
 def last_text(messages: Sequence[Message]) -> str:
@@ -197,7 +200,7 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
     """
     heeded: list[ToolResult] = []
     circle, this_turn = "", set()
-    for lane, result in zip(batch.lanes, map(with_media, batch.finished()), strict=True):
+    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
         call, admitted = lane.call, lane.admitted
         step = (call.name, call.arguments)
         if step not in this_turn and not (admitted and admitted.tool.poll):

@@ -51,6 +51,7 @@ from handrail.events import (
     RunEnded,
     RunStarted,
     Streamed,
+    ToolsSelected,
 )
 from handrail.history import Window, folded, mended, to_fold
 from handrail.journal import (
@@ -111,6 +112,10 @@ class Session:
     recording: Recording | None = None
     """Its journal, where the store keeps runs."""
     options: Options = field(default_factory=Options)
+    selector: Selector | None = None
+    """What chooses the tools that this run shows; the runtime's otherwise."""
+    offered: tuple[Sequence[str], Toolset, Toolset] | None = None
+    """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     cancelled: Flag = field(default_factory=Flag)
     stops: list[Callable[[], Any]] = field(default_factory=list)
     """What to call to end whatever is under way."""
@@ -176,6 +181,7 @@ class Host:
         result_bytes: How much of a result the model reads, in bytes of UTF-8.
         backoff: How long to wait between attempts.
         repair: Mend malformed JSON by named repairs; False refuses it.
+        selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
         scope: Tenant: writes of different scopes never share a key.
         secrets: Values that the audit log must never hold, beside what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
@@ -194,6 +200,7 @@ class Host:
         result_bytes: int = shaping.DEFAULT_RESULT_BYTES,
         backoff: Backoff | None = None,
         repair: bool = True,
+        selector: str | Selector = showing.DEFAULT,
         scope: str = "",
         secrets: Iterable[str] = (),
         now: Callable[[], float] = monotonic,
@@ -205,7 +212,9 @@ class Host:
         self.policy = policy or Policy()
         self.store: Store = _store(store)
         self.approver, self.observers = approver, tuple(observers)
+        # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
+        self._keeps = self.store if isinstance(self.store, RunStore) else None
         self._redactor = Redactor(secrets)
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
@@ -215,8 +224,7 @@ class Host:
         self._live: dict[str, Session] = {}
         self.services = Services()
         self._models: dict[str, Model] = {}
-        self._shown: tuple[Toolset, bool, Toolset] | None = None
-        self._callable: tuple[Toolset, Toolset] | None = None
+        self._showing = Showing(self.tools, self.policy, selector)
 
     # ------------------------------------------------------------------ opening
 
@@ -295,19 +303,13 @@ class Host:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        now, reads_on = self.tools.snapshot(), session.progress.reads_on
-        if self._shown is None or self._shown[0] is not now or self._shown[1] != reads_on:
-            tools = now.filter(self.policy.sees)
-            self._shown = now, reads_on, _with_reading(tools) if reads_on else tools
-        check_injected(self._shown[2], session.injected)
-        return self._shown[2]
+        tools = self._showing.permitted(reads_on=session.progress.reads_on)
+        check_injected(tools, session.injected)
+        return tools
 
     def callable_tools(self) -> Toolset:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
-        now = self.tools.snapshot()
-        if self._callable is None or self._callable[0] is not now:
-            self._callable = now, _with_reading(now)
-        return self._callable[1]
+        return self._showing.callable_tools()
 
     def batch(self, session: Session, turn: Turn, number: int) -> Batch:
         """Open the calls of one turn; those whose results are known from before are over already."""
@@ -315,7 +317,7 @@ class Host:
         return Batch(
             turn.calls,
             turn.finish,
-            self.callable_tools(),
+            self._showing.callable_tools(turn.calls, session.selector),
             session.conduct,
             budget=session.budget,
             spent=session.progress.spent,
@@ -345,7 +347,7 @@ class Host:
             MissingInjection: One of the tools that are called needs a value that the caller did not give.
         """
         session = self.session(run=run, deps=deps, inject=inject, remember=run is not None)
-        tools = self.callable_tools()
+        tools = self._showing.callable_tools(turn.calls)
         resolved = [tools.resolve(call.name) for call in turn.calls]
         called = [tool for tool in resolved if isinstance(tool, BaseTool)]
         for tool in called:
@@ -359,7 +361,7 @@ class Host:
     def heeded(self, session: Session, batch: Batch, run: str | None) -> list[ToolResult]:
         """Return the results of calls from elsewhere; of a run with a name, those that close a circle with a word."""
         if not run:
-            return list(map(shaping.with_media, batch.finished()))
+            return batch.finished()
         with self._guard:
             return heed_repeats(session.progress.repeats, batch)[0]
 
@@ -427,7 +429,7 @@ class Host:
 
     def kept_of(self, session: Session, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
         """Return what is kept of a run that begins, where the store keeps runs."""
-        if not isinstance(self.store, RunStore):
+        if self._keeps is None:
             return None
         form = session.wanted.plan.schema if session.wanted is not None else None
         name = model if isinstance(model, str) else ""
@@ -479,12 +481,12 @@ class Host:
         Raises:
             ConfigError: It keeps none.
         """
-        if not isinstance(self.store, RunStore):
+        if self._keeps is None:
             raise ConfigError(
                 "this store does not keep runs, so none can be gone on with; open the runtime with "
                 'store="sqlite:///handrail.db"'
             )
-        return self.store
+        return self._keeps
 
     def record(self, session: Session, begun: Begun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
@@ -507,6 +509,7 @@ class Host:
         budget: Budget | None = None,
         output: Any = None,
         observers: Sequence[Observer] = (),
+        selector: str | Selector | None = None,
     ) -> tuple[Session, Asked, Model]:
         """Open a run that was kept.
 
@@ -520,7 +523,7 @@ class Host:
             raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
         budget = budget or budget_from_json(asked.budget)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.options = asked.options
+        session.options, session.selector = asked.options, selector and selector_of(selector)
         found = self.model(model if model is not None else asked.model)
         if begun.record.forked_from:
             session.conduct.policy = replace(self.policy, done_before=frozenset(asked.done_before))
@@ -599,16 +602,17 @@ class Host:
         tools = asked.tools
         if session.window is not None and await self._fold(session, session.window):
             tools = self.shown(session)
-        request = Request(session.progress.messages, tools, session.options, left_s)
-        listener = None
-        if session.observers:
-            session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
-            listener = Ears(session)
         question = Asking(left_s)
         session.stops.append(question.stop)
         if session.cancelled.is_set():
             question.stop()
         try:
+            tools = await self._selected(session, tools, asked.number)
+            request = Request(session.progress.messages, tools, session.options, left_s)
+            listener = None
+            if session.observers:
+                session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
+                listener = Ears(session)
             turn = await self._asked_in_form(session, model, request, listener)
         except asyncio.CancelledError:
             if question.ended_here():
@@ -622,6 +626,20 @@ class Host:
         if session.observers:
             session.tell(ModelAnswered(asked.number, turn))
         return turn
+
+    async def _selected(self, session: Session, tools: Toolset, number: int) -> Toolset:
+        """Return what this turn shows of the tools that it may show."""
+        selection = await self._showing.select(session.selector, session.progress.messages)
+        if selection.names is None:
+            return tools
+        # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
+        names = (*selection.names, session.options.tool_choice, READ_RESULT.name)
+        offered = session.offered
+        if offered is None or offered[0] != names or offered[1] is not tools:
+            offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
+        if session.observers:
+            session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
+        return offered[2]
 
     async def _fold(self, session: Session, window: Window) -> bool:
         """Let old results become handles where the conversation outgrows its window; say whether any did."""
@@ -668,7 +686,7 @@ class Host:
         """
         session = self._live.get(run_id)
         if session is None:
-            return isinstance(self.store, RunStore) and now_of(self.store.request_cancel(run_id))
+            return self._keeps is not None and now_of(self._keeps.request_cancel(run_id))
         session.cancelled.set()
         for stop in list(session.stops):
             stop()
@@ -815,12 +833,6 @@ def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
         return json.dumps(arguments or {}, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}") from error
-
-
-def _with_reading(tools: Toolset) -> Toolset:
-    if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
-        raise DuplicateToolError(f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it")
-    return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])
 
 
 def _store(store: str | Store) -> Store:

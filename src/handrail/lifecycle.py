@@ -550,7 +550,10 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
         note = _joined(note, f"{shaped.cut}; {rest}")
     text = shaping.with_note(shaped.text, note, ended.value) if note else shaped.text
     name, value, attempts = call.tool.name, ended.value, ended.attempts
-    return ToolResult(call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle)
+    return ToolResult(
+        call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle,
+        shaping.media_in(value),
+    )  # fmt: skip
 
 
 def _joined(first: str, second: str) -> str:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from handrail.calls import Media, ToolResult
+from handrail.calls import Media
 from handrail.errors import Failure, Json
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
@@ -56,8 +56,11 @@ def text_of(value: Any) -> str:
     """
     if isinstance(value, str):
         return value if value.isascii() else _carried(value)
-    if media_in(value):
-        return _with_media_named(value)
+    return _with_media_named(value) if media_in(value) else _written(value)
+
+
+def _written(value: Any) -> str:
+    """Return a value that is no text and holds no media as JSON."""
     for bytes_mode in _BYTES_MODES:
         try:
             return to_json(value, inf_nan_mode="strings", bytes_mode=bytes_mode, fallback=_repr).decode()
@@ -86,12 +89,6 @@ def media_in(value: Any) -> Sequence[Media]:
     parts = value.values() if kind is dict else value
     # This test is quick, and nearly every value ends there.
     return tuple(part for part in parts if type(part) is Media) if Media in map(type, parts) else ()
-
-
-def with_media(result: ToolResult) -> ToolResult:
-    """Return a result with what the model is shown beside the text."""
-    media = media_in(result.value)
-    return replace(result, media=media) if media and not result.media else result
 
 
 def label(media: Media) -> str:
@@ -132,8 +129,10 @@ def _both_ends(text: str, most: int) -> str:
 
 
 def fitting(value: Any, most_bytes: int) -> str | None:
-    """Return a value's text when all of it may be read, as of nearly every value; else None, and `shape` cuts it."""
-    text = text_of(value)
+    """Return a value's text when that is all there is to show, as of nearly every value; else None."""
+    if media_in(value):
+        return None
+    text = text_of(value) if isinstance(value, str) else _written(value)
     return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
 
 
