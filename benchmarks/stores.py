@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from tests.stores.servers import Server, binaries
 
 from benchmarks.measuring import Figure
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.host import new_run_id
 from handrail.ports import Store
-from handrail.stores.postgres import PostgresStore
 from handrail.stores.sqlite import SqliteStore
 
 CALLERS = (1, 4, 16, 64)
@@ -86,8 +84,15 @@ def sqlite() -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def postgres() -> Iterator[PostgresStore | None]:
+def postgres() -> Iterator[Any]:
     """A store on a server of our own, whose data lie below /tmp; nothing where there are no programs for it."""
+    if find_spec("psycopg") is None:
+        yield None
+        return
+    from tests.stores.servers import Server, binaries
+
+    from handrail.stores.postgres import PostgresStore
+
     programs = binaries()
     if programs is None:
         yield None

@@ -1,6 +1,6 @@
 """The README's picture: what `make demo` shows, as an SVG without anything from outside.
 
-`python tests/test_docs.py --write` makes it anew.
+`python -m tests.test_docs --write` makes it anew.
 """
 
 import html

@@ -12,6 +12,7 @@ NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
     "portability", "validation", "keys", "expressions", "limits", "tools", "toolset",
+    "linting", "sources",
 ]
 # fmt: on
 # fmt: off
@@ -30,18 +31,26 @@ PERFORMING = [
     "recording",
     "undoing",
     "services",
+    "showing",
     "host",
     "carrier",
     "runners",
     "runtime",
     "sync",
+    "checklist",
     "testing",
+    "crashes",
+    "cassettes",
+    "pytest_plugin",
 ]
 PROGRAMS = ["cli"]
 ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 
-PLUGINS = {"models", "stores", "approvers", "observers"}
+PLUGINS = {"models", "stores", "approvers", "observers", "selectors"}
 PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
+SELECTORS_MAY_USE = {*NOUNS, "names", "tools", "toolset"}
+
+MAY_USE = {**dict.fromkeys(PLUGINS, PLUGINS_MAY_USE), "selectors": SELECTORS_MAY_USE}
 
 LONGEST_BODY = 60
 
@@ -81,7 +90,7 @@ def test_every_import_points_back_in_reading_order():
         here = home_of(path)
         if here in ("__init__", "__main__"):
             continue  # the package's own door names everything
-        before = PLUGINS_MAY_USE if here in PLUGINS else set(ORDER[: ORDER.index(here)])
+        before = MAY_USE.get(here) or set(ORDER[: ORDER.index(here)])
         for name, line in imports_of(path):
             if here in PROGRAMS:
                 continue  # programs come last: they may name everything

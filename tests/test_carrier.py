@@ -12,7 +12,7 @@ import pytest
 import handrail as hr
 from handrail.effects import Claimed, ClaimState
 from handrail.errors import Code, StoreUnavailable
-from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate
+from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
 from handrail.workers import Threads
@@ -987,3 +987,16 @@ def test_asked_events_come_before_the_answer(drive):
     names = [type(event).__name__ for event in driver.events]
     assert names == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
     assert driver.told(ApprovalAsked)[0].arguments == {"name": "a"}
+
+
+def test_a_tool_says_how_far_it_has_come(drive):
+    def copy(context: hr.Context[None]) -> str:
+        """Copy a file."""
+        for done in range(3):
+            context.progress(done, 3, f"part {done}")
+        return "copied"
+
+    driver = drive([hr.FunctionTool(copy, effect="read")])
+    assert driver.call("copy").text == "copied"
+    told = driver.told(Progressed)
+    assert [(each.done, each.total, each.note) for each in told] == [(n, 3, f"part {n}") for n in range(3)]

@@ -179,6 +179,22 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_the_serve
     assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [("get_weather", {"city": "Paris"})]
 
 
+@pytest.mark.parametrize("family", list(plugins.PROMPTS))
+def test_a_scripted_server_goes_on_with_a_call_that_the_prompt_has_opened(family):
+    with ScriptedServer([call("get_weather", city="Paris")], wire=family) as server:
+        request = Request([UserMessage("Hi")], [get_weather], Options(tool_choice="get_weather"))
+        turn = ask(raw(server, family), request)
+    assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [("get_weather", {"city": "Paris"})]
+
+
+@pytest.mark.parametrize("family", ["llama3", "harmony", "react", "hermes"])
+def test_calls_side_by_side_run_on_a_family_that_knows_one_call_an_answer(family):
+    calls = [call("get_weather", city="Paris"), call("get_weather", city="Lyon")]
+    with ScriptedServer([calls, calls, "Both warm."], wire=family) as server:
+        run, _ = run_with(server, model=raw(server, family))
+    assert (run.status, run.text, len(server.requests)) == ("done", "Both warm.", 3), run
+
+
 class Heard:
     """Listens, and keeps what it heard."""
 

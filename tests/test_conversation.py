@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from handrail import jsontext
 from handrail.batch import Batch
 from handrail.budgets import Budget
-from handrail.calls import ToolCall
+from handrail.calls import ToolCall, ToolResult
 from handrail.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
 from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raised, Returned
 from handrail.errors import Code
@@ -263,16 +263,6 @@ def test_arguments_go_back_as_they_were_understood(written, goes_back):
     assert [each.arguments for each in talk.turns[0].calls] == [goes_back]
 
 
-def test_a_turn_that_was_mended_no_longer_claims_to_be_the_provider_s():
-    raw = {"role": "assistant"}
-    plain = Turn(calls=[ToolCall("c1", "find", "{}")], finish="calls", raw=raw)
-    broken = Turn(calls=[ToolCall("c1", "find", "{,}")], finish="calls", raw=raw)
-    for turn, kept in ((plain, raw), (broken, None)):
-        talk = Talk(turn, "Done.")
-        talk.run()
-        assert talk.turns[0].raw == kept
-
-
 def test_glued_calls_of_a_reading_tool_are_taken_apart():
     talk = Talk(ToolCall("c1", "find", '{"name": "a"}{"name": "b"}'), "Done.")
     talk.run()
@@ -323,3 +313,11 @@ def test_mending_leaves_a_valid_turn_the_same_object():
     turn = talk.turns[0]
     assert understood(turn, talk.results) is turn
     assert jsontext.loads(turn.calls[0].arguments) == {}
+
+
+def test_signatures_go_back_beside_a_call_that_was_mended():
+    raw = {"content": [{"type": "thinking", "thinking": "", "signature": "abc"}]}
+    turn = Turn(calls=[ToolCall("c1", "look", "{'city': 'Bern'}")], finish="calls", raw=raw)
+    mended = understood(turn, [ToolResult("c1", "look", "fine", repairs=("single_quotes",))])
+    assert mended.calls[0].arguments == '{"city":"Bern"}'
+    assert mended.raw == raw

@@ -41,6 +41,10 @@ DIALECTS = {
     "LFM2.5-8B-A1B": "lfm2",
     "NVIDIA-Nemotron-Nano-v2": "nemotron-nano-v2",
     "vllm-granite": "granite3",
+    "vllm-llama3.2_json": "llama3.2-vllm",
+    "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v13",
+    "Kimi-K2-Thinking": "kimi-k2-thinking",
+    "google-gemma-4-31B-it": "gemma4",
 }
 """Which dialect writes a template's prompts; those of other templates are not claimed to be exact."""
 
@@ -85,7 +89,19 @@ def before_the_call(prompt):
     return prompt[: prompt.index("search_orders(")]
 
 
+def in_any_order(prompt):
+    """The template sorts the arguments of a call; ours leaves them as the model wrote them."""
+    return sorted(prompt)
+
+
+def without_what_was_said_before(prompt):
+    """The template tells the text beside a call after its result; ours where it was said."""
+    return prompt.replace("Let me check.<turn|>\n", "").replace("Let me check.", "")
+
+
 DIFFERENT = {
+    "google-gemma-4-31B-it/escapes": in_any_order,
+    "google-gemma-4-31B-it/text_and_call": without_what_was_said_before,
     "vllm-llama3.2_pythonic/call_result": without_quotes_of_calls,
     "vllm-llama3.2_pythonic/parallel": without_quotes_of_calls,
     "vllm-llama4_pythonic/call_result": without_quotes_of_calls,

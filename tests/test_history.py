@@ -97,11 +97,12 @@ def test_what_the_model_reads_of_a_lost_call_says_what_to_do():
     assert json.loads(texts[1])["retryable"] is False
 
 
-def test_a_turn_that_was_changed_no_longer_claims_to_be_the_provider_s():
+def test_a_turn_whose_arguments_were_changed_keeps_what_the_provider_sent_beside_them():
     raw = {"role": "assistant"}
     sound, broken = asked("a", raw=raw), asked(ToolCall("b", "look_up", "{"), raw=raw)
     made = mended([sound, told("a"), broken, told("b")]).messages
-    assert (made[0], made[2].turn.raw) == (sound, None)
+    assert (made[0], made[2].turn.raw) == (sound, raw)
+    assert made[2].turn.calls[0].arguments != "{"
 
 
 SIGNED = {"content": [{"type": "thinking", "signature": "s"}, {"id": "a", "input": {"id": "a", "x": ["a"]}}]}

@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from handrail import jsontext as jsontext
     from handrail import planning as planning
+    from handrail import selectors as selectors
     from handrail import testing as testing
     from handrail.budgets import Budget as Budget
     from handrail.calls import Media as Media
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
     from handrail.errors import ToolError as ToolError
+    from handrail.linting import lint as lint
     from handrail.messages import AssistantMessage as AssistantMessage
     from handrail.messages import Options as Options
     from handrail.messages import SystemMessage as SystemMessage
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from handrail.tools import tool as tool
     from handrail.toolset import Toolset as Toolset
 
-_MODULES = ("dialects", "errors", "events", "jsontext", "planning", "testing")
+_MODULES = ("dialects", "errors", "events", "jsontext", "planning", "selectors", "testing")
 _HOME_OF = {
     name: home
     for home, names in {
@@ -71,6 +73,7 @@ _HOME_OF = {
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
         "SetupError StoreUnavailable ToolDefinitionError ToolError",
+        "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
         "policy": "Policy Rule",
         "retries": "Backoff",

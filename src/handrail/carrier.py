@@ -46,7 +46,7 @@ from handrail.effects import (
     Wait,
 )
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable, ToolError
-from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate
+from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, Progressed
 from handrail.host import Host, Session
 from handrail.lifecycle import Admitted
 from handrail.processes import Apart, ProcessEnded
@@ -467,7 +467,13 @@ class Carrier:
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag)
+        report = partial(self.ground.post, self.progressed, lane) if self.session.observers else None
+        return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag, report)
+
+    def progressed(self, lane: Lane, done: float, total: float | None, note: str) -> None:
+        """A tool says how far it has come; what it says after its end is no news."""
+        if lane in self.attempts:
+            self.session.tell(Progressed(lane.call, done, total, note))
 
     def open_first(self, lane: Lane, effect: Invoke) -> None:
         """Open a tool before its first call; what goes wrong there fails the call, certainly without effect."""

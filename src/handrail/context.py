@@ -42,11 +42,17 @@ class Context(Generic[D]):
     idempotency_key: str = ""
     fence: int = 0
     read_kept: Callable[[str], str | None] | None = None
+    report: Callable[[float, float | None, str], None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""
         names = ("deps", "run_id", "call_id", "tool", "attempt", "deadline", "idempotency_key", "fence")
         return _in_process, tuple(getattr(self, name) for name in names)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the call has come, to whoever watches the run. It never waits."""
+        if self.report is not None:
+            self.report(done, total, note)
 
     def remaining_s(self) -> float:
         """Seconds until this attempt is ended, never below 0."""

@@ -269,7 +269,8 @@ def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
         call if _is_plain(call, result) else ToolCall(call.id, call.name, _as_read(call.arguments, result))
         for call, result in zip(turn.calls, results, strict=True)
     ]
-    return turn if all(map(operator.is_, calls, turn.calls)) else replace(turn, calls=calls, raw=None)
+    # What the provider sent beside the calls, its signatures above all, still goes back; a dialect writes calls anew.
+    return turn if all(map(operator.is_, calls, turn.calls)) else replace(turn, calls=calls)
 
 
 _UNREAD = {Code.BAD_JSON, Code.TRUNCATED_CALL, Code.UNKNOWN_TOOL}

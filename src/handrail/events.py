@@ -35,6 +35,16 @@ class ModelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsSelected:
+    """A selector shows the model these tools, by the strategy of that name, of as many that the policy permits."""
+
+    turn: int
+    strategy: str
+    tools: Sequence[str]
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryMended:
     """The conversation that a run began with was not fit to send; each note is a sentence on what was mended."""
 
@@ -127,6 +137,16 @@ class AttemptStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Progressed:
+    """A tool says how far it has come: `done` of `total`, which is None where it does not know."""
+
+    call: ToolCall
+    done: float
+    total: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptFailed:
     """An attempt ended without a result. `retry_in_s` is None when it was the last one."""
 
@@ -178,6 +198,7 @@ class RunEnded:
 Event: TypeAlias = (
     RunStarted
     | ModelAsked
+    | ToolsSelected
     | Streamed
     | HistoryMended
     | ContextFolded
@@ -189,6 +210,7 @@ Event: TypeAlias = (
     | ApprovalAsked
     | ApprovalGiven
     | AttemptStarted
+    | Progressed
     | AttemptFailed
     | CallFinished
     | FinishedLate

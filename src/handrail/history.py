@@ -229,11 +229,10 @@ def _renamed(message: ToolMessage, id: str) -> ToolMessage:
 def _raw_with(calls: Sequence[ToolCall], turn: Turn) -> Mapping[str, Json] | None:
     """Return the provider's message with the new ids of the calls, so that signatures still go back beside them.
 
-    None where arguments changed, which it would send as they were, or where an id in it means two calls.
+    None where an id in it means two calls. Changed arguments do not matter: a dialect writes calls anew.
     """
     renamed = {old.id: new.id for old, new in zip(turn.calls, calls, strict=True)}
-    is_same = all(old.arguments == new.arguments for old, new in zip(turn.calls, calls, strict=True))
-    return _with_ids(turn.raw, renamed) if is_same and len(renamed) == len(calls) else None
+    return _with_ids(turn.raw, renamed) if len(renamed) == len(calls) else None
 
 
 def _with_ids(value: Json, renamed: Mapping[str, str]) -> Json:

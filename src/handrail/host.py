@@ -19,7 +19,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar, cast
 
-from handrail import logs, plugins, shaping
+from handrail import logs, plugins, shaping, showing
 from handrail.audit import notice_of
 from handrail.batch import Batch, Lane
 from handrail.budgets import Budget, Spent
@@ -30,7 +30,6 @@ from handrail.dialects import WireDialect, dialect
 from handrail.effects import Approval, AskHuman, Claim, Claimed
 from handrail.errors import (
     ConfigError,
-    DuplicateToolError,
     Failure,
     Fenced,
     HandrailError,
@@ -69,7 +68,18 @@ from handrail.keys import digest
 from handrail.lifecycle import Conduct, admit, read
 from handrail.messages import Delta, Message, Options, ToolMessage, Turn
 from handrail.policy import Policy, act
-from handrail.ports import Answer, ApprovalStore, Approver, AuditStore, Model, Observer, Request, RunStore, Store
+from handrail.ports import (
+    Answer,
+    ApprovalStore,
+    Approver,
+    AuditStore,
+    Model,
+    Observer,
+    Request,
+    RunStore,
+    Selector,
+    Store,
+)
 from handrail.processes import place_of
 from handrail.reading import READ_RESULT
 from handrail.recording import Recording, worked_s
@@ -78,6 +88,7 @@ from handrail.redaction import Redactor
 from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.services import Services, cancelled_from_outside
+from handrail.showing import Showing, selector_of
 from handrail.structured import Wanted, wanted, way_of
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Tools, Toolset
@@ -523,7 +534,8 @@ class Host:
             raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
         budget = budget or budget_from_json(asked.budget)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.options, session.selector = asked.options, selector and selector_of(selector)
+        session.options = asked.options
+        session.selector = None if selector is None else selector_of(selector)
         found = self.model(model if model is not None else asked.model)
         if begun.record.forked_from:
             session.conduct.policy = replace(self.policy, done_before=frozenset(asked.done_before))
@@ -708,6 +720,7 @@ class Host:
         attempt: int,
         timeout_s: float,
         flag: Flag,
+        report: Callable[[float, float | None, str], None] | None = None,
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         admitted = lane.admitted
@@ -723,6 +736,7 @@ class Host:
             admitted.key,
             claim[1].fence if claim else 0,
             lambda handle: now_of(self.store.kept(session.id, handle)),
+            report,
         )
 
 

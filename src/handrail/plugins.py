@@ -23,16 +23,18 @@ _PROVIDERS = (
 # fmt: off
 _PROMPTS = {
     "hermes": ("hermes", "hermes-2-pro", "hermes-vllm", "qwen2.5", "qwen3"),
-    "react": ("react",),
-    "templates": (
-        "qwen3-coder", "qwen3.5", "glm4", "deepseek-v3.1", "kimi-k2", "harmony", "gpt-oss", "minimax-m2", "granite3",
-        "lfm2", "nemotron-nano-v2",
+    "llama3": (
+        "llama3", "llama3.1", "llama3.2", "llama3.3", "llama3-vllm", "llama3.2-vllm", "llama3-pythonic", "llama4",
     ),
-    "llama3": ("llama3", "llama3.1", "llama3.2", "llama3.3", "llama3-vllm", "llama3-pythonic", "llama4"),
     "mistral": (
         "mistral", "mistral-v2", "mistral-v3", "mistral-v3-tekken", "mistral-nemo", "mistral-vllm",
-        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11",
+        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11", "mistral-v13",
     ),
+    "templates": (
+        "qwen3-coder", "qwen3.5", "glm4", "deepseek-v3.1", "kimi-k2", "kimi-k2-thinking", "harmony", "gpt-oss",
+        "minimax-m2", "granite3", "lfm2", "nemotron-nano-v2", "gemma4",
+    ),
+    "react": ("react",),
 }
 # fmt: on
 PROMPTS: dict[str, str] = {
@@ -49,6 +51,7 @@ _OURS: dict[str, dict[str, str]] = {
         "anthropic": "handrail.dialects.anthropic:DIALECT",
         "gemini": "handrail.dialects.gemini:DIALECT",
         "cohere": "handrail.dialects.cohere:DIALECT",
+        "bedrock": "handrail.dialects.bedrock:DIALECT",
         **PROMPTS,
     },
     "models": {
@@ -61,6 +64,9 @@ _OURS: dict[str, dict[str, str]] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
+    "selectors": dict.fromkeys(
+        ("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.offering:SELECTORS"
+    ),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

@@ -194,6 +194,47 @@ class Model(Protocol):
         ...
 
 
+@runtime_checkable
+class Ranking(Protocol):
+    """Orders the tools that it was made of by a text. Called from any thread."""
+
+    def top(self, query: str, k: int = 5) -> Sequence[Any]:
+        """Return up to `k` tools, best first, no two of one name. `top(k)` is the beginning of `top(k + 1)`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which tools a turn shows, by name, and by which strategy they were chosen; None shows all."""
+
+    strategy: str
+    names: Sequence[str] | None
+
+
+@runtime_checkable
+class Selector(Protocol):
+    """Says which of many tools a model is shown. It narrows what the policy permits, and permits nothing itself.
+
+    Attributes:
+        name: For events.
+        waits: It asks a server, so it is asked in a thread.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def waits(self) -> bool: ...
+
+    def select(self, tools: Any, messages: Sequence[Message]) -> Selection:
+        """Return what the next turn shows of a `Toolset`. It follows from these two alone: a resumed run asks again."""
+        ...
+
+    def own_tools(self, tools: Any) -> Sequence[Any]:
+        """Return the tools that the selector itself offers, such as one to search the others by."""
+        ...
+
+
 Approver: TypeAlias = Callable[[AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"]
 """Whoever is asked, sync or async. True and False are short for an `Approval`; None means nobody is there."""
 

@@ -19,10 +19,11 @@ from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, check_new, known, later, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer
+from handrail.ports import Model, Observer, Selector
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runners import Runners
 from handrail.runs import Run
+from handrail.showing import selector_of
 from handrail.undoing import Undoable, undoable
 
 
@@ -93,6 +94,7 @@ class Runtime(Host):
         output: Any = None,
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
+        selector: str | Selector | None = None,
     ) -> Run:
         """Ask the model, carry out its calls, feed back the results, until it answers or may not go on.
 
@@ -103,6 +105,7 @@ class Runtime(Host):
             model: `provider:name`, such as `openai:NAME`, or a `Model`.
             output: The form of the answer: a type, a JSON Schema, or a `Form`; `Run.output` is then its value.
             observers: Called with every event of this run, beside those of the runtime.
+            selector: What this run shows of many tools, in place of the runtime's.
 
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
@@ -110,6 +113,7 @@ class Runtime(Host):
         asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
+        session.selector = None if selector is None else selector_of(selector)
         self.open(session, messages, output, asked)
         return await self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 
@@ -120,8 +124,8 @@ class Runtime(Host):
         One that has ended gives its `Run` again.
 
         Args:
-            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, as for `run`. What cannot be kept (an
-                object as model, dependencies, injected values) is given again.
+            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, as for `run`. What cannot be
+                kept (an object as model, dependencies, injected values, a selector) is given again.
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name.

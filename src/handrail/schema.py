@@ -35,7 +35,7 @@ from handrail.foreign import imported
 from handrail.subschemas import Schema
 from handrail.tidying import described, tidied
 
-__all__ = ["Signature", "imported", "of_function", "parameters_of"]
+__all__ = ["Signature", "imported", "of_function", "of_result", "parameters_of"]
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,14 @@ def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) 
                 error,
             )
     return hints
+
+
+def of_result(hint: Any) -> Schema | None:
+    """Return the JSON Schema of a value of this type as it is written out; None where it has no JSON form."""
+    try:
+        return TypeAdapter(_modern(hint)).json_schema(mode="serialization")
+    except (*_UNDESCRIBABLE, NameError):
+        return None
 
 
 def _modern(hint: Any) -> Any:

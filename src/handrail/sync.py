@@ -29,10 +29,11 @@ from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.host import Host, Session, arguments_text, as_json, check_new, known, new_run_id, now_of, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer
+from handrail.ports import Model, Observer, Selector
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
 from handrail.services import outcome_of
+from handrail.showing import selector_of
 from handrail.undoing import Undoable, undoable
 
 T = TypeVar("T")
@@ -89,11 +90,13 @@ class SyncRuntime(Host):
         output: Any = None,
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
+        selector: str | Selector | None = None,
     ) -> Run:
         """See `Runtime.run`."""
         asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
+        session.selector = None if selector is None else selector_of(selector)
         self.open(session, messages, output, asked)
         return self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 

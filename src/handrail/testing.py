@@ -60,10 +60,18 @@ def turn_of(line: Any, messages: Sequence[Message] = ()) -> Turn:
 _USAGE = Usage(input_tokens=100, output_tokens=20)
 
 
-def line_for(script: Sequence[Line], messages: Sequence[Message]) -> Turn:
-    """Return the answer of a script to this conversation; its last line again when the conversation is longer."""
+def line_for(script: Sequence[Line], messages: Sequence[Message], *, apart: bool = False) -> Turn:
+    """Return the answer of a script to this conversation; its last line again when the conversation is longer.
+
+    Args:
+        apart: The conversation tells each call of an answer as an answer of its own.
+    """
     said = sum(isinstance(message, AssistantMessage) for message in messages)
-    return turn_of(script[min(said, len(script) - 1)], messages)
+    place = 0
+    while said and place < len(script) - 1:
+        said = max(0, said - (len(turn_of(script[place], messages).calls) or 1 if apart else 1))
+        place += 1
+    return turn_of(script[place], messages)
 
 
 @dataclass
@@ -229,7 +237,10 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None:
             self._fail(fault)
             return
-        turn = line_for(scripted.script, messages)
+        apart = False
+        if isinstance(wire, Completions):
+            wire, apart = wire.answering(body), wire.prompt.template.single
+        turn = line_for(scripted.script, messages, apart=apart)
         answer_id, created = f"answer-{len(scripted.requests)}", int(time.time())
         if options.stream:
             pieces = wire.encode_stream(turn, model=options.model, id=answer_id, created=created, tools=tools)

@@ -1,13 +1,16 @@
 """What tests of the command line share: a runner, and files with tools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from click.testing import CliRunner, Result
 
 from handrail.cli import main
+from handrail.testing import ScriptedServer
+from tests.cli.keeping import ASKING, Deployment
 
 SHOP = '''
 import handrail as hr
@@ -51,7 +54,15 @@ Cli: TypeAlias = Callable[..., Result]
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run `handrail` in this process, with an environment that has no key and no model."""
-    for name in ("HANDRAIL_MODEL", "HANDRAIL_DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "FORCE_COLOR", "COLUMNS"):
+    for name in (
+        "HANDRAIL_MODEL",
+        "HANDRAIL_STORE",
+        "HANDRAIL_DEBUG",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "FORCE_COLOR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def run(*words: str, stdin: str | None = None) -> Result:
@@ -69,6 +80,23 @@ def shop(tmp_path: Path) -> str:
     file = tmp_path / "shop.py"
     file.write_text(SHOP, encoding="utf-8")
     return str(file)
+
+
+@pytest.fixture
+def deployed(
+    cli: Cli, shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Deployment]]:
+    """Make a deployment with a store in a file, whose model follows a script."""
+    with ExitStack() as servers:
+
+        def make(script: Sequence[Any] = ASKING, tools: str = shop) -> Deployment:
+            server = servers.enter_context(ScriptedServer(script))
+            made = Deployment(cli, f"sqlite:{tmp_path}/kept.db", tools, server)
+            monkeypatch.setenv("HANDRAIL_STORE", made.place)
+            monkeypatch.setenv("HANDRAIL_MODEL", server.model)
+            return made
+
+        yield make
 
 
 @pytest.fixture

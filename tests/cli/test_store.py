@@ -41,7 +41,7 @@ def file(place):
 
 def rows(place, table="effects"):
     with file(place) as opened:
-        named = opened.execute("SELECT name FROM pragma_table_info(?) WHERE name <> 'id'", (table,))
+        named = opened.execute("SELECT name FROM pragma_table_info(?) WHERE name <> 'number'", (table,))
         return sorted(opened.execute(f"SELECT {', '.join(name for (name,) in named)} FROM {table}").fetchall())
 
 

@@ -125,7 +125,8 @@ def test_what_the_model_said_goes_back_with_its_plan_its_thoughts_and_its_citati
 
 
 def test_what_another_model_said_goes_back_as_text_and_calls():
-    foreign = Turn("Yes.", "secret", raw={"type": "message", "content": [{"type": "tool_use", "id": "x"}]})
+    thought = {"type": "thinking", "thinking": "secret", "signature": "s"}
+    foreign = Turn("Yes.", "secret", raw={"type": "message", "content": [thought, {"type": "text", "text": "Yes."}]})
     assert DIALECT.encode_request([*ASKED, AssistantMessage(foreign)])["messages"][1] == {
         "role": "assistant",
         "content": "Yes.",

@@ -12,7 +12,7 @@ import handrail as hr
 from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import mistral
-from handrail.dialects.prompts import broken
+from handrail.dialects.layouts import broken
 from handrail.errors import ConfigError
 from handrail.messages import (
     ArgumentsDelta,
@@ -402,3 +402,27 @@ def test_harmony_tells_schemas_as_types():
         "where?: {\nlat: number,\n},\nwho?: string | null,\n}) => any;"
     ) in prompt
     assert "type ping = () => any;" in prompt
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def test_every_family_is_found_by_its_name():
+    assert all(hr.dialect(name).name == name for name in plugins.PROMPTS)
+
+
+def test_what_is_told_to_a_mistral_in_a_row_is_one_turn():
+    messages = [UserMessage("How warm?"), SystemMessage("Be brief."), UserMessage("In Paris.")]
+    assert hr.dialect("mistral").encode_request(messages) == "<s>[INST]How warm?\n\nBe brief.\n\nIn Paris.[/INST]"
+
+
+def test_a_result_that_answers_no_call_is_told_beside_those_that_do():
+    calls = called(weather("Paris", "a"), weather("Lyon", "b"))
+    prompt = hr.dialect("llama3").encode_request([*QUESTION, calls, result("lost", "z"), result("25", "a")], [tool()])
+    assert prompt.index('"25"') < prompt.index('"Lyon"') < prompt.index('"lost"')
+
+
+def test_text_beside_a_call_is_left_out_where_the_template_leaves_it_out():
+    messages = [*QUESTION, called(weather(), text="Let me look."), result("21")]
+    assert "Let me look." not in hr.dialect("llama3").encode_request(messages, [tool()])
+    assert "Let me look.\n<tool_call>" in hr.dialect("hermes").encode_request(messages, [tool()])

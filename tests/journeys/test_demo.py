@@ -131,6 +131,16 @@ def test_the_whole_story_is_told_over_every_wire(said, wire):
     assert "api-gateway was restarted 1 time." in told
 
 
+@pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
+def test_the_whole_story_is_told_over_a_raw_completion_endpoint_too(name):
+    told = run("--lang", "en", "--wire", name).stdout
+    assert set(re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)) == {"/v1/completions"}
+    assert "✗ get_pod_metrics  INVALID_ARGUMENTS" in told
+    assert "approved by the demo itself" in told
+    assert TEXTS["en"].answer.splitlines()[-1] in told
+    assert "api-gateway was restarted 1 time." in told
+
+
 @pytest.mark.parametrize(("words", "says"), [
     (["--wire", "morse"], "does not speak 'morse'; it speaks openai-chat"),
     (["--wire", "anthropic", "--model", "openai:NAME"], "name no wire beside it"),

@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
+from threading import Event
 
 from handrail import plugins
 from handrail.effects import Settle
@@ -42,7 +43,7 @@ def freeze_and_settle(store):
 
 
 def write_for_ever(store, file, who):
-    """Claim, take effect, settle, in 16 threads, until somebody kills us."""
+    """Claim, take effect, settle, in 16 threads, until somebody kills us; one of them never gets to settle."""
     world = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def write(thread):
@@ -50,6 +51,8 @@ def write_for_ever(store, file, who):
             key = f"{who}/{thread}/{number}"
             claimed = store.claim(replace(A_REFUND, key=key, guard=False)).result(60)
             os.write(world, f"{key} {claimed.state.value}\n".encode())
+            if thread == 0:
+                Event().wait()
             store.settle(Settle("refund", key, claimed.fence, "done", number)).result(60)
 
     with ThreadPoolExecutor(16) as pool:

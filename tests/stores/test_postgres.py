@@ -18,6 +18,7 @@ from handrail.stores import postgres, upkeep  # noqa: E402
 from handrail.stores.postgres import VERSION, PostgresStore  # noqa: E402
 from handrail.stores.sqlite import SqliteStore  # noqa: E402
 from tests.stores.durable_contract import DurableContract  # noqa: E402
+from tests.stores.run_contract import RunContract  # noqa: E402
 from tests.stores.servers import started  # noqa: E402
 
 
@@ -40,7 +41,7 @@ def dsn():
 def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
-            admin.execute("TRUNCATE handrail.effects, handrail.kept")
+            admin.execute("TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals")
 
 
 class TestPostgresStore(DurableContract):
@@ -53,7 +54,7 @@ class TestPostgresStore(DurableContract):
         return PostgresStore(self.dsn)
 
     def place(self):
-        return self.dsn
+        return f"postgres:{self.dsn.removeprefix('postgresql:')}"
 
     def again(self):
         return PostgresStore(self.dsn)
@@ -62,6 +63,14 @@ class TestPostgresStore(DurableContract):
         with psycopg.connect(self.dsn, autocommit=True) as admin:
             admin.execute("UPDATE handrail.effects SET lease_until = lease_until - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
+
+
+class TestPostgresRuns(RunContract):
+    @pytest.fixture
+    def store(self, dsn):
+        emptied(dsn)
+        with PostgresStore(dsn) as store:
+            yield store
 
 
 # -- opening ----------------------------------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def test_a_server_that_is_not_there_is_a_store_that_does_not_answer(tmp_path):
 
 @pytest.mark.parametrize("kind", ["postgresql", "postgres"])
 def test_a_runtime_opens_a_store_by_its_url(dsn, kind):
-    runtime = hr.Runtime([], store=f"{kind}:{dsn.partition(':')[2]}")
+    runtime = hr.Runtime([], store=f"{kind}:{dsn.removeprefix('postgresql:')}")
     assert isinstance(runtime.store, PostgresStore)
     runtime.store.close()
 
@@ -117,6 +126,19 @@ def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
     finally:
         with psycopg.connect(dsn, autocommit=True) as admin:
             admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
+
+
+def test_who_may_not_make_the_tables_is_told_so(dsn):
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("DROP SCHEMA IF EXISTS handrail CASCADE")
+        admin.execute("DROP ROLE IF EXISTS handrail_guest")
+        admin.execute("CREATE ROLE handrail_guest LOGIN")
+    try:
+        with pytest.raises(ConfigError, match="cannot be made: permission denied"):
+            PostgresStore(psycopg.conninfo.make_conninfo(dsn, user="handrail_guest"))
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute("DROP ROLE handrail_guest")
 
 
 # -- while it is open -------------------------------------------------------------------------------------------------
@@ -160,7 +182,10 @@ def test_a_server_that_stays_away_takes_no_claim_and_is_asked_again_later(server
 def sent_away(dsn):
     """End every connection of a store."""
     with psycopg.connect(dsn, autocommit=True) as admin:
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'handrail'")
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'handrail' AND datname = current_database()"
+        )
 
 
 class Cut:

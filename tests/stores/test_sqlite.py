@@ -20,6 +20,7 @@ from handrail.stores import sqlite
 from handrail.stores.sqlite import VERSION, SqliteStore
 from tests.stores.contract import A_REFUND
 from tests.stores.durable_contract import DurableContract
+from tests.stores.run_contract import RunContract
 
 
 class TestSqliteStore(DurableContract):
@@ -41,6 +42,13 @@ class TestSqliteStore(DurableContract):
         with closing(sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)) as file, file:
             file.execute("UPDATE effects SET lease_until = lease_until - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
+
+
+class TestSqliteRuns(RunContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        with SqliteStore(tmp_path / "runs.db") as store:
+            yield store
 
 
 @pytest.fixture
@@ -239,3 +247,19 @@ def test_a_write_whose_process_was_killed_in_it_is_not_repeated(tmp_path):
     assert "IN_PROGRESS" in under_way.stdout
     assert "IN_DOUBT" in later.stdout
     assert other.stdout == "refunded\n"
+
+
+def test_a_write_whose_claim_cannot_be_made_does_not_run(tmp_path):
+    ran = []
+
+    @hr.tool(effect="write")
+    def refund(order_id: str) -> str:
+        """Refund an order."""
+        ran.append(order_id)
+        return "refunded"
+
+    with hr.SyncRuntime([refund], store=f"sqlite:{tmp_path}/x.db") as runtime:
+        (tmp_path / "x.db").unlink()
+        told = runtime.call("refund", {"order_id": "881"})
+        runtime.store.close()
+    assert (told.ok, told.attempts, ran) == (False, 0, [])

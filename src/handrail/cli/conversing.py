@@ -8,46 +8,56 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from secrets import token_hex
 from typing import Any
 
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli.printer import Printer
+from handrail.events import Event, RunStarted
 from handrail.messages import Message
 from handrail.runs import Run
 from handrail.runtime import Runtime
 
 
-async def ask(
+async def ask(runtime: Runtime, question: str | Sequence[Message], **how: Any) -> Run:
+    """Run one question to its end; see `driven`."""
+    return await driven(runtime, runtime.run, question, **how)
+
+
+async def driven(
     runtime: Runtime,
-    question: str | Sequence[Message],
-    *,
+    verb: Callable[..., Awaitable[Run]],
+    *about: Any,
     printer: Printer,
     terminal: TerminalApprover | None = None,
     **how: Any,
 ) -> Run:
-    """Run one question to its end.
+    """Drive a run to its end.
 
     Args:
+        verb: One of the runtime's, such as `runtime.resume`.
         printer: Where an interruption is told.
         terminal: Where a question may stand, which the first Ctrl-C takes back.
-        how: As `Runtime.run` takes it.
+        how: As the verb takes it.
 
     Raises:
         KeyboardInterrupt: At the second Ctrl-C.
     """
-    run_id = f"r_{token_hex(4)}"
+    begun: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            begun.append(event.run_id)
 
     def cancel() -> bool:
         printer.interrupted()
         if terminal:
             terminal.leave()
-        return runtime.cancel(run_id)
+        return bool(begun) and runtime.cancel(begun[-1])
 
     with _on_interrupt(cancel):
-        return await runtime.run(question, run_id=run_id, **how)
+        return await verb(*about, observers=[note], **how)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,16 @@ import click
 from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
+from handrail.cli import settings
+from handrail.cli.consulting import Consent, Consulting
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
 from handrail.dialects import WireDialect
-from handrail.effects import Approval, AskHuman, Risk
+from handrail.effects import Risk
 from handrail.errors import ConfigError, Failure, MissingInjection
 from handrail.messages import ToolMessage
 from handrail.policy import Policy
-from handrail.ports import Observer
+from handrail.ports import Observer, Store
 from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.tools import BaseTool
@@ -72,19 +75,40 @@ def model(*, required: bool) -> Callable[[F], F]:
     )  # fmt: skip
 
 
+USUAL_STORE = "sqlite:///handrail.db"
+"""Where kept things are looked for when nobody says otherwise."""
+
+
+def usual_store(otherwise: str) -> str:
+    """Return HANDRAIL_STORE, else `place` in the table `store` of the settings, else this one."""
+    return os.environ.get("HANDRAIL_STORE") or str(settings.table("store").get("place", otherwise))
+
+
+def store(otherwise: str) -> Callable[[F], F]:
+    """`--store PLACE`; without it `usual_store`."""
+    return click.option(
+        "--store", metavar="PLACE", default=lambda: usual_store(otherwise),
+        show_default=f"HANDRAIL_STORE, or {otherwise}",
+        help="Where runs are kept, such as sqlite:///handrail.db or postgresql://host/database.",
+    )  # fmt: skip
+
+
+keeps = store("memory:")
+"""For commands that begin runs: they are gone with the process unless a store is named."""
+
+kept = store(USUAL_STORE)
+"""For commands that look at what is kept."""
+
+
+def decided_by(command: F) -> F:
+    """`--by NAME`: who decides, for the record."""
+    return click.option(
+        "--by", metavar="NAME", default=lambda: TerminalApprover().by, show_default="your login name",
+        help="Who decides, for the record.",
+    )(command)  # fmt: skip
+
+
 # ---------------------------------------------------------------------- what a runtime is made from
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """Approves calls of some risks because the command line says so, and asks in the terminal about the others."""
-
-    terminal: TerminalApprover
-    risks: frozenset[Risk]
-
-    def __call__(self, asked: AskHuman) -> Approval | None:
-        """See `ports.Approver`."""
-        return Approval(True, by=f"--yes-to {asked.risk}") if asked.risk in self.risks else self.terminal(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +119,8 @@ class Setup:
     policy: Policy
     consent: Consent
     inject: Mapping[str, str]
+    places: Sequence[str] = ()
+    """Where the tools are, as it was said."""
 
     def check_injected(self, tools: Iterable[BaseTool]) -> None:
         """Say which option fills what these tools need from the caller.
@@ -107,9 +133,9 @@ class Setup:
                 if name not in self.inject:
                     raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
-    def runtime(self, *observers: Observer) -> Runtime:
+    def runtime(self, *observers: Observer, store: str | Store = "memory:") -> Runtime:
         """Return a runtime; it is the caller's to close."""
-        return Runtime(self.tools, policy=self.policy, approver=self.consent, observers=observers)
+        return Consulting(self.tools, store=store, policy=self.policy, observers=observers, consent=self.consent)
 
 
 _SETUP = (
@@ -134,22 +160,29 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         policy = Policy.from_toml(file_at(rules)) if rules else Policy()
         consent = Consent(TerminalApprover(), _risks(yes_to))
-        return command(setup=Setup(tools_from(places), policy, consent, _injections(injections)), **others)
+        return command(setup=Setup(tools_from(places), policy, consent, injections_from(injections), places), **others)
 
     return _with(_SETUP, with_setup)
 
 
 _LEAST_ONE = click.IntRange(min=1)
-_USUAL = Budget()
-_BUDGET = (
-    click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=_USUAL.time_s,
-                 show_default=True, help="Time that a run may take; what people take to answer does not count."),
-    click.option("--max-calls", metavar="N", type=_LEAST_ONE, default=_USUAL.calls, show_default=True,
-                 help="Calls that a run may make."),
-    click.option("--max-turns", metavar="N", type=_LEAST_ONE, default=_USUAL.turns, show_default=True,
-                 help="Answers that the model may give."),
-    click.option("--max-tokens", metavar="N", type=_LEAST_ONE, help="Tokens that a run may use, in and out."),
-)  # fmt: skip
+
+
+def _budget(usual: Budget) -> Sequence[Callable[[F], F]]:
+    return (
+        click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=usual.time_s,
+                     show_default=True, help="Time that a run may take; what people take to answer does not count."),
+        click.option("--max-calls", metavar="N", type=_LEAST_ONE, default=usual.calls, show_default=True,
+                     help="Calls that a run may make."),
+        click.option("--max-turns", metavar="N", type=_LEAST_ONE, default=usual.turns, show_default=True,
+                     help="Answers that the model may give."),
+        click.option("--max-tokens", metavar="N", type=_LEAST_ONE, default=usual.tokens,
+                     help="Tokens that a run may use, in and out."),
+    )  # fmt: skip
+
+
+_BUDGET = _budget(Budget())
+_NEW_BUDGET = _budget(Budget(None, None, None))
 
 
 def budget(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,6 +194,20 @@ def budget(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(budget=made, **others)
 
     return _with(_BUDGET, with_budget)
+
+
+def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that change the budget of a kept run; it gets what is given as one `limits`."""
+
+    @wraps(command)
+    def with_limits(
+        max_seconds: float | None, max_calls: int | None, max_turns: int | None, max_tokens: int | None, **others: Any
+    ) -> Any:
+        told = {"time_s": max_seconds, "calls": max_calls, "turns": max_turns, "tokens": max_tokens}
+        limits = {name: limit for name, limit in told.items() if limit is not None}
+        return command(limits=limits, **others)
+
+    return _with(_NEW_BUDGET, with_limits)
 
 
 def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
@@ -175,7 +222,7 @@ def _risks(said: str) -> frozenset[Risk]:
     return frozenset(risk for risk in get_args(Risk) if risk in named)
 
 
-def _injections(said: Iterable[str]) -> Mapping[str, str]:
+def injections_from(said: Iterable[str]) -> Mapping[str, str]:
     """Part `tenant=acme`; whatever stands behind the first `=` is the value, also nothing."""
     injections = {}
     for each in said:

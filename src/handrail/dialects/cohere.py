@@ -443,7 +443,11 @@ def _is_own(content: Json) -> bool:
     if not isinstance(content, list):
         return False
     kinds = [block.get("type") if isinstance(block, Mapping) else None for block in content]
-    return all(kind in _BLOCKS and block.get(kind) for kind, block in zip(kinds, content, strict=True))
+    # Exactly its own fields: thoughts of others are signed, and mean nothing here.
+    return all(
+        isinstance(kind, str) and kind in _BLOCKS and set(block) == {"type", kind} and block[kind]
+        for kind, block in zip(kinds, content, strict=True)
+    )
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:

@@ -52,9 +52,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """`/v1/completions` with the prompts of one family; a `WireDialect` without tools of its own."""
+    """`/v1/completions` with the prompts of one family; a `WireDialect` without tools of its own.
+
+    Attributes:
+        opened: What the prompt that is answered has opened; on the server's side only, see `answering`.
+    """
 
     prompt: PromptDialect
+    opened: str | None = None
 
     @property
     def name(self) -> str:
@@ -175,6 +180,10 @@ class Completions:
         options = Options(model=str(body.get("model", "")), stream=bool(body.get("stream", self.streams_unasked)))
         return [UserMessage(prompt), *answers], [], options
 
+    def answering(self, body: Mapping[str, Json]) -> Self:
+        """Return this wire as it goes on after the prompt of that request."""
+        return replace(self, opened=self.prompt.opened_by(bodies.string(body.get("prompt"), "`prompt`")))
+
     @property
     def streams_unasked(self) -> bool:
         """Whether a request that does not say gets a stream."""
@@ -217,7 +226,7 @@ class Completions:
         return told
 
     def _text(self, turn: Turn) -> str:
-        return self.prompt.answer(turn).removesuffix(next(iter(self.prompt.stops), ""))
+        return self.prompt.answer(turn, opened=self.opened).removesuffix(next(iter(self.prompt.stops), ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from handrail.dialects.families import SYNTAXES
-from handrail.dialects.prompts import Head, Opening, PromptDialect, Template, Wrap, as_json, function_of
+from handrail.dialects.layouts import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts import PromptDialect
 from handrail.errors import Json
 from handrail.ports import Described
 

@@ -22,7 +22,8 @@ from datetime import date
 from typing import Final
 
 from handrail.dialects.families import SYNTAXES
-from handrail.dialects.prompts import PYTHON_NAMES, Head, Opening, PromptDialect, Template, Wrap, as_json, function_of
+from handrail.dialects.layouts import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts import PYTHON_NAMES, PromptDialect
 
 _KNOWLEDGE_END = "December 2023"
 _UNDATED = date(2024, 7, 26)
@@ -90,7 +91,20 @@ META: Final = Template(
     told=as_json,
     bos="<|begin_of_text|>",
     single=True,
+    calls_alone=True,
 )
+
+_ASKED_AT_FIRST = (
+    "You have access to the following functions. To call a function, please respond with JSON for a function call. "
+    'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}. '
+    "Do not use variables.\n\n"
+)
+
+
+def _vllm_small(opening: Opening) -> Head:
+    asked = _ASKED_AT_FIRST + _listed(opening) if opening.tools else ""
+    return Head(_system(opening, asked + _told(opening)))
+
 
 # ---------------------------------------------------------------------- calls as Python
 
@@ -180,6 +194,7 @@ LLAMA4: Final = Template(
     system=_turn4("system"),
     told=as_json,
     bos="<|begin_of_text|>",
+    calls_alone=True,
 )
 
 # ---------------------------------------------------------------------- the dialects
@@ -188,6 +203,7 @@ _JSON = SYNTAXES["llama3"]
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     **{name: PromptDialect(name, _JSON, META) for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")},
     "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, told=_as_output)),
+    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, told=_as_output)),
     "llama3-pythonic": PromptDialect(
         "llama3-pythonic",
         SYNTAXES["llama3-pythonic"],
@@ -196,4 +212,4 @@ DIALECTS: Final[Mapping[str, PromptDialect]] = {
     ),
     "llama4": PromptDialect("llama4", SYNTAXES["llama4"], LLAMA4, names=PYTHON_NAMES),
 }
-"""`llama3` is Meta's own template; `llama3-vllm` and the pythonic ones are those that vLLM brings along."""
+"""`llama3` is Meta's own template; the others are those that vLLM brings along."""

@@ -19,7 +19,8 @@ from typing import Final
 
 from handrail.dialects.families import SYNTAXES
 from handrail.dialects.json_calls import JsonCalls
-from handrail.dialects.prompts import Head, Opening, PromptDialect, Template, as_json, function_of
+from handrail.dialects.layouts import Head, Opening, Template, as_json, function_of
+from handrail.dialects.prompts import PromptDialect
 from handrail.dialects.texts import Syntax
 
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -161,6 +162,24 @@ def _v11(opening: Opening) -> Head:
     return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
 
 
+_MINISTRAL_SYSTEM = """\
+# HOW YOU SHOULD THINK AND ANSWER
+
+First draft your thinking process (inner monologue) until you arrive at a response. Format your response using \
+Markdown, and use LaTeX for any mathematical equations. Write both your thoughts and the response in the same language \
+as the input.
+
+Your thinking process must follow the template below:[THINK]Your thoughts or/and draft, like working through an \
+exercise on scratch paper. Be as casual and as long as you want until you are confident to generate the response to \
+the user.[/THINK]Here, provide a self-contained response."""
+
+
+def _v13(opening: Opening) -> Head:
+    """Begin as Ministral 3 with reasoning does."""
+    system = _MINISTRAL_SYSTEM if opening.system is None else opening.system
+    return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
+
+
 # ---------------------------------------------------------------------- the versions
 
 
@@ -243,6 +262,17 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=_V7_RESULT,
             told=str,
+        ),
+    ),
+    "mistral-v13": (
+        SYNTAXES["mistral-v11"],
+        replace(
+            _TIGHT,
+            head=_v13,
+            system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+            result=("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+            told=str,
+            ids=_without,
         ),
     ),
 }

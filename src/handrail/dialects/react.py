@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from handrail.dialects import ToolLike, hermes, texts, writing
+from handrail.dialects.layouts import Head, Opening, Template, as_json
 from handrail.dialects.named_calls import NamedCalls
-from handrail.dialects.prompts import Head, Opening, PromptDialect, PromptStream, Template, as_json
+from handrail.dialects.prompts import PromptDialect, PromptStream
 from handrail.dialects.texts import Reasoning, Syntax
 from handrail.messages import Finish, Turn
 from handrail.ports import Described

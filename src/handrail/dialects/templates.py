@@ -11,7 +11,8 @@ from typing import Final
 
 from handrail.dialects import hermes
 from handrail.dialects.families import SYNTAXES
-from handrail.dialects.prompts import NAMES, PYTHON_NAMES, Head, Opening, PromptDialect, Template, as_json, function_of
+from handrail.dialects.layouts import Head, Opening, Template, as_json, function_of
+from handrail.dialects.prompts import NAMES, PYTHON_NAMES, PromptDialect
 from handrail.errors import Json
 from handrail.ports import Described
 
@@ -185,13 +186,19 @@ def _deepseek(opening: Opening) -> Head:
 
 # ---------------------------------------------------------------------- Kimi
 
-_KIMI_SYSTEM = "You are a helpful assistant"
+
+def _kimi_k2(opening: Opening) -> Head:
+    return _kimi(opening, "You are a helpful assistant")
 
 
-def _kimi(opening: Opening) -> Head:
+def _kimi_k2_thinking(opening: Opening) -> Head:
+    return _kimi(opening, "You are Kimi, an AI assistant created by Moonshot AI.")
+
+
+def _kimi(opening: Opening, unless_told: str) -> Head:
     listed = as_json([function_of(tool) for tool in opening.tools])
     tools = f"<|im_system|>tool_declare<|im_middle|>{listed}<|im_end|>" if opening.tools else ""
-    system = _KIMI_SYSTEM if opening.system is None else opening.system
+    system = unless_told if opening.system is None else opening.system
     return Head(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
 
 
@@ -343,9 +350,55 @@ def _nemotron(opening: Opening) -> Head:
     return Head(f"<SPECIAL_10>System\n{told}\n\n")
 
 
+# ---------------------------------------------------------------------- Gemma 4
+
+
+def _gemma4(opening: Opening) -> Head:
+    tools = "".join(f"<|tool>declaration:{tool.name}{_declared(tool)}<tool|>" for tool in opening.tools)
+    if opening.system is None and not tools:
+        return Head()
+    return Head(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
+
+
+def _declared(tool: Described) -> str:
+    return f"{{description:{_literal(tool.description)},parameters:{_literal_schema(tool.parameters)}}}"
+
+
+_DECLARED = ("description", "enum", "items", "properties", "required", "type")
+"""What of a schema is told, in this order; the template leaves out the rest."""
+
+
+def _literal_schema(schema: Json) -> str:
+    fields = schema if isinstance(schema, Mapping) else {}
+    return "{" + ",".join(f"{key}:{_literal_field(key, fields[key])}" for key in _DECLARED if key in fields) + "}"
+
+
+def _literal_field(key: str, value: Json) -> str:
+    if key == "properties" and isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_literal_schema(value[name])}" for name in sorted(value)) + "}"
+    if key == "items":
+        return _literal_schema(value)
+    return _literal(value.upper() if key == "type" and isinstance(value, str) else value)
+
+
+def _literal(value: Json) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else as_json(value)
+
+
 # ---------------------------------------------------------------------- the families
 
 _CHATML = hermes.QWEN3
+_KIMI: Final = Template(
+    _kimi_k2,
+    ("<|im_user|>user<|im_middle|>", "<|im_end|>"),
+    ("<|im_assistant|>assistant<|im_middle|>", "<|im_end|>"),
+    # The template has a backslash and an `n` there, no line end.
+    ("<|im_system|>tool<|im_middle|>## Return of {id}\\n", "<|im_end|>"),
+    system=("<|im_system|>system<|im_middle|>", "<|im_end|>"),
+    thinks=False,
+)
 _TEMPLATES: Final[Mapping[str, Template]] = {
     "qwen3-coder": replace(_CHATML, head=_coder, results=("<|im_start|>user\n", "\n<|im_end|>\n")),
     "qwen3.5": replace(
@@ -362,12 +415,8 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         bos="<｜begin▁of▁sentence｜>", thoughtless="<think></think>", opens="<think></think>", thinks=False,
         after_results="",
     ),
-    "kimi-k2": Template(
-        _kimi, ("<|im_user|>user<|im_middle|>", "<|im_end|>"), ("<|im_assistant|>assistant<|im_middle|>", "<|im_end|>"),
-        # The template has a backslash and an `n` there, no line end.
-        ("<|im_system|>tool<|im_middle|>## Return of {id}\\n", "<|im_end|>"),
-        system=("<|im_system|>system<|im_middle|>", "<|im_end|>"), thinks=False,
-    ),
+    "kimi-k2": _KIMI,
+    "kimi-k2-thinking": replace(_KIMI, head=_kimi_k2_thinking, thinks=True),
     # Several calls are told one by one: the template tells the first one only, and the results of all.
     "harmony": Template(
         _harmony, ("<|start|>user<|message|>", "<|end|>"), ("<|start|>assistant", "<|end|>"),
@@ -392,15 +441,23 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         results=("<SPECIAL_11>User\n<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"), between=", ", opens="<think>\n",
         before_calls="\n",
     ),
+    # Calls, results and what is said to them are one turn.
+    "gemma4": Template(
+        _gemma4, ("<|turn>user\n", "<turn|>\n"), ("<|turn>model\n", "<turn|>\n"),
+        ('<|tool_response>response:{name}{value:<|"|>', '<|"|>}<tool_response|>'),
+        system=("<|turn>system\n", "<turn|>\n"), after_results="", ends_calls="", thinks=False, bos="<bos>",
+        opens="<|channel>thought\n<channel|>", stops=("<turn|>", "<|tool_response>"),
+    ),
 }  # fmt: skip
 _ALIASES: Final = {"gpt-oss": "harmony"}
+_SYNTAXES: Final = {"kimi-k2-thinking": "kimi-k2"}
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     name: PromptDialect(
         name,
-        SYNTAXES[name],
+        SYNTAXES[_SYNTAXES.get(name, name)],
         _TEMPLATES[_ALIASES.get(name, name)],
-        names=PYTHON_NAMES if name == "lfm2" else NAMES,
+        names=PYTHON_NAMES if name in ("lfm2", "gemma4") else NAMES,
     )
     for name in (*_TEMPLATES, *_ALIASES)
 }

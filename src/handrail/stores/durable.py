@@ -29,7 +29,7 @@ from threading import Lock, Thread, current_thread
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.effects import Claim, Claimed, Settle
-from handrail.errors import Json, StoreUnavailable
+from handrail.errors import Fenced, StoreUnavailable
 from handrail.stores.ledger import Ledger, Row
 
 T = TypeVar("T")
@@ -63,7 +63,6 @@ class KeptText:
     body: bytes
 
 
-Want: TypeAlias = Claim | Settle | KeptText
 Values: TypeAlias = Sequence[Any]
 
 
@@ -100,6 +99,47 @@ class Base(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+class Keeper(Protocol):
+    """What a connection can do for whatever is no claim: runs, questions, upkeep."""
+
+    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement with `?` for what is given; return its rows."""
+        ...
+
+    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of these, in one transaction."""
+        ...
+
+    def columns(self, table: str) -> list[str]:
+        """Name the columns of a table."""
+        ...
+
+    def now(self) -> float:
+        """Return the time by the database's clock."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return how much room it takes."""
+        ...
+
+    def shrink(self) -> None:
+        """Give back the room of what was deleted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something to be done in the transaction of a group, with the time. What it raises is its own caller's answer.
+
+    It raises before it has changed anything; and it may be done twice, the first time in vain.
+    """
+
+    do: Callable[[Any, float], Any]
+
+
+Want: TypeAlias = Claim | Settle | KeptText | Deed
 
 
 @dataclass(slots=True, eq=False)
@@ -202,7 +242,8 @@ class DurableStore:
             StoreUnavailable: It was not recorded: the write stays in doubt.
         """
         scope, key = spelled(settle.scope), spelled(settle.key)
-        return self._writer.ask(Settle(scope, key, settle.fence, settle.state, _encoded(settle.value)))
+        value = None if settle.value is None else encoded(settle.value)
+        return self._writer.ask(Settle(scope, key, settle.fence, settle.state, value))
 
     def keep(self, run_id: str, text: str) -> Future[str]:
         """See `ports.Store.keep`."""
@@ -254,20 +295,24 @@ def _together(base: Base, asks: list[_Ask]) -> None:
             ask.answer.set_exception(_told(error))
     else:
         for ask, answer in zip(asks, answers, strict=True):
-            ask.answer.set_result(answer)
+            if isinstance(answer, Fenced):
+                ask.answer.set_exception(answer)
+            else:
+                ask.answer.set_result(answer)
 
 
 def _carried(base: Base, wants: Sequence[Any]) -> list[Any]:
     """One transaction, from the beginning when somebody else was quicker."""
-    named = json.dumps([_named(want) for want in wants if not isinstance(want, KeptText)])
+    named = json.dumps([_named(want) for want in wants if isinstance(want, Claim | Settle)])
     texts = [want for want in wants if isinstance(want, KeptText)]
+    deeds = any(isinstance(want, Deed) for want in wants)
     for _ in range(MOST_DECISIONS):
         try:
             now, rows = base.begin(named)
             ledger = Ledger(map(_row, rows))
-            answers = [_decided(want, ledger, now) for want in wants]
+            answers = [_decided(want, ledger, base, now) for want in wants]
             changed = [row for row in ledger.rows.values() if row.changed]
-            if not (changed or texts):
+            if not (changed or texts or deeds):
                 base.rollback()
                 return answers
             new, old = [row for row in changed if not row.stored], [row for row in changed if row.stored]
@@ -297,6 +342,7 @@ def _alone(base: Base, ask: _Ask, job: Callable[[Any], Any]) -> None:
 # ---------------------------------------------------------------------- spelling for a database
 
 _ODD = re.compile("[\0\x10\ud800-\udfff]")
+_SPELLED = re.compile("\x10([0-9a-f]{4})")
 
 # Postgres has room for some 2,700 bytes in an index, where two names of up to four bytes a character must fit.
 LONGEST_NAME = 300
@@ -317,6 +363,11 @@ def spelled(name: str) -> str:
     return name
 
 
+def read_name(name: str) -> str:
+    """Return the name that was `spelled` so, unless it was too long and ends in its digest."""
+    return _SPELLED.sub(lambda odd: chr(int(odd[1], 16)), name) if "\x10" in name else name
+
+
 def values(row: Row) -> tuple[Any, ...]:
     """Return what a database holds of a row, in the order of `Row`."""
     return (
@@ -332,12 +383,16 @@ def statements(file: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _encoded(value: Json) -> str | None:
-    """Return a result as ASCII JSON, in which nothing is odd; nothing for nothing."""
+def encoded(value: Any) -> str:
+    """Return a value as ASCII JSON, in which nothing is odd.
+
+    Raises:
+        StoreUnavailable: It is no JSON.
+    """
     try:
-        return None if value is None else json.dumps(value)
+        return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreUnavailable(f"the result is no JSON that can be kept: {error}") from error
+        raise StoreUnavailable(f"what is to be kept is no JSON: {error}") from error
 
 
 def _named(want: Claim | Settle) -> tuple[str, str, str | None, str | None]:
@@ -353,7 +408,12 @@ def _row(found: Values) -> Row:
     return row
 
 
-def _decided(want: Want, ledger: Ledger, now: float) -> Any:
+def _decided(want: Want, ledger: Ledger, base: Base, now: float) -> Any:
+    if isinstance(want, Deed):
+        try:
+            return want.do(base, now)
+        except Fenced as fenced:
+            return fenced
     if isinstance(want, KeptText):
         return want.handle
     if isinstance(want, Settle):

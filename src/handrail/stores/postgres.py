@@ -21,7 +21,8 @@ from socket import gethostname
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.stores.durable import KEPT_S, Again, DurableStore, KeptText, Refused, Values, statements, values
+from handrail.stores.durable import KEPT_S, Again, KeptText, Refused, Values, statements, values
+from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
 
 try:
@@ -51,7 +52,7 @@ _PATIENCE: dict[str, Any] = {
 }  # fmt: skip
 
 
-class PostgresStore(DurableStore):
+class PostgresStore(DurableRuns):
     """A store in a Postgres database. The schema `handrail` is made when it is not there.
 
     Args:
@@ -86,7 +87,8 @@ class PostgresBase:
             self._migrate(create)
         except psycopg.Error as error:
             self._db.close()
-            raise ConfigError(f"the tables of {self.place} cannot be made: {_first_line(error)}") from error
+            kind = StoreUnavailable if isinstance(error, psycopg.OperationalError) else ConfigError
+            raise kind(f"the tables of {self.place} cannot be made: {_first_line(error)}") from error
         except ConfigError:
             self._db.close()
             raise

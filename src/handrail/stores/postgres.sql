@@ -12,9 +12,9 @@ SELECT to_regclass('handrail.schema_version')
 -- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
 CREATE TABLE schema_version(version bigint NOT NULL, at double precision NOT NULL);
 CREATE TABLE runs(
-  run_id text COLLATE "C" PRIMARY KEY, tenant text COLLATE "C" NOT NULL DEFAULT '', deployment text COLLATE "C" NOT NULL DEFAULT '',
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE, tenant text COLLATE "C" NOT NULL DEFAULT '', deployment text COLLATE "C" NOT NULL DEFAULT '',
   toolset text COLLATE "C" NOT NULL DEFAULT '', journal_v bigint NOT NULL,
-  status text COLLATE "C" NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
+  entered bigint NOT NULL DEFAULT 0, status text COLLATE "C" NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
   epoch bigint NOT NULL DEFAULT 0, seg bigint NOT NULL DEFAULT 1, owner text COLLATE "C", takeovers bigint NOT NULL DEFAULT 0,
   deadline double precision, cancel_requested bigint NOT NULL DEFAULT 0, forked_from text COLLATE "C" NOT NULL DEFAULT '',
   forked_at bigint NOT NULL DEFAULT 0, input text COLLATE "C" NOT NULL, result text COLLATE "C", created double precision NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE steps(
   run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C" NOT NULL, seq bigint NOT NULL, kind text COLLATE "C" NOT NULL, epoch bigint NOT NULL,
   body text COLLATE "C" NOT NULL, elapsed_s double precision NOT NULL DEFAULT 0, at double precision NOT NULL, PRIMARY KEY(run_id, step_key));
 CREATE TABLE effects(
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
   state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
   replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, lease_until double precision NOT NULL, begun double precision NOT NULL,
@@ -34,10 +34,11 @@ CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in
 CREATE TABLE locks(
   resource text COLLATE "C" PRIMARY KEY, holder text COLLATE "C" NOT NULL, fence bigint NOT NULL, until double precision NOT NULL);
 CREATE TABLE approvals(
-  id text COLLATE "C" PRIMARY KEY, run_id text COLLATE "C" NOT NULL, call_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, digest text COLLATE "C" NOT NULL,
-  arguments text COLLATE "C" NOT NULL, risk text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL, description text COLLATE "C" NOT NULL DEFAULT '',
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text COLLATE "C" NOT NULL UNIQUE,
+  run_id text COLLATE "C" NOT NULL, call_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, digest text COLLATE "C" NOT NULL,
+  arguments text COLLATE "C" NOT NULL, risk text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL, description text COLLATE "C" NOT NULL,
   state text COLLATE "C" NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
-  decided_by text COLLATE "C" NOT NULL DEFAULT '', because text COLLATE "C" NOT NULL DEFAULT '', edited text COLLATE "C", asked double precision NOT NULL,
+  decided_by text COLLATE "C" NOT NULL, because text COLLATE "C" NOT NULL, edited text COLLATE "C", asked double precision NOT NULL,
   expires double precision NOT NULL);
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
@@ -87,7 +88,8 @@ FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) D
 
 -- update: Rows of a group as they are now. A row gets a new owner when its fence grows.
 UPDATE effects AS e SET fingerprint = g.fingerprint, run_id = g.run_id, state = g.state, replay = g.replay,
-  owner = CASE WHEN g.fence > e.fence THEN %s ELSE e.owner END, fence = g.fence, lease_until = g.lease_until,
+  owner = CASE WHEN g.fence > e.fence THEN %s ELSE e.owner END,
+  resolved_by = CASE WHEN g.fence > e.fence THEN NULL ELSE e.resolved_by END, fence = g.fence, lease_until = g.lease_until,
   begun = g.begun, value = g.value, updated = extract(epoch FROM clock_timestamp())
 FROM (SELECT r ->> 0 AS scope, r ->> 1 AS key, r ->> 2 AS fingerprint, r ->> 3 AS run_id, r ->> 4 AS state,
     r ->> 5 AS replay, (r ->> 6)::bigint AS fence, (r ->> 7)::double precision AS lease_until,

@@ -25,13 +25,13 @@ from typing import Any
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.stores.durable import (
     KEPT_S,
-    DurableStore,
     KeptText,
     Refused,
     Values,
     statements,
     values,
 )
+from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
 
 # How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds.
@@ -46,7 +46,7 @@ VERSION = len(_MIGRATIONS)
 _OLDEST_SQLITE = (3, 35, 0)
 
 
-class SqliteStore(DurableStore):
+class SqliteStore(DurableRuns):
     """A store in a file, which is made when it is not there. Its directory must exist.
 
     Args:

@@ -1,19 +1,19 @@
 -- schema_1: Everything that a deployment remembers. Times are seconds since 1970 by the database's clock.
 CREATE TABLE schema_version(version INTEGER NOT NULL, at REAL NOT NULL);
 CREATE TABLE runs(
-  run_id TEXT PRIMARY KEY, tenant TEXT NOT NULL DEFAULT '', deployment TEXT NOT NULL DEFAULT '',
+  number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL DEFAULT '', deployment TEXT NOT NULL DEFAULT '',
   toolset TEXT NOT NULL DEFAULT '', journal_v INTEGER NOT NULL,
-  status TEXT NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
+  entered INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL CHECK(status IN ('queued', 'running', 'waiting', 'done', 'failed', 'cancelled', 'poisoned')),
   epoch INTEGER NOT NULL DEFAULT 0, seg INTEGER NOT NULL DEFAULT 1, owner TEXT, takeovers INTEGER NOT NULL DEFAULT 0,
   deadline REAL, cancel_requested INTEGER NOT NULL DEFAULT 0, forked_from TEXT NOT NULL DEFAULT '',
   forked_at INTEGER NOT NULL DEFAULT 0, input TEXT NOT NULL, result TEXT, created REAL NOT NULL,
-  updated REAL NOT NULL) WITHOUT ROWID;
+  updated REAL NOT NULL);
 CREATE INDEX runs_live ON runs(status, updated) WHERE status IN ('queued', 'running', 'waiting');
 CREATE TABLE steps(
   run_id TEXT NOT NULL, step_key TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
   body TEXT NOT NULL, elapsed_s REAL NOT NULL DEFAULT 0, at REAL NOT NULL, PRIMARY KEY(run_id, step_key)) WITHOUT ROWID;
 CREATE TABLE effects(
-  id INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
+  number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
   state TEXT NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
   replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
   owner TEXT NOT NULL, fence INTEGER NOT NULL, lease_until REAL NOT NULL, begun REAL NOT NULL,
@@ -23,11 +23,12 @@ CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in
 CREATE TABLE locks(
   resource TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE approvals(
-  id TEXT PRIMARY KEY, run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
-  arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL DEFAULT '',
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
+  arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL,
   state TEXT NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used')),
-  decided_by TEXT NOT NULL DEFAULT '', because TEXT NOT NULL DEFAULT '', edited TEXT, asked REAL NOT NULL,
-  expires REAL NOT NULL) WITHOUT ROWID;
+  decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
+  expires REAL NOT NULL);
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 CREATE TABLE audit(
@@ -66,7 +67,7 @@ VALUES (?)
 ON CONFLICT(scope, key) DO UPDATE SET
   fingerprint = excluded.fingerprint, run_id = excluded.run_id, state = excluded.state, replay = excluded.replay,
   fence = excluded.fence, lease_until = excluded.lease_until, begun = excluded.begun, value = excluded.value,
-  owner = excluded.owner, updated = excluded.updated
+  owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
 
 -- settle: Rows of which only the end is new. No index but that of the open ones is touched.
 INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)

@@ -11,40 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from handrail.errors import ConfigError
-from handrail.stores.durable import DurableStore
+from handrail.stores.durable import DurableStore, Keeper
 
 MOST_DELETED_AT_ONCE = 1000
-
-
-class Keeper(Protocol):
-    """What looking after a database needs of a connection, beside what `durable.Base` names."""
-
-    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement with `?` for what is given; return its rows."""
-        ...
-
-    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each of these, in one transaction."""
-        ...
-
-    def columns(self, table: str) -> list[str]:
-        """Name the columns of a table."""
-        ...
-
-    def now(self) -> float:
-        """Return the time by the database's clock."""
-        ...
-
-    def size_bytes(self) -> int:
-        """Return how much room it takes."""
-        ...
-
-    def shrink(self) -> None:
-        """Give back the room of what was deleted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +66,7 @@ _TABLES = (
 )  # fmt: skip
 
 _OLD = {
-    "effects": ("id", "state IN ('done', 'failed') AND updated < ?"),
+    "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
     "kept": ("run_id, handle", "created < ?"),
     "steps": ("run_id, step_key", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
     "approvals": ("id", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
@@ -135,7 +107,7 @@ def copied(source: DurableStore, target: DurableStore) -> dict[str, int]:
 
 
 def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int:
-    columns = [column for column in source.alone(partial(_columns, table.name)) if column != "id" or "id" in table.key]
+    columns = [column for column in source.alone(partial(_columns, table.name)) if column != "number"]
     names, marks, key = ", ".join(columns), ", ".join("?" * len(columns)), ", ".join(table.key)
     taken = ", ".join(f"{column} = excluded.{column}" for column in columns)
     done = f"UPDATE SET {taken} WHERE {table.newer.format(table.name)}" if table.newer else "NOTHING"

@@ -13,6 +13,7 @@ import click
 from handrail.budgets import Budget
 from handrail.cli import conversing, exits, options
 from handrail.cli.exits import Exit
+from handrail.cli.keeping import opened, way_on
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
@@ -32,10 +33,11 @@ PROMPT = "\n> "
 @click.option("--system", default="", metavar="TEXT", help="What the model is told before the first question.")
 @options.setup
 @options.budget
+@options.keeps
 @options.wire
 @options.verbose
 @options.debug
-def command(model: str, system: str, setup: Setup, budget: Budget, wire: bool, verbose: bool) -> int:
+def command(model: str, system: str, setup: Setup, budget: Budget, store: str, wire: bool, verbose: bool) -> int:
     """Talk with a model that can use your tools.
 
     The answer appears as it arrives, and calls as they run; what needs approval is asked here. Ctrl-C cancels the
@@ -49,14 +51,16 @@ def command(model: str, system: str, setup: Setup, budget: Budget, wire: bool, v
     """
     timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire)
     printer = Printer(timeline, console(sys.stderr), answers=console())
-    with asyncio.Runner() as runner:
-        runtime = setup.runtime(printer)
+    with opened(store, create=True) as kept, asyncio.Runner() as runner:
+        runtime = setup.runtime(printer, store=kept)
         here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
 
         def answer(messages: Sequence[Message]) -> Run:
             with redirect_stdout(sys.stderr):  # what tools print is no answer
                 run = runner.run(conversing.ask(runtime, messages, **here, model=model, budget=budget))
             printer.close()
+            if way := way_on(kept, run, setup, store):
+                click.echo(way, err=True)
             return run
 
         try:

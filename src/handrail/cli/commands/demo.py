@@ -10,14 +10,17 @@ from typing import Any
 
 import click
 
+from handrail import plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import conversing, exits, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
+from handrail.cli.keeping import command_line, opened
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval
 from handrail.errors import ConfigError
+from handrail.ports import RunStore, Store
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
 from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
@@ -42,9 +45,10 @@ _FILES = {
     "--wire", metavar="[NAME]", is_flag=False, flag_value=WIRES[0],
     help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
 )  # fmt: skip
+@options.keeps
 @options.as_json
 @options.debug
-def command(lang: Language, no_input: bool, model: str | None, wire: str | None, as_json: bool) -> int:
+def command(lang: Language, no_input: bool, model: str | None, wire: str | None, store: str, as_json: bool) -> int:
     """Watch a model and its tools at work; needs no key and no network.
 
     A scripted model, behind a real HTTP server on this machine, looks into a slow service. It makes the mistakes that
@@ -66,22 +70,30 @@ def command(lang: Language, no_input: bool, model: str | None, wire: str | None,
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
     _introduce(printer, model, texts.question, asks)
-    with _chosen(model, lang, spoken) as chosen:
-        run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer))
+    with _chosen(model, lang, spoken) as chosen, opened(store, create=True) as kept:
+        run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer, kept))
+        is_kept = isinstance(kept, RunStore)
     printer.close()
     if as_json:
         click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
     else:
         _conclude(printer, run, cluster)
+        if is_kept:
+            printer.say(f"The run is kept; look at it: {command_line(f'runs show {run.id}', store)}")
     return exits.of_run(run.status, options.failures_of(run))
 
 
 def _wire(name: str) -> str:
-    """Return the wire of that name, or the first that has it as a word: `responses` is `openai-responses`."""
+    """Return the wire of that name, or the first that has it as a word: `responses` is `openai-responses`.
+
+    A prompt's dialect is one too: it goes over a raw completion endpoint.
+    """
     found = [name] if name in WIRES else [wire for wire in WIRES if name in wire.split("-")]
-    if not found:
-        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {', '.join(WIRES)}")
-    return found[0]
+    prompts = [each for each in plugins.known("dialects") if each not in WIRES and each != "openai-compatible"]
+    if not found and name not in prompts:
+        known = ", ".join((*WIRES, "hermes", "mistral", "llama3"))
+        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {known}, and every other prompt dialect")
+    return found[0] if found else name
 
 
 @contextmanager
@@ -95,11 +107,11 @@ def _chosen(model: str | None, lang: Language, wire: str) -> Iterator[str]:
 
 
 async def _investigate(
-    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, printer: Printer
+    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, printer: Printer, store: Store
 ) -> Run:
     approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
     here: dict[str, Any] = {"printer": printer, "terminal": terminal}
-    async with Runtime(TOOLS, approver=approver, observers=[printer]) as runtime:
+    async with Runtime(TOOLS, store=store, approver=approver, observers=[printer]) as runtime:
         return await conversing.ask(runtime, texts.question, **here, system=texts.system, model=model, deps=cluster)
 
 

@@ -1,0 +1,190 @@
+"""`handrail ledger`: which writes were begun and how they ended, and a person's word on one that nobody knows of."""
+
+from __future__ import annotations
+
+import time
+from shlex import quote
+
+import click
+
+from handrail.cli import cases, options
+from handrail.cli.keeping import (
+    EVERY,
+    WRITES,
+    brief,
+    command_line,
+    laid_out,
+    moment,
+    print_json,
+    print_table,
+    say,
+    span,
+)
+from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError, Json
+from handrail.host import now_of
+from handrail.ports import LedgerStore
+from handrail.records import WriteRecord
+
+_STATES = ("claimed", "done", "failed", "in_doubt")
+
+ABANDONED = "abandoned"
+"""A write that is claimed by an owner whose time is over: nobody has looked at it since its process died."""
+
+
+@click.group("ledger")
+def command() -> None:
+    """Look at writes, and say how one ended that nobody knows of.
+
+    A write is in doubt when its process died, or its deadline came, between its beginning and its end, and its tool has
+    no way to find out. It is not begun again until a person has looked and said what became of it.
+
+    \b
+    Examples:
+      handrail ledger list --state in_doubt
+      handrail ledger show refund refund:881
+      handrail ledger resolve refund refund:881 --happened
+      handrail ledger resolve refund refund:881 --did-not-happen
+    """
+
+
+@command.command("list")
+@click.option("--state", type=click.Choice(_STATES), help="Only writes that stand so.")
+@click.option("--run", "run_id", metavar="RUN", default="", help="Only those of one run.")
+@click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
+@options.kept
+@options.as_json
+@options.debug
+def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: bool) -> None:
+    """List writes, the newest first.
+
+    \b
+    Example:
+      handrail ledger list --state in_doubt
+    """
+    with WRITES.opened(store) as kept:
+        found = now_of(kept.writes(state=state or "", run_id=run_id, most=most))
+    if as_json:
+        print_json({"writes": [_facts(write) for write in found]})
+        return
+    rows = [
+        (write.scope, write.key, _stands(write), write.run_id, moment(write.begun), brief(write.value))
+        for write in found
+    ]
+    print_table(rows, ("scope", "key", "state", "run", "begun", "value"), f"no write is {state or 'there'}")
+
+
+@command.command("show")
+@click.argument("scope")
+@click.argument("key")
+@options.kept
+@options.as_json
+@options.debug
+def show(scope: str, key: str, store: str, as_json: bool) -> None:
+    """Show one write. SCOPE and KEY are what `handrail ledger list` calls it.
+
+    \b
+    Example:
+      handrail ledger show refund refund:881
+    """
+    with WRITES.opened(store) as kept:
+        write = _found(kept, scope, key)
+    if as_json:
+        print_json(_facts(write))
+        return
+    rows = [
+        (f"{write.scope} {write.key}", _stands(write)),
+        ("run", write.run_id),
+        ("replay", _REPLAYS.get(write.replay, write.replay)),
+        ("begun", moment(write.begun)),
+        ("changed", moment(write.updated) if write.updated else ""),
+        ("owner's time", f"until {moment(write.lease_until)}" if write.state == "claimed" else ""),
+        ("value", laid_out(write.value) if write.state == "done" else ""),
+        ("resolved by", write.resolved_by),
+    ]
+    print_columns(console(), [row for row in rows if row[1]])
+    if _takes_a_word(write):
+        for word in ("--happened", "--did-not-happen"):
+            say(command_line(f"ledger resolve {quote(scope)} {quote(key)} {word}", store))
+
+
+_REPLAYS = {
+    "key": "key: the far side knows its key again, so it may be sent twice",
+    "verify": "verify: its tool can find out whether it has happened",
+    "none": "none: nobody but a person can find out whether it has happened",
+}
+
+
+@command.command("resolve")
+@click.argument("scope")
+@click.argument("key")
+@click.option("--happened/--did-not-happen", "happened", default=None, help="What you found where it would show.")
+@click.option("--value", metavar="JSON", help="With --happened: the result that its tool would give. `-` is stdin.")
+@options.decided_by
+@options.kept
+@options.as_json
+@options.debug
+def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: str, store: str, as_json: bool) -> None:
+    """Say how a write ended that is in doubt, or whose process died.
+
+    Look first: whatever is said here is believed. A write that happened is never done again, and its value is what
+    later calls get. The key of one that did not happen is free: the next call with it is carried out.
+
+    \b
+    Examples:
+      handrail ledger resolve refund refund:881 --happened --value '{"refund_id": 12}'
+      handrail ledger resolve refund refund:881 --did-not-happen
+    """
+    if happened is None:
+        raise click.UsageError("say what you found: --happened or --did-not-happen.")
+    if value is not None and not happened:
+        raise click.UsageError("--value is the result of a write that happened; leave it out.")
+    result = None if value is None else cases.json_of(options.text_or_stdin(value), "--value")
+    with WRITES.opened(store) as kept:
+        before = _found(kept, scope, key)
+        if not _takes_a_word(before):
+            raise ConfigError(f"the write {scope} {key} takes no word: {_why_not(before)}")
+        after = now_of(kept.resolve(scope, key, state="done" if happened else "failed", by=by, value=result)) or before
+    if (after.state, after.resolved_by) != ("done" if happened else "failed", by):
+        raise ConfigError(f"somebody was quicker: the write {scope} {key} is {_stands(after)} now")
+    if as_json:
+        print_json(_facts(after))
+    elif happened:
+        say(f"{by} has said: {scope} {key} happened; it is not done again, and later calls get {brief(after.value)}")
+    else:
+        say(f"{by} has said: {scope} {key} did not happen; its key is free, the next call with it is carried out")
+
+
+def _found(kept: LedgerStore, scope: str, key: str) -> WriteRecord:
+    writes = now_of(kept.writes(most=EVERY))
+    found = next((write for write in writes if (write.scope, write.key) == (scope, key)), None)
+    if found is None:
+        raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
+    return found
+
+
+def _takes_a_word(write: WriteRecord) -> bool:
+    return write.state == "in_doubt" or _is_abandoned(write)
+
+
+def _is_abandoned(write: WriteRecord) -> bool:
+    return write.state == "claimed" and write.lease_until < time.time()
+
+
+def _why_not(write: WriteRecord) -> str:
+    if write.state == "claimed":
+        return f"it is under way, for {span(write.lease_until - time.time())} at most"
+    by = f", as {write.resolved_by} has said" if write.resolved_by else ""
+    return f"it {'happened' if write.state == 'done' else 'did not happen'}{by}"
+
+
+def _stands(write: WriteRecord) -> str:
+    by = f", said {write.resolved_by}" if write.resolved_by else ""
+    return ABANDONED if _is_abandoned(write) else f"{write.state.replace('_', ' ')}{by}"
+
+
+def _facts(write: WriteRecord) -> dict[str, Json]:
+    told = (
+        "scope", "key", "run_id", "state", "replay", "fence", "lease_until", "begun", "updated", "value", "resolved_by",
+    )  # fmt: skip
+    return {name: getattr(write, name) for name in told} | {"abandoned": _is_abandoned(write)}

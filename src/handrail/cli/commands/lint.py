@@ -1,0 +1,150 @@
+"""`handrail lint`: what is wrong with the texts and schemas of tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from handrail import linting
+from handrail.approvers.terminal import printable
+from handrail.cli import options, settings
+from handrail.cli.cases import json_of
+from handrail.cli.exits import Exit
+from handrail.cli.loading import tools_from
+from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError
+from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
+
+
+@click.command("lint")
+@click.argument("files", nargs=-1, metavar="[PLACES]...")
+@options.tools
+@click.option("--strict", is_flag=True, help="Warnings fail too.")
+@click.option("--notes", is_flag=True, help="Show notes as well.")
+@click.option("--costs", is_flag=True, help="Show about how many tokens each definition takes, by provider.")
+@click.option("--users", type=click.Choice(["en", "zh"]), help="The language that users write in.")
+@click.option("--fix", is_flag=True, help="Set right what can be, in files of definitions: blanks, foreign schemas.")
+@click.option("--dry-run", is_flag=True, help="With --fix: say what would be set right, and write nothing.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings; by default handrail.toml, or [tool.handrail.lint] of pyproject.toml.",
+)
+@options.as_json
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF log on stdout, for code hosts.")
+@options.debug
+def command(
+    files: Sequence[str], places: Sequence[str], strict: bool, notes: bool, costs: bool, users: str | None, fix: bool,
+    dry_run: bool, config: Path | None, as_json: bool, as_sarif: bool,
+) -> int:  # fmt: skip
+    """Say what is wrong with tools, as a model that must choose and fill them would meet it.
+
+    PLACES are FILE.py, MODULE, MODULE:ATTRIBUTE, or FILE.json with definitions for OpenAI, Anthropic or Gemini, with
+    the answer of an MCP server to tools/list, or with an OpenAPI document; `-` reads JSON from stdin. The exit code is
+    1 when there are errors.
+
+    \b
+    Examples:
+      handrail lint examples/orders.py
+      handrail lint tools.json --users zh --strict
+      handrail lint tools.json --fix --dry-run
+    """
+    if as_json and as_sarif:
+        raise click.UsageError("--json and --sarif both print one document; choose one.")
+    where = [*files, *places]
+    if not where:
+        raise click.UsageError("Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin.")
+    chosen = Settings.from_table(settings.table("lint", config))
+    chosen = replace(chosen, users=users) if users else chosen  # type: ignore[arg-type]  # click has checked it
+    if fix or dry_run:
+        _fix([each for each in where if _is_json(each) and each != "-"], dry_run)
+    report = linting.look_at(_subjects(where), chosen)
+    if as_json or as_sarif:
+        told = sarif.log_of(report, linting.RULES) if as_sarif else {"v": 1, **report.as_json()}
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        _print(report, notes, costs)
+    return Exit.ERROR if report.fails(strict=strict) else Exit.OK
+
+
+def _is_json(place: str) -> bool:
+    return place == "-" or place.endswith(".json")
+
+
+def _subjects(places: Sequence[str]) -> list[Subject]:
+    python = [place for place in places if not _is_json(place)]
+    found = linting.subjects_of(tools_from(python)) if python else []
+    for place in filter(_is_json, places):
+        text = options.text_of(place)
+        try:
+            file = "" if place == "-" else place
+            found += definitions.read(json_of(text, place), file=file, text=text)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from error
+    return [replace(subject, place=_from_here(subject)) for subject in found]
+
+
+def _from_here(subject: Subject) -> linting.Place:
+    """Return the place as it is read from the present folder: what a code host and a terminal can follow."""
+    path = Path(subject.place.file)
+    is_below = path.is_absolute() and path.is_relative_to(Path.cwd())
+    return replace(subject.place, file=str(path.relative_to(Path.cwd()))) if is_below else subject.place
+
+
+# ---------------------------------------------------------------------- --fix
+
+
+def _fix(places: Sequence[str], dry_run: bool) -> None:
+    for place in places:
+        text = options.text_of(place)
+        document, done = fixes.fixed(json_of(text, place))
+        for each in done:
+            verb = "would set right" if dry_run else "set right"
+            click.echo(f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True)
+        if done and not dry_run:
+            Path(place).write_text(_laid_out_as(text, document), encoding="utf-8")
+
+
+def _laid_out_as(text: str, document: object) -> str:
+    """Write JSON with the indentation that the file has; what stood on one line is spread over several."""
+    indent = re.search(r"\n([ \t]+)\S", text)
+    end = "\n" if text.endswith("\n") else ""
+    return json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else None) + end
+
+
+# ---------------------------------------------------------------------- for people
+
+
+def _print(report: Report, notes: bool, costs: bool) -> None:
+    shown = [finding for finding in report.findings if notes or finding.severity != "note"]
+    for (tool, place), findings in groupby(shown, key=lambda each: (each.tool, str(each.place))):
+        click.secho(f"{printable(tool) or 'all tools'}{f'  {place}' if place else ''}", bold=True)
+        print_columns(console(), [("", *_row(finding)) for finding in findings])
+        click.echo()
+    if costs:
+        providers = list(report.tokens)
+        rows = [(cost.tool, *(f"{cost.tokens.get(each, 0):,}" for each in providers)) for cost in report.costs]
+        print_columns(console(), sorted(rows, key=lambda row: row[0]), ("tool", *providers))
+        click.echo()
+    _conclude(report, notes)
+
+
+def _row(finding: Finding) -> tuple[str, str, str]:
+    return finding.severity, finding.rule, f"{finding.message}\n-> {finding.rewrite}"
+
+
+def _conclude(report: Report, notes: bool) -> None:
+    counts = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in report.counts.items()]
+    hidden = " (see --notes)" if report.of("note") and not notes else ""
+    ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
+    click.echo(f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}")
+    if report.tokens:
+        told = ", ".join(f"{provider} {count:,}" for provider, count in report.tokens.items())
+        click.echo(f"about so many tokens in every request: {told}")

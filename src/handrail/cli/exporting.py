@@ -1,0 +1,59 @@
+"""Kept runs as other programs take them: the journal itself, and conversations to train a model with.
+
+    jsonl    a line for the run, then one for each step: all that is kept, see `journal`
+    openai   a line for each run: `messages` in the chat form, and `tools` where they are given
+    hermes   a line for each run: `conversations` of `from` and `value`, with calls in <tool_call> tags
+
+Rule 1: a conversation is what the model was shown and said, so that it reads back to the same calls. Arguments that
+        had to be mended are told as they were understood: nobody wants a model to learn the mistake.
+Rule 2: a call without a result is told as one whose end is unknown; no conversation is refused for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TypeAlias
+
+from handrail.cli.retelling import Retold
+from handrail.dialects import openai_chat
+from handrail.dialects.hermes import DIALECTS
+from handrail.errors import Json
+from handrail.history import mended
+from handrail.toolset import Toolset
+
+Lines: TypeAlias = Iterator[Mapping[str, Json]]
+
+
+def _journal(run: Retold, _: Toolset | None) -> Lines:
+    yield {"v": 1, "kind": "run", **asdict(run.begun.record)}
+    for step in run.begun.steps:
+        yield {"v": 1, "run_id": run.begun.record.run_id, **asdict(step)}
+
+
+def _openai(run: Retold, tools: Toolset | None) -> Lines:
+    body = openai_chat.DIALECT.encode_request(mended(run.messages).messages, tools)
+    yield {name: body[name] for name in ("messages", "tools") if name in body}
+
+
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
+"""One turn of a prompt in ChatML. Nothing that anybody said holds these marks: a prompt breaks them."""
+
+_SPEAKERS: Mapping[str, str] = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
+
+
+def _hermes(run: Retold, tools: Toolset | None) -> Lines:
+    prompt = DIALECTS["hermes-2-pro"].encode_request(mended(run.messages).messages, tools)
+    said = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
+    described = {} if tools is None else {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
+    yield {"id": run.begun.record.run_id, "conversations": said, **described}
+
+
+FORMS: Mapping[str, Callable[[Retold, Toolset | None], Lines]] = {
+    "jsonl": _journal,
+    "openai": _openai,
+    "hermes": _hermes,
+}
+"""Every form by its name."""

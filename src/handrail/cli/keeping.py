@@ -1,0 +1,172 @@
+"""The store that a command looks into, and what the commands of kept things say alike.
+
+Rule 1: a command that only looks makes no store: a misspelled name is told, not created.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from shlex import quote
+from typing import Any, Generic, TypeVar, cast
+
+import click
+
+from handrail import plugins
+from handrail.approvers.terminal import printable
+from handrail.cli.options import USUAL_STORE, Setup, usual_store
+from handrail.cli.printer import console, print_columns
+from handrail.cli.timeline import shortened
+from handrail.errors import ConfigError, Json
+from handrail.host import now_of
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, Store
+from handrail.runs import Run
+from handrail.stores.durable import DurableStore
+
+T = TypeVar("T")
+
+EVERY = 1_000_000_000
+"""As many as there are, where a store asks how many are wanted."""
+
+
+@contextmanager
+def opened(place: str, *, create: bool = False) -> Iterator[Store]:
+    """Open a store by what `Runtime(store=...)` takes, and close it.
+
+    Raises:
+        ConfigError: It is not there and is not to be made, or cannot be a store.
+        StoreUnavailable: It cannot be opened now.
+    """
+    kind, _, where = place.partition(":")
+    make = plugins.load("stores", kind)
+    store: Any
+    if isinstance(make, type) and issubclass(make, DurableStore):
+        store = make(where, create=create)  # type: ignore[call-arg, arg-type]  # each kind of its own
+    else:
+        store = make(where) if where else make()
+    try:
+        yield store
+    finally:
+        if close := getattr(store, "close", None):
+            close()
+
+
+@dataclass(frozen=True, slots=True)
+class Port(Generic[T]):
+    """What a store must be able to do for a command; `what` is what it keeps then."""
+
+    port: Any
+    what: str
+
+    @contextmanager
+    def opened(self, place: str) -> Iterator[T]:
+        """Open a store that has this port.
+
+        Raises:
+            ConfigError: As `keeping.opened`, or it has not.
+        """
+        with opened(place) as store:
+            yield self.of(store, place)
+
+    def of(self, store: object, place: str) -> T:
+        """Return a store as what has this port.
+
+        Raises:
+            ConfigError: It has not.
+        """
+        if not isinstance(store, self.port):
+            one = "" if place == USUAL_STORE else f"; name one that does: --store {USUAL_STORE}"
+            raise ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
+        return cast(T, store)
+
+
+RUNS: Port[RunStore] = Port(RunStore, "runs")
+QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
+WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
+LOG: Port[AuditStore] = Port(AuditStore, "audit log")
+
+
+def command_line(words: str, place: str) -> str:
+    """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
+    named = "" if place == usual_store(USUAL_STORE) else f" --store {quote(shown(place))}"
+    return f"handrail {words}{named}"
+
+
+def shown(place: str) -> str:
+    """Return where a store is without its password.
+
+    >>> shown("postgresql://me:secret@host/database")
+    'postgresql://me:***@host/database'
+    """
+    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:***@", place)
+
+
+def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
+    """Return what a person may do next with a run that has just ended; empty when there is nothing."""
+    if run.status not in ("waiting", "failed", "cancelled", "budget") or not isinstance(store, RunStore):
+        return ""
+    words = "".join(f" --tools {quote(each)}" for each in setup.places)
+    lines = [f"go on:   {command_line(f'runs resume {run.id}{words}', place)}"]
+    if run.status == "waiting" and isinstance(store, ApprovalStore):
+        asked = now_of(store.questions(run_id=run.id))
+        lines = [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked] + lines
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def print_json(document: Mapping[str, Json]) -> None:
+    """Print one document on a line of its own."""
+    click.echo(json.dumps({"v": 1, **document}, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str], none: str) -> None:
+    """Print rows in columns, or the sentence for none of them, which is no result."""
+    if rows:
+        print_columns(console(), rows, heads)
+    else:
+        click.echo(none, err=True)
+
+
+def say(text: str) -> None:
+    """Print a sentence on what was done."""
+    click.echo(printable(text, keep="\n"))
+
+
+def brief(value: Json) -> str:
+    """Return a value on one line of bounded length."""
+    return shortened(json.dumps(value, ensure_ascii=False))
+
+
+def laid_out(value: Json) -> str:
+    """Return a value whole, over several lines."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def moment(at: float) -> str:
+    """Return a time of a store's clock, as this machine's zone has it."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def span(seconds: float) -> str:
+    """Return how long something takes, in its two largest units.
+
+    >>> span(40), span(3 * 3600 + 120), span(7 * 86400 - 1)
+    ('40 s', '3 h 2 min', '7 d')
+    """
+    left = round(abs(seconds))
+    for (size, unit), (finer, second) in pairwise(_UNITS):
+        counted = round(left / finer)
+        if counted * finer >= size:
+            whole, rest = divmod(counted * finer, size)
+            return f"{whole} {unit}" + (f" {rest // finer} {second}" if rest else "")
+    return f"{left} s"

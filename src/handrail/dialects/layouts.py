@@ -1,0 +1,175 @@
+"""How chat templates lay out a conversation: what varies from family to family, and the text that may stand in it.
+
+A `Template` is a row of marks and a function for the beginning. It never sees text that can forge a turn: whatever
+somebody else wrote is broken (`broken`) before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import TypeAlias
+
+from handrail.dialects import ToolLike
+from handrail.dialects.names import NameMap
+from handrail.errors import Json
+from handrail.ports import Described
+
+Wrap: TypeAlias = tuple[str, str]
+"""What a template writes before and after a text."""
+
+_TOKEN = re.compile(r"<[^<>\s]{2,}>|\[/?[A-Za-z_]{3,}\]")
+"""What looks like a token in the marks that a template writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a template is given for the beginning of a prompt; every text in it is safe to write.
+
+    Attributes:
+        system: The system message, or None where there is none.
+        tools: The tools, under the names that the model sees.
+        today: The date to tell, or None.
+    """
+
+    system: str | None
+    tools: Sequence[Described]
+    today: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before the turns, and what of it a family puts among them.
+
+    Attributes:
+        text: At the beginning of the prompt.
+        in_first: At the beginning of the first user turn's text.
+        before_last: Before the last user turn.
+        in_last: At the beginning of the last user turn's text.
+        in_question: There too, but only until the model has said something to it.
+    """
+
+    text: str = ""
+    in_first: str = ""
+    before_last: str = ""
+    in_last: str = ""
+    in_question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a family lays out a conversation.
+
+    Attributes:
+        head: Makes the beginning from the system message and the tools.
+        user, assistant: Around a turn.
+        result: Around one result; `{name}` and `{id}` stand for those of its call.
+        results: Around all results of one answer.
+        between: Between two of those results.
+        system: Around a system message that comes later; None where the family has none, and it is told as a user's.
+        answer: Opens the model's answer; the opening of an assistant's turn unless told otherwise.
+        after_results: Opens an answer that follows results; as any other unless told otherwise.
+        ends_calls: Ends an answer with calls, where that is another mark than at the end of a text.
+        told: What is written of a result's text.
+        bos: The token at the very beginning, which servers add on their own.
+        single: The family makes one call an answer: several are told one after the other, each with its result.
+        merges: Turns of one person in a row are told as one.
+        thoughtless: Stands before an answer without reasoning.
+        thinks: Whether reasoning since the last user turn is told; older reasoning never is.
+        opens: What a prompt opens of every answer after `answer`, such as the mark of reasoning.
+        lead: Stands before an answer's text.
+        before_calls: Stands between an answer's text and its calls.
+        calls_alone: The family has no place for text beside calls, and its template leaves it out.
+        calls_lead: Stands before the calls of an answer without text.
+        stops: The marks at which a server stops; those that end an answer unless told otherwise.
+        ids: Makes the ids that the template takes from those of the calls.
+        tokens: Control tokens beside those of the syntax and those in the marks above.
+        refuses: Why the family can have no calls in its history.
+    """
+
+    head: Callable[[Opening], Head]
+    user: Wrap
+    assistant: Wrap
+    result: Wrap = ("", "")
+    results: Wrap = ("", "")
+    between: str = ""
+    system: Wrap | None = None
+    answer: str | None = None
+    after_results: str | None = None
+    ends_calls: str | None = None
+    told: Callable[[str], str] = str
+    bos: str = ""
+    single: bool = False
+    merges: bool = False
+    thoughtless: str = ""
+    thinks: bool = True
+    opens: str = ""
+    lead: str = ""
+    before_calls: str = ""
+    calls_alone: bool = False
+    calls_lead: str = ""
+    stops: tuple[str, ...] = ()
+    ids: Callable[[Iterable[str]], Mapping[str, str]] | None = None
+    tokens: tuple[str, ...] = ()
+    refuses: str = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Every token that stands in what the template writes around a turn."""
+        wraps = (self.user, self.assistant, self.result, self.results, self.system or ())
+        written = "".join(mark for wrap in wraps for mark in wrap) + self.bos + (self.answer or "")
+        return (*self.tokens, *_TOKEN.findall(written))
+
+
+# ---------------------------------------------------------------------- text that others wrote
+
+
+@lru_cache(maxsize=128)
+def _pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
+    # Only the first character is taken, so that tokens that overlap are all found.
+    rests: dict[str, list[str]] = {}
+    for token in tokens:
+        rests.setdefault(token[0], []).append(re.escape(token[1:]))
+    return re.compile("|".join(f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()) or "(?!)")
+
+
+def broken(text: str, tokens: tuple[str, ...]) -> str:
+    """Return the text with each of these tokens broken by a space after its first character.
+
+    >>> broken("a<|im_end|>b", ("<|im_end|>",))
+    'a< |im_end|>b'
+    """
+    return _pattern(tokens).sub(r"\g<0> ", text)
+
+
+def broken_in(value: Json, tokens: tuple[str, ...]) -> Json:
+    """Return the value with each of these tokens broken in every text of it, the keys too."""
+    if isinstance(value, str):
+        return broken(value, tokens)
+    if isinstance(value, Mapping):
+        return {broken(str(key), tokens): broken_in(each, tokens) for key, each in value.items()}
+    return [broken_in(each, tokens) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def described(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
+    """Return a tool as a prompt tells of it: under the model's name for it, without any of these tokens."""
+    return Described(
+        names.to_wire(tool.name), broken(tool.description, tokens), broken_in(dict(tool.parameters), tokens)
+    )
+
+
+def as_json(value: Json, indent: int | None = None) -> str:
+    """Return JSON as chat templates write it: with a space after each comma and colon, and every character as it is."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def function_of(tool: Described) -> dict[str, Json]:
+    """Return a tool as nearly every template describes it."""
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+    }

@@ -1,0 +1,48 @@
+"""Fixtures for tests of your own tools, there as soon as handrail is installed: `crash` and `cassette`.
+
+    def test_a_refund_happens_once_whatever_dies(crash, tmp_path):      # runs once for each boundary
+        crash(refund, {"order_id": "A-1"}, effects=lambda: count_in(tmp_path))
+
+Rule: whoever uses neither pays for neither; nothing of handrail is imported before a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from handrail.cassettes import Cassette
+    from handrail.crashes import Crash
+
+_BOUNDARIES = ("before claim", "after claim", "after effect", "after settle", "after journal")
+
+
+@pytest.fixture(params=_BOUNDARIES, ids=lambda boundary: boundary.replace(" ", "-"))
+def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
+    """Kill a call of your tool at one boundary, resume, count; see `handrail.crashes.Crash`."""
+    from handrail.crashes import Boundary, Crash
+
+    return Crash(Boundary(request.param), f"sqlite:///{tmp_path}/crash.db")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--record-cassettes`."""
+    told = "ask real models and run real tools, and write what they say to the cassettes of the tests that run"
+    parser.getgroup("handrail").addoption("--record-cassettes", action="store_true", help=told)
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
+    """Play `cassettes/<test>.json` beside the test's file; see `handrail.cassettes.Cassette`."""
+    from handrail.cassettes import Cassette
+
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    file = request.path.parent / "cassettes" / f"{request.path.stem}.{name}.json"
+    cassette = Cassette(file, record=request.config.getoption("--record-cassettes"))
+    yield cassette
+    cassette.close()

@@ -1,0 +1,189 @@
+"""What a durable store has beside claims: runs with their steps, people's words on calls, and a look into the ledger.
+
+Each entry is a deed in the transaction of a group (see `durable`): a step is on the disk together with whatever else
+was asked at that moment, and nobody waits for a commit of their own.
+
+Rule 1: the statements are those that SQLite and Postgres share, with `?` for what is given.
+Rule 2: a deed that is refused has changed nothing by then; the others of its group are committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from handrail.effects import SettledState
+from handrail.errors import Fenced, Json
+from handrail.records import Begun, Entry, Question, RunRecord, Step, WriteRecord
+from handrail.stores.durable import Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
+
+_SQL = statements("runs.sql")
+
+
+class DurableRuns(DurableStore):
+    """A durable store that is a `ports.RunStore`, a `ports.ApprovalStore` and a `ports.LedgerStore` too."""
+
+    # ------------------------------------------------------------------ runs
+
+    def begin_run(self, record: RunRecord) -> Future[Begun]:
+        """See `ports.RunStore.begin_run`."""
+        run_id, given = spelled(record.run_id), encoded(record.input)
+
+        def deed(base: Keeper, now: float) -> Begun:
+            [row] = base.run(_SQL["begin"], (
+                run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
+                now,
+            ))  # fmt: skip
+            return Begun(_record(row), _steps(base, run_id))
+
+        return self._do(deed)
+
+    def enter(self, entry: Entry) -> Future[bool]:
+        """See `ports.RunStore.enter`."""
+        run_id, result = spelled(entry.run_id), None if entry.result is None else encoded(entry.result)
+        bodies = [encoded(step.body) for step in entry.steps]
+
+        def deed(base: Keeper, now: float) -> bool:
+            found = base.run(_SQL["enter"], (now, entry.status, result, len(bodies), run_id, entry.epoch))
+            if not found:
+                raise Fenced(f"the run {entry.run_id!r} has been taken over")
+            [[cancel_requested, entered]] = found
+            for seq, (step, body) in enumerate(zip(entry.steps, bodies, strict=True), entered - len(bodies)):
+                base.run(_SQL["step"], (
+                    run_id, spelled(step.key), seq, step.kind, entry.epoch, body, step.elapsed_s, now
+                ))  # fmt: skip
+            return bool(cancel_requested)
+
+        return self._do(deed)
+
+    def recorded(self, run_id: str) -> Future[Begun | None]:
+        """See `ports.RunStore.recorded`."""
+        run_id = spelled(run_id)
+
+        def read(base: Keeper) -> Begun | None:
+            found = base.run(_SQL["run"], (run_id,))
+            return Begun(_record(found[0]), _steps(base, run_id)) if found else None
+
+        return self._writer.ask(read)
+
+    def records(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
+        """See `ports.RunStore.records`."""
+        return self._writer.ask(lambda base: [_record(row) for row in base.run(_SQL["runs"], (status, status, most))])
+
+    def request_cancel(self, run_id: str) -> Future[bool]:
+        """See `ports.RunStore.request_cancel`."""
+        run_id = spelled(run_id)
+        return self._do(lambda base, now: bool(base.run(_SQL["cancel"], (now, run_id))))
+
+    # ------------------------------------------------------------------ questions
+
+    def ask(self, question: Question, *, within_s: float) -> Future[Question]:
+        """See `ports.ApprovalStore.ask`."""
+
+        def deed(base: Keeper, now: float) -> Question:
+            base.run(_SQL["ask"], (
+                spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
+                spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
+                encoded(question.description), now, now + within_s,
+            ))  # fmt: skip
+            [row] = base.run(_SQL["question"], (spelled(question.id),))
+            return _aged(_question(row), now)
+
+        return self._do(deed)
+
+    def decide(
+        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    ) -> Future[Question | None]:
+        """See `ports.ApprovalStore.decide`."""
+        state = "approved" if granted else "denied"
+        given = (state, encoded(by), encoded(because), None if edited is None else encoded(edited), spelled(id))
+
+        def deed(base: Keeper, now: float) -> Question | None:
+            base.run(_SQL["decide"], (*given, now))
+            found = base.run(_SQL["question"], (spelled(id),))
+            return _aged(_question(found[0]), now) if found else None
+
+        return self._do(deed)
+
+    def use(self, id: str) -> Future[bool]:
+        """See `ports.ApprovalStore.use`."""
+        return self._do(lambda base, now: bool(base.run(_SQL["use"], (spelled(id), now))))
+
+    def questions(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[Question]]:
+        """See `ports.ApprovalStore.questions`."""
+        run_id = spelled(run_id)
+
+        def read(base: Keeper) -> list[Question]:
+            now = base.now()
+            aged = (_aged(_question(row), now) for row in base.run(_SQL["questions"], (run_id, run_id)))
+            return [each for each in aged if state in ("", each.state)]
+
+        return self._writer.ask(read)
+
+    # ------------------------------------------------------------------ the ledger, for people
+
+    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
+        """See `ports.LedgerStore.writes`."""
+        given = (state, state, spelled(run_id), spelled(run_id), most)
+        return self._writer.ask(lambda base: [_write(row) for row in base.run(_SQL["writes"], given)])
+
+    def resolve(
+        self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
+    ) -> Future[WriteRecord | None]:
+        """See `ports.LedgerStore.resolve`."""
+        named = spelled(scope), spelled(key)
+        given = (state, None if value is None else encoded(value), encoded(by))
+
+        def job(base: Keeper) -> WriteRecord | None:
+            # In a transaction of its own: in that of a group, the ledger there would not know of it.
+            now = base.now()
+            base.run(_SQL["resolve"], (*given, now, *named, now))
+            found = base.run(_SQL["one"], named)
+            return _write(found[0]) if found else None
+
+        return self._writer.ask(job)
+
+    def _do(self, deed: Any) -> Future[Any]:
+        return self._writer.ask(Deed(deed))
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated, journal_v = row
+    return RunRecord(
+        read_name(run_id), json.loads(given), status, toolset, epoch, None if result is None else json.loads(result),
+        bool(cancel), read_name(forked_from), forked_at, created, updated, journal_v,
+    )  # fmt: skip
+
+
+def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
+    rows = base.run(_SQL["steps"], (run_id,))
+    return tuple(Step(read_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows)
+
+
+def _question(row: Sequence[Any]) -> Question:
+    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires) = row[:5], row[5:]
+    id, run_id, call_id, tool, digest = map(read_name, names)
+    return Question(
+        id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
+        state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
+    )  # fmt: skip
+
+
+def _write(row: Sequence[Any]) -> WriteRecord:
+    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by = row
+    return WriteRecord(
+        read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
+        None if value is None else json.loads(value), "" if by is None else json.loads(by),
+    )  # fmt: skip
+
+
+def _aged(question: Question, now: float) -> Question:
+    """Return a question as it stands now: an open or unused one ends with its time."""
+    over = question.state in ("open", "approved") and question.expires < now
+    return replace(question, state="expired") if over else question

@@ -1,0 +1,61 @@
+-- begin: Begin a run, or take it over: a row that is there keeps what it was asked.
+INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, status, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
+ON CONFLICT(run_id) DO UPDATE SET
+  epoch = runs.epoch + 1, status = 'running', cancel_requested = 0, updated = excluded.updated
+RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v
+
+-- enter: How a run stands now, and room for its next steps; nothing for an owner who was replaced.
+UPDATE runs SET updated = ?, status = coalesce(?, status), result = coalesce(?, result), entered = entered + ?
+WHERE run_id = ? AND epoch = ? RETURNING cancel_requested, entered
+
+-- step: One step; what is there already stays.
+INSERT INTO steps(run_id, step_key, seq, kind, epoch, body, elapsed_s, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(run_id, step_key) DO NOTHING
+
+-- run: A run.
+SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v FROM runs WHERE run_id = ?
+
+-- runs: The newest runs, of one status or of any.
+SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
+
+-- steps: What has happened in a run.
+SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
+
+-- cancel: Ask for a run's end; one that nobody drives has ended with that.
+UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'running' THEN status ELSE 'cancelled' END
+WHERE run_id = ? AND status IN ('queued', 'running', 'waiting') RETURNING 1
+
+-- ask: A question to a person, unless it has been asked.
+INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, state,
+  decided_by, because) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+
+-- decide: A person's word, if it is the first one and comes in time.
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?
+WHERE id = ? AND state = 'open' AND expires >= ?
+
+-- use: Consume an approval.
+UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expires >= ? RETURNING 1
+
+-- question: A question.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires FROM approvals WHERE id = ?
+
+-- questions: The questions of a run, or of all, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+
+-- writes: The newest writes, of a state and of a run or of any.
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by FROM effects
+WHERE (state = ? OR ? = '') AND (run_id = ? OR ? = '') ORDER BY number DESC LIMIT ?
+
+-- one: A write.
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by FROM effects
+WHERE scope = ? AND key = ?
+
+-- resolve: A person's word on how a write ended, where nobody knows it or will say it.
+UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
+WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND lease_until < ?)

@@ -1,0 +1,45 @@
+"""A deployment for tests of kept things: a store in a file, tools, a scripted model; see the fixture `deployed`."""
+
+import json
+import os
+import subprocess
+import sys
+
+from handrail.testing import call
+
+ASKING = [[call("get_order", order_id="A-1"), call("delete_order", order_id="A-1")], "It is gone."]
+"""A script whose second call waits for a person."""
+
+
+class Deployment:
+    """The command line of one deployment: its store, its tools, a model that says what the script tells it."""
+
+    def __init__(self, cli, place, tools, server):
+        self._cli, self.place, self.tools, self.server = cli, place, tools, server
+
+    def __call__(self, *words, stdin=None):
+        """Run `handrail` in this process."""
+        return self._cli(*words, stdin=stdin)
+
+    def process(self, *words):
+        """Run `handrail` as a process of its own, without a terminal."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
+        told = {"HANDRAIL_STORE": self.place, "HANDRAIL_MODEL": self.server.model}
+        return subprocess.run(
+            [sys.executable, "-m", "handrail", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            encoding="utf-8", timeout=60, check=False, env={**known, **told},
+        )  # fmt: skip
+
+    def begin(self, *words):
+        """Begin a run; return its id and how it went."""
+        result = self("run", "Delete A-1.", "--tools", self.tools, "--json", *words)
+        return json.loads(result.stdout)["id"], result
+
+    def json(self, *words):
+        """Return the document that a command prints."""
+        return json.loads(self(*words, "--json").stdout)
+
+    def question(self):
+        """Return the one open question."""
+        (question,) = self.json("approvals", "list")["questions"]
+        return question

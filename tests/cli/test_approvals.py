@@ -1,0 +1,142 @@
+"""`handrail approvals`: a question asked by one process, answered by another, used by a third."""
+
+import json
+
+import pytest
+
+from handrail.testing import call
+
+
+@pytest.fixture
+def waiting(deployed):
+    """A deployment with a run that waits for a person."""
+    made = deployed()
+    made.run, _ = made.begin()
+    return made
+
+
+def resumed(waiting, *words):
+    return waiting("runs", "resume", waiting.run, "--tools", waiting.tools, *words)
+
+
+def test_a_question_is_asked_listed_approved_and_used_by_four_processes(deployed):
+    made = deployed()
+    asked = made.process("run", "Delete A-1.", "--tools", made.tools)
+    assert (asked.returncode, asked.stdout) == (3, "")
+    listed = made.process("approvals", "list", "--json")
+    (question,) = json.loads(listed.stdout)["questions"]
+    assert (question["tool"], question["arguments"], question["risk"]) == ("delete_order", {"order_id": "A-1"}, "high")
+    assert f"handrail runs resume {question['run_id']} --tools {made.tools}" in asked.stderr
+    approved = made.process("approvals", "approve", question["id"], "--by", "maria")
+    assert (approved.returncode, approved.stderr) == (0, "")
+    gone_on = made.process("runs", "resume", question["run_id"], "--tools", made.tools)
+    assert (gone_on.returncode, gone_on.stdout) == (0, "It is gone.\n")
+    assert "approved by maria" in gone_on.stderr
+    assert len(made.server.requests) == 2  # nothing was asked of the model twice
+
+
+def test_the_list_says_what_waits_and_how_long_there_is(waiting):
+    listed = waiting("approvals", "list").stdout
+    assert waiting.question()["id"] in listed
+    assert 'delete_order  {"order_id": "A-1"}' in listed
+    assert "7 d left" in listed
+
+
+def test_without_a_question_nothing_is_on_stdout(deployed):
+    made = deployed(["Nothing to do."])
+    made.begin()
+    result = made("approvals", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no question is open\n")
+
+
+def test_a_question_is_shown_with_its_exact_arguments_and_the_commands_that_answer_it(waiting):
+    id = waiting.question()["id"]
+    shown = waiting("approvals", "show", id).stdout
+    for told in ('"order_id": "A-1"', "high", "delete_order has high risk", waiting.run, "Delete an order."):
+        assert told in shown
+    assert f"approve: handrail approvals approve {id}\n" in shown
+    assert f"deny:    handrail approvals deny {id}\n" in shown
+
+
+def test_arguments_that_would_move_the_cursor_are_shown_escaped(deployed):
+    made = deployed([call("delete_order", order_id="A\x1b[2K\u202e1"), "Done."])
+    made.begin()
+    for words in (("list",), ("show", made.question()["id"])):
+        shown = made("approvals", *words).stdout
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+
+
+def test_a_denial_reaches_the_model_with_its_reason(waiting):
+    told = waiting("approvals", "deny", waiting.question()["id"], "--reason", "ask the customer", "--by", "maria")
+    assert told.stdout.startswith('denied by maria (ask the customer): delete_order  {"order_id": "A-1"}\n')
+    result = resumed(waiting)
+    assert result.exit_code == 5
+    assert "ask the customer" in json.dumps(waiting.server.requests[-1])
+
+
+def test_edited_arguments_are_what_runs(waiting):
+    told = waiting("approvals", "approve", waiting.question()["id"], "--edit", '{"order_id": "B-2"}')
+    assert 'with edited arguments: delete_order  {"order_id": "B-2"}' in told.stdout
+    assert resumed(waiting).exit_code == 0
+    assert "deleted B-2" in json.dumps(waiting.server.requests[-1])
+    assert 'with {"order_id": "B-2"} instead' in waiting("runs", "show", waiting.run).stdout
+
+
+def test_edited_arguments_may_come_from_stdin_and_what_they_leave_out_is_said(waiting):
+    told = waiting("approvals", "approve", waiting.question()["id"], "--edit", "-", stdin='{"id": "B-2"}')
+    assert "left out of the edited arguments: order_id" in told.stdout
+
+
+@pytest.mark.parametrize("edited", ["no json", "[1]", '"text"'])
+def test_edited_arguments_that_are_no_object_decide_nothing(waiting, edited):
+    result = waiting("approvals", "approve", waiting.question()["id"], "--edit", edited)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert waiting.question()["state"] == "open"
+
+
+def test_the_first_word_counts(waiting):
+    id = waiting.question()["id"]
+    waiting("approvals", "deny", id, "--by", "maria")
+    result = waiting("approvals", "approve", id, "--by", "paul")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: the question {id!r} is denied by maria and takes no further word\n"
+
+
+def test_who_decides_is_the_user_of_the_system_unless_told(waiting, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "otto")
+    told = waiting("approvals", "approve", waiting.question()["id"], "--json")
+    assert json.loads(told.stdout)["by"] == "otto"
+
+
+def test_a_used_question_is_still_listed_with_all(waiting):
+    waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
+    resumed(waiting)
+    assert waiting.json("approvals", "list")["questions"] == []
+    (used,) = waiting.json("approvals", "list", "--state", "all", "--run", waiting.run)["questions"]
+    assert (used["state"], used["by"]) == ("used", "maria")
+
+
+def test_what_the_command_line_approves_is_kept_as_its_word(waiting):
+    assert resumed(waiting, "--yes-to", "high").exit_code == 0
+    (used,) = waiting.json("approvals", "list", "--state", "used")["questions"]
+    assert used["by"] == "--yes-to high"
+
+
+def test_the_command_line_does_not_overrule_a_person(waiting):
+    waiting("approvals", "deny", waiting.question()["id"], "--by", "maria")
+    assert resumed(waiting, "--yes-to", "high").exit_code == 5
+
+
+@pytest.mark.parametrize("verb", ["show", "approve", "deny"])
+def test_an_unknown_question_is_one_sentence(waiting, verb):
+    result = waiting("approvals", verb, "a_none")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: there is no question 'a_none' in this store; `handrail approvals list`")
+
+
+def test_a_store_that_keeps_no_questions_says_so(waiting):
+    result = waiting("approvals", "list", "--store", "memory:")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the store 'memory:' keeps no questions to people; name one that does: --store sqlite" in result.stderr

@@ -1,0 +1,228 @@
+"""Processes are killed with SIGKILL between any two steps of a write, and others go on: never a second effect.
+
+The table of promises is `effects_wanted` and `ends_in_doubt` of `handrail.crashes`; here it is held on both stores that
+survive, for a call from elsewhere, for two calls of one turn, and for runs.
+"""
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
+
+import pytest
+
+import handrail as hr
+from handrail.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
+from handrail.testing import ScriptedModel, call
+from tests.drivers import chat_message
+from tests.journeys.worlds import CLASSES, Far, tool
+from tests.stores.test_postgres import dsn  # noqa: F401  # a fixture: a server of our own, or the one that is named
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request, tmp_path):
+    """The name of a store that survives. One in Postgres is shared: every test has run ids of its own."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/crash.db"
+    pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+    return f"postgresql:{request.getfixturevalue('dsn').removeprefix('postgresql:')}"
+
+
+@pytest.fixture
+def far(tmp_path):
+    return Far(tmp_path / "far")
+
+
+# ---------------------------------------------------------------------- what is begun, and how it is gone on with
+
+
+def one_call(runtime, name, run_id, **_):
+    return told(runtime, run_id, [runtime.call(name, {"title": "a"}, run=run_id)])
+
+
+def one_batch(runtime, name, run_id, **_):
+    message = chat_message(call(name, title="a"), call(name, title="b"))
+    answers = runtime.handle(message, run=run_id)
+    return told(runtime, run_id, [], [answer["content"] for answer in answers])
+
+
+def one_run(runtime, name, run_id, resume):
+    model = ScriptedModel([[call("look"), call(name, title="a")], call(name, title="b"), "Two tickets."])
+    run = runtime.resume(run_id, model=model) if resume else runtime.run("Go on.", model=model, run_id=run_id)
+    assert run.ok, run
+    results = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    return told(runtime, run_id, [result for result in results if result.name == name])
+
+
+def told(runtime, run_id, results, texts=()):
+    """What the model was told, and what the ledger holds of this run."""
+    writes = runtime.store.writes(run_id=run_id).result(10)
+    return {
+        "told": [*(result.text for result in results), *texts],
+        "ledger": sorted(write.state for write in writes),
+    }
+
+
+@dataclass(frozen=True)
+class Way:
+    """How writes come to handrail, and which of them is killed; None where it cannot be said which one."""
+
+    deed: object
+    titles: str
+    nth: int = 1
+    hits: str | None = "a"
+    journal: bool = False
+
+
+WAYS = {
+    "call": Way(one_call, "a"),
+    "batch-first": Way(one_batch, "ab", hits=None),
+    "batch-second": Way(one_batch, "ab", nth=2, hits=None),
+    "run-first": Way(one_run, "ab", journal=True),
+    "run-second": Way(one_run, "ab", nth=2, hits="b", journal=True),
+}
+CELLS = [
+    pytest.param(way, boundary, replay, id=f"{name}-{boundary.value.replace(' ', '-')}-{replay}")
+    for name, way in WAYS.items()
+    for boundary in Boundary
+    for replay in CLASSES
+    if way.journal or boundary is not Boundary.AFTER_JOURNAL
+]
+
+
+@pytest.mark.parametrize(("way", "boundary", "replay"), CELLS)
+def test_a_write_that_died_happens_once_or_is_in_doubt(store, far, way, boundary, replay):
+    tools = [
+        tool(far, replay),
+        hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read"),
+    ]
+    deed = partial(way.deed, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
+    killed(partial(deed, resume=False), tools, store=store, moment=Moment(boundary, way.nth))  # or NotReached is raised
+    survived = done(partial(deed, resume=True), tools, store=store)
+
+    assert len(survived["told"]) == len(way.titles)  # every call has its one result
+    outcomes = {
+        title: (far.happened(title), doubtful(text)) for title, text in zip(way.titles, survived["told"], strict=True)
+    }
+    wanted = effects_wanted(replay, boundary), ends_in_doubt(replay, boundary)
+    possible = {(1, False), wanted} | ({(0, True), (1, True)} if replay == "none" and way.hits is None else set())
+    assert set(outcomes.values()) <= possible
+    assert wanted in ([outcomes[way.hits]] if way.hits else outcomes.values())
+    in_doubt = sum(doubt for _, doubt in outcomes.values())
+    assert survived["ledger"] == ["done"] * (len(outcomes) - in_doubt) + ["in_doubt"] * in_doubt
+
+
+def doubtful(text):
+    """Whether the model was told that nobody knows; else it must have been told that it happened."""
+    if text.startswith("{"):
+        failed = json.loads(text)
+        if failed.get("error_code") == "IN_DOUBT":
+            return True
+    assert "opened" in text, text
+    return False
+
+
+# ---------------------------------------------------------------------- what is in doubt
+
+
+def in_doubt(store, far, boundary):
+    """Let a write of class `none` die, and return its deed with the tools."""
+    tools = [tool(far, "none")]
+    deed = partial(one_call, name="open_none", run_id=f"r_{token_hex(6)}")
+    killed(deed, tools, store=store, moment=Moment(boundary))
+    return deed, tools
+
+
+def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
+    deed, tools = in_doubt(store, far, Boundary.AFTER_EFFECT)
+    for _ in range(3):
+        assert doubtful(done(deed, tools, store=store)["told"][0])
+    assert far.was_asked("a") == 1
+
+
+@pytest.mark.parametrize(("boundary", "state", "effects"), [
+    (Boundary.AFTER_CLAIM, "failed", 1),  # it did not happen: the key is free, and it is done now
+    (Boundary.AFTER_EFFECT, "done", 1),   # it happened: nothing is done again
+])  # fmt: skip
+def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state, effects):
+    deed, tools = in_doubt(store, far, boundary)
+    assert doubtful(done(deed, tools, store=store)["told"][0])
+
+    def resolve(runtime):
+        (write,) = runtime.store.writes(state="in_doubt", run_id=deed.keywords["run_id"]).result(10)
+        said = runtime.store.resolve(write.scope, write.key, state=state, by="maria", value="opened by hand")
+        return said.result(10).resolved_by
+
+    assert done(resolve, tools, store=store) == "maria"
+    assert not doubtful(done(deed, tools, store=store)["told"][0])
+    assert far.happened("a") == effects
+
+
+# ---------------------------------------------------------------------- a worker that freezes
+
+
+def frozen_and_replaced(deed, successor, tools, store, boundary):
+    """Freeze a process at a boundary, let another one take over, thaw the first; return what both had to say."""
+    frozen = begun(deed, tools, store=store, moment=Moment(boundary, by=signal.SIGSTOP))
+    try:
+        frozen.reached()
+        os.waitid(os.P_PID, frozen.pid, os.WSTOPPED | os.WNOWAIT)
+        after = done(successor, tools, store=store)
+        os.kill(frozen.pid, signal.SIGCONT)
+        return frozen.told(), after
+    finally:
+        frozen.end()
+
+
+def call_and_hear(runtime, name, run_id, title="a"):
+    """Make a call; return what the ledger said to its reports, with its result."""
+    heard, settle = [], runtime.store.settle
+
+    def listening(settled):
+        heard.append(settle(settled))
+        return heard[-1]
+
+    runtime.store.settle = listening
+    result = runtime.call(name, {"title": title}, run=run_id)
+    return {"heard": [answer.result(10) for answer in heard], "text": result.text}
+
+
+@pytest.mark.parametrize("replay", ["key", "verify"])
+def test_a_worker_that_froze_after_its_effect_and_was_replaced_is_not_heard(store, far, replay):
+    deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
+    frozen, after = frozen_and_replaced(deed, deed, [tool(far, replay)], store, Boundary.AFTER_EFFECT)
+    assert after["heard"] == [True]
+    assert frozen["heard"] == [False]  # its fence is the older one: the ledger keeps what the newer owner said
+    assert far.happened("a") == 1
+
+
+def test_a_late_owner_ends_the_doubt_that_its_freezing_raised(store, far):
+    deed = partial(call_and_hear, name="open_none", run_id=f"r_{token_hex(6)}")
+    frozen, after = frozen_and_replaced(deed, deed, [tool(far, "none")], store, Boundary.AFTER_EFFECT)
+    assert doubtful(after["text"])
+    assert frozen["heard"] == [True]  # nobody else has done it, so its word is the truth
+    assert not doubtful(done(deed, [tool(far, "none")], store=store)["text"])
+    assert far.happened("a") == 1
+
+
+@pytest.mark.parametrize("replay", ["key", "none"])
+def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
+    deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
+    frozen_and_replaced(deed, deed, [tool(far, replay)], store, Boundary.AFTER_CLAIM)
+    assert far.happened("a") == 1
+
+
+def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_quietly(store, far):
+    run_id = f"r_{token_hex(6)}"
+    model = ScriptedModel([call("open_key", title="a"), call("open_key", title="b"), "Two tickets."])
+    begin = partial(run_status, verb="run", on="Go on.", run_id=run_id, model=model)
+    go_on = partial(run_status, verb="resume", on=run_id, model=model)
+    frozen, after = frozen_and_replaced(begin, go_on, [tool(far, "key")], store, Boundary.AFTER_EFFECT)
+    assert (frozen, after) == ("moved", "done")
+    assert (far.happened("a"), far.happened("b")) == (1, 1)
+
+
+def run_status(runtime, verb, on, **how):
+    return getattr(runtime, verb)(on, **how).status

@@ -1,0 +1,57 @@
+"""A world that outlives the processes that change it: a far side in files, and one tool for each replay class."""
+
+import handrail as hr
+
+CLASSES = ("key", "verify", "none")
+
+
+class Far:
+    """A far side: `asked` has a line for each request that reached it, `effects` one for each thing that happened."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def add(self, name, line):
+        with (self.folder / name).open("a") as file:  # one write below a page, at the end: whole, whoever writes too
+            file.write(f"{line}\n")
+
+    def lines(self, name):
+        file = self.folder / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def happened(self, title):
+        """How often a ticket was opened."""
+        return [line.split()[-1] for line in self.lines("effects")].count(title)
+
+    def was_asked(self, title):
+        """How often somebody asked for a ticket."""
+        return [line.split()[-1] for line in self.lines("asked")].count(title)
+
+
+def tool(far, replay, **declared):
+    """Return the tool of a class. Its name tells the class."""
+
+    def key(title: str, context: hr.Context[None]) -> str:
+        """Open a ticket, once for each key: the far side knows them."""
+        far.add("asked", title)
+        if context.idempotency_key not in [line.split()[0] for line in far.lines("effects")]:
+            far.add("effects", f"{context.idempotency_key} {title}")
+        return f"opened {title}"
+
+    def plain(title: str) -> str:
+        """Open a ticket."""
+        far.add("asked", title)
+        far.add("effects", f"- {title}")
+        return f"opened {title}"
+
+    def found(arguments, context):
+        return hr.Found(f"opened {arguments['title']}") if far.happened(arguments["title"]) else hr.NotFound()
+
+    how = {
+        "key": (key, {"replay": "key"}),
+        "verify": (plain, {"verify": found}),
+        "none": (plain, {}),
+    }
+    fn, of_class = how[replay]
+    return hr.FunctionTool(fn, name=f"open_{replay}", effect="write", **of_class, **declared)
