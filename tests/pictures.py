@@ -54,7 +54,7 @@ def lines_of(output: str) -> list[str]:
 
 
 def _timeless(line: str) -> str:
-    return re.sub(r"r_[0-9a-f]{8}|\d+\.\d+|; again .*|\s+| s\b", "", line)
+    return re.sub(r"r_[0-9a-f]{8,32}|\d+\.\d+|; again .*|\s+| s\b", "", line)
 
 
 def lines_in(svg: str) -> list[str]:

@@ -7,7 +7,7 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 
-NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "ports", "plugins", "logs"]
+NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "chain", "ports", "plugins", "logs"]
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
@@ -37,6 +37,7 @@ PERFORMING = [
     "runners",
     "runtime",
     "sync",
+    "evaluation",
     "checklist",
     "testing",
     "crashes",

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.audit import FIRST, linked, notice_of, verify
+from handrail.audit import notice_of
+from handrail.chain import FIRST, linked, verify
 from handrail.records import AuditRecord, Notice
 from handrail.redaction import HIDDEN, Redactor
 

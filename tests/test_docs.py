@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```", re.S)
 _DIFFERENT_EACH_TIME = {
-    r"r_[0-9a-f]{8}(?:[0-9a-f]{4})?\b": "r_5f0c31aa",  # runs and handles
+    r"r_[0-9a-f]{8,32}\b": "r_5f0c31aa",  # runs and handles
     r"reference [0-9a-f]{8}": "reference 5f0c31aa",
     r"\d+\.\d s of": "0.1 s of",
 }

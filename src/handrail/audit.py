@@ -1,19 +1,12 @@
-"""What was done, why it was allowed, and how it ended: one record per decision, each chained to the one before it.
+"""What was done, why it was allowed, and how it ended: what of a run's events goes into the audit log; see `chain`.
 
-A record's hash is SHA-256 over its canonical JSON and the hash before it, so an edit, an insertion, a deletion or a
-change of order inside the log is found, and named by record. With a key it is an HMAC, and nobody without the key can
-write the log anew; a tail that was cut off is found against a checkpoint (a record's number and hash, kept elsewhere).
-
-Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
-Rule 2: records hold redacted arguments, and of results their size and digest only.
+Rule 1: records hold redacted arguments, and of results their size and digest only.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from handrail import keys
 from handrail.errors import Json
@@ -30,55 +23,9 @@ from handrail.events import (
     RunEnded,
     RunStarted,
 )
-from handrail.records import AuditRecord, Notice
+from handrail.records import Notice
 from handrail.redaction import Redactor
 from handrail.shaping import plain, text_of
-
-FIRST = "0" * 64
-"""What stands before the first record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Where a chain breaks: the number of the record, and what is wrong there."""
-
-    seq: int
-    why: str
-
-
-def linked(notice: Notice, *, seq: int, at: float, prev: str, key: bytes = b"") -> AuditRecord:
-    """Return the record of a notice, chained to the hash before it."""
-    return AuditRecord(
-        seq, at, notice.run_id, notice.event, notice.body, prev,
-        _digest(seq, at, notice.run_id, notice.event, notice.body, prev, key),
-    )  # fmt: skip
-
-
-def verify(
-    records: Iterable[AuditRecord], *, key: bytes = b"", checkpoint: tuple[int, str] | None = None
-) -> tuple[int, Broken | None]:
-    """Return how many records stand in good order, and where the chain breaks, if it does.
-
-    Args:
-        checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was written anew.
-    """
-    prev, seq = FIRST, 0
-    for record in records:
-        if record.seq != seq + 1:
-            return seq, Broken(record.seq, f"record {seq + 1} is missing: after {seq} comes {record.seq}")
-        if record.prev != prev:
-            return seq, Broken(record.seq, f"record {record.seq} does not follow record {seq}: something was taken out")
-        wanted = _digest(record.seq, record.at, record.run_id, record.event, record.body, prev, key)
-        if not hmac.compare_digest(wanted, record.hash):
-            return seq, Broken(record.seq, f"record {record.seq} was changed, or hashed with another key")
-        if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
-            return seq, Broken(
-                record.seq, f"record {record.seq} is not the one of the checkpoint: the log was written anew"
-            )
-        prev, seq = record.hash, record.seq
-    if checkpoint and seq < checkpoint[0]:
-        return seq, Broken(seq + 1, f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}")
-    return seq, None
 
 
 def notice_of(event: Event, run_id: str, redactor: Redactor) -> Notice | None:
@@ -135,9 +82,3 @@ def _of(call_id: str, tool: str, **told: Json) -> dict[str, Json]:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _digest(seq: int, at: float, run_id: str, event: str, body: Mapping[str, Json], prev: str, key: bytes) -> str:
-    told = keys.canonical({"seq": seq, "at": at, "run_id": run_id, "event": event, "body": body, "prev": prev})
-    data = told.encode("utf-8", "surrogatepass")
-    return hmac.new(key, data, "sha256").hexdigest() if key else hashlib.sha256(data).hexdigest()

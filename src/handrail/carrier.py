@@ -675,9 +675,9 @@ def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Se
     asked, claimed = claim
     match outcome:
         case Returned(value=value):
-            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value))
+            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value), asked.locks)
         case Raised(error=NoEffect()):
-            return Settle(asked.scope, asked.key, claimed.fence, "failed")
+            return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
         case _:
             return None
 

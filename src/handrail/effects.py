@@ -105,6 +105,7 @@ class Claim:
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
         epoch: Of the run, where it is kept: who took it over need not wait for the leases of its earlier owners.
+        locks: Resources to be held with the claim, among all processes on the store; see `Reserve` for those of one.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
     """
 
@@ -116,6 +117,7 @@ class Claim:
     lease_s: float
     guard: bool = True
     epoch: int = 0
+    locks: Sequence[str] = ()
 
 
 class ClaimState(Enum):
@@ -131,6 +133,8 @@ class ClaimState(Enum):
     """It has happened; here is its result."""
     BUSY = "busy"
     """Somebody is doing it now."""
+    LOCKED = "locked"
+    """Somebody else is changing something that it touches."""
     IN_DOUBT = "in_doubt"
     """Somebody began it and nobody knows how it ended."""
     CONFLICT = "conflict"
@@ -247,6 +251,7 @@ class Settle:
     fence: int
     state: SettledState
     value: Json = None
+    locks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

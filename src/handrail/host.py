@@ -16,7 +16,7 @@ from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail import logs, plugins, shaping, showing
@@ -778,8 +778,8 @@ class Asking:
 
 
 def new_run_id() -> str:
-    """Return the name of a run that nobody named."""
-    return f"r_{token_hex(4)}"
+    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
+    return f"r_{int(time() * 1000):011x}{token_hex(8)}"
 
 
 async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:

@@ -60,6 +60,7 @@ ISOLATIONS = ("none", "process")
 """What a driver can give; a tool that demands more is refused, never run with less."""
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
+_PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _LONGEST_EDIT_TOLD = 500
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
@@ -352,6 +353,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         tool.timeout_s + LEASE_BEYOND_TIMEOUT_S,
         guard=not tool.repeatable,
         epoch=conduct.epoch,
+        locks=tuple(each.key for each in call.resources if each.exclusive),
     )
     claimed = yield from _claimed(claim, tool, conduct)
     match claimed.state:
@@ -363,7 +365,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
             return _not_mine(claimed, call)
     value = shaping.plain(ended.value) if state == "done" else None
     try:
-        yield Settle(claim.scope, claim.key, claimed.fence, state, value)
+        yield Settle(claim.scope, claim.key, claimed.fence, state, value, claim.locks)
     except (StoreUnavailable, CallCancelled):
         # What happened is still told. The claim stays open, so whoever claims next learns that it is in doubt.
         pass
@@ -376,7 +378,7 @@ def _claimed(claim: Claim, tool: BaseTool, conduct: Conduct) -> Generator[Effect
     wait_s = _FIRST_LOOK_S
     while True:
         claimed: Claimed = yield claim
-        if claimed.state is not ClaimState.BUSY or conduct.now() + wait_s >= deadline:
+        if claimed.state not in _PASSING or conduct.now() + wait_s >= deadline:
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
@@ -464,6 +466,12 @@ def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
             Code.IN_PROGRESS,
             f"The same `{name}` is being carried out just now.",
             "Wait a moment, then check whether it happened.",
+            retryable=True,
+        ),
+        ClaimState.LOCKED: Failure(
+            Code.IN_PROGRESS,
+            f"`{name}` was not started: something that it touches is being changed by another call.",
+            "Wait a moment, then call it again.",
             retryable=True,
         ),
         ClaimState.CONFLICT: Failure(

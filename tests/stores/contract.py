@@ -304,3 +304,17 @@ class StoreContract:
                     assert fence == fences[-1]
                     may_start = state == "failed"
         closed(store)
+
+    # -- runs that were taken over -------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(("replay", "state"), [
+        ("none", ClaimState.IN_DOUBT),  # who had it is dead or fenced, and nobody knows what it did
+        ("key", ClaimState.AGAIN),
+        ("verify", ClaimState.BUSY),  # an old request may still be under way, and `verify` would miss it
+    ])  # fmt: skip
+    def test_who_takes_a_run_over_does_not_wait_for_the_lease_of_its_earlier_owner(self, store, replay, state):
+        first = replace(A_REFUND, replay=replay, epoch=1)
+        assert now(store.claim(first)).state is ClaimState.FRESH
+        assert now(store.claim(first)).state is ClaimState.BUSY  # the same owner
+        assert now(store.claim(replace(first, run_id="other", guard=False, epoch=9))).state is ClaimState.BUSY
+        assert now(store.claim(replace(first, epoch=2))).state is state

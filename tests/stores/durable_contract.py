@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from handrail.chain import verify
 from handrail.effects import ClaimState, Settle
 from handrail.errors import Fenced, StoreUnavailable
-from handrail.ports import ApprovalStore, LedgerStore, RunStore
-from handrail.records import Entry, RunRecord, Step
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
+from handrail.records import Entry, Notice, RunRecord, Step
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,65 @@ class DurableContract(StoreContract):
             process.kill()
             process.communicate(timeout=PATIENCE_S)
 
-    @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore])
+    # -- resources, among processes ------------------------------------------------------------------------------------
+
+    TOUCHING = replace(A_REFUND, locks=("user:1", "order:7"))
+    OTHER = replace(A_REFUND, key="other", fingerprint=b"other", run_id="r2", locks=("user:1",))
+
+    def test_two_writes_that_touch_one_thing_do_not_run_at_once(self, store):
+        other = self.again()
+        first = now(store.claim(self.TOUCHING))
+        assert now(other.claim(self.OTHER)).state is ClaimState.LOCKED
+        assert now(other.claim(replace(self.OTHER, locks=("user:2",)))).state is ClaimState.FRESH
+        assert now(store.settle(Settle("refund", "refund:881", first.fence, "done", 1, self.TOUCHING.locks)))
+        assert now(other.claim(replace(self.OTHER, key="third", fingerprint=b"3"))).state is ClaimState.FRESH
+        closed(other)
+
+    def test_what_a_locked_write_asked_for_is_not_taken(self, store):
+        now(store.claim(self.TOUCHING))
+        wants_both = replace(self.OTHER, locks=("free", "user:1"))
+        assert now(store.claim(wants_both)).state is ClaimState.LOCKED
+        assert (
+            now(store.claim(replace(self.OTHER, key="x", fingerprint=b"x", locks=("free",)))).state is ClaimState.FRESH
+        )
+        assert now(store.claim(wants_both)).state is ClaimState.LOCKED  # and its key is still free
+
+    def test_a_write_in_doubt_keeps_what_it_touches_until_its_lease_is_over(self, store):
+        first = now(store.claim(self.TOUCHING))
+        assert now(store.settle(Settle("refund", "refund:881", first.fence, "in_doubt", None, self.TOUCHING.locks)))
+        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        self.pass_time(LONG_S + 1)
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
+    def test_who_goes_on_with_a_write_inherits_what_it_touches(self, store):
+        again = replace(self.TOUCHING, replay="key", epoch=1)
+        now(store.claim(again))
+        assert now(store.claim(replace(again, epoch=2))).state is ClaimState.AGAIN
+        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+
+    # -- the audit log -------------------------------------------------------------------------------------------------
+
+    def test_the_audit_log_is_one_chain_whoever_writes_it(self, store):
+        other = self.again()
+        with ThreadPoolExecutor(8) as pool:
+            notices = [Notice(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"}) for n in range(40)]
+            told = [pool.submit((store, other)[n % 2].append, [notice]) for n, notice in enumerate(notices)]
+        assert [now(each.result()) for each in told] == [None] * 40
+        assert now(store.append([Notice("r_1", "RunEnded", {}), Notice("r_1", "RunEnded", {"again": True})])) is None
+        records = now(other.log())
+        assert verify(records) == (42, None)
+        assert {record.body.get("n") for record in records[:40]} == set(range(40))
+        assert [record.seq for record in now(store.log(after=40))] == [41, 42]
+        assert {record.run_id for record in now(store.log(run_id="r_2"))} == {"r_2"}
+        closed(other)
+
+    def test_a_keyed_log_is_verified_with_the_key_only(self, store):
+        store.audit_key = b"secret"
+        now(store.append([Notice("r_1", "RunEnded", {})]))
+        assert verify(now(store.log()), key=b"secret") == (1, None)
+        assert verify(now(store.log()))[1].seq == 1
+
+    @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore, AuditStore])
     def test_it_is_a_store_of_each_of_these_kinds(self, store, port):
         assert isinstance(store, port)
 

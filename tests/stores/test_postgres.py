@@ -41,7 +41,10 @@ def dsn():
 def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
-            admin.execute("TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals")
+            admin.execute(
+                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
+                "handrail.audit, handrail.locks"
+            )
 
 
 class TestPostgresStore(DurableContract):
@@ -63,6 +66,7 @@ class TestPostgresStore(DurableContract):
         with psycopg.connect(self.dsn, autocommit=True) as admin:
             admin.execute("UPDATE handrail.effects SET lease_until = lease_until - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
+            admin.execute("UPDATE handrail.locks SET until = until - %s", (seconds,))
 
 
 class TestPostgresRuns(RunContract):

@@ -42,6 +42,7 @@ class TestSqliteStore(DurableContract):
         with closing(sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)) as file, file:
             file.execute("UPDATE effects SET lease_until = lease_until - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
+            file.execute("UPDATE locks SET until = until - ?", (seconds,))
 
 
 class TestSqliteRuns(RunContract):

@@ -28,7 +28,7 @@ from secrets import token_hex
 from threading import Lock, Thread, current_thread
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from handrail.effects import Claim, Claimed, Settle
+from handrail.effects import Claim, Claimed, ClaimState, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.stores.ledger import Ledger, Row
 
@@ -66,7 +66,35 @@ class KeptText:
 Values: TypeAlias = Sequence[Any]
 
 
-class Base(Protocol):
+class Keeper(Protocol):
+    """What a connection can do for whatever is no claim: runs, questions, locks, upkeep."""
+
+    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement with `?` for what is given; return its rows."""
+        ...
+
+    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of these, in one transaction."""
+        ...
+
+    def columns(self, table: str) -> list[str]:
+        """Name the columns of a table."""
+        ...
+
+    def now(self) -> float:
+        """Return the time by the database's clock."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return how much room it takes."""
+        ...
+
+    def shrink(self) -> None:
+        """Give back the room of what was deleted."""
+        ...
+
+
+class Base(Keeper, Protocol):
     """A connection to a database. Whatever fails raises StoreUnavailable, `Again` or `Refused`, with nothing committed.
 
     Only `commit` may leave it open whether it succeeded, when the connection broke in the middle.
@@ -98,34 +126,6 @@ class Base(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
-        ...
-
-
-class Keeper(Protocol):
-    """What a connection can do for whatever is no claim: runs, questions, upkeep."""
-
-    def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement with `?` for what is given; return its rows."""
-        ...
-
-    def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each of these, in one transaction."""
-        ...
-
-    def columns(self, table: str) -> list[str]:
-        """Name the columns of a table."""
-        ...
-
-    def now(self) -> float:
-        """Return the time by the database's clock."""
-        ...
-
-    def size_bytes(self) -> int:
-        """Return how much room it takes."""
-        ...
-
-    def shrink(self) -> None:
-        """Give back the room of what was deleted."""
         ...
 
 
@@ -230,6 +230,8 @@ class DurableStore:
     def claim(self, claim: Claim) -> Future[Claimed]:
         """See `ports.Store.claim`."""
         names = spelled(claim.scope), spelled(claim.key), spelled(claim.run_id)
+        if claim.locks:
+            claim = replace(claim, locks=tuple({spelled(each) for each in claim.locks}))
         if names != (claim.scope, claim.key, claim.run_id) or claim.lease_s > LONGEST_LEASE_S:
             lease_s = min(claim.lease_s, LONGEST_LEASE_S)
             claim = replace(claim, scope=names[0], key=names[1], run_id=names[2], lease_s=lease_s)
@@ -243,7 +245,7 @@ class DurableStore:
         """
         scope, key = spelled(settle.scope), spelled(settle.key)
         value = None if settle.value is None else encoded(settle.value)
-        return self._writer.ask(Settle(scope, key, settle.fence, settle.state, value))
+        return self._writer.ask(Settle(scope, key, settle.fence, settle.state, value, settle.locks))
 
     def keep(self, run_id: str, text: str) -> Future[str]:
         """See `ports.Store.keep`."""
@@ -311,8 +313,9 @@ def _carried(base: Base, wants: Sequence[Any]) -> list[Any]:
             now, rows = base.begin(named)
             ledger = Ledger(map(_row, rows))
             answers = [_decided(want, ledger, base, now) for want in wants]
+            locks = any(isinstance(want, Claim | Settle) and want.locks for want in wants)
             changed = [row for row in ledger.rows.values() if row.changed]
-            if not (changed or texts or deeds):
+            if not (changed or texts or deeds or locks):
                 base.rollback()
                 return answers
             new, old = [row for row in changed if not row.stored], [row for row in changed if row.stored]
@@ -372,7 +375,7 @@ def values(row: Row) -> tuple[Any, ...]:
     """Return what a database holds of a row, in the order of `Row`."""
     return (
         row.scope, row.key, row.fingerprint.hex(), row.run_id, row.state, row.replay, row.fence, row.lease_until,
-        row.begun, row.value,
+        row.begun, row.value, row.epoch,
     )  # fmt: skip
 
 
@@ -393,6 +396,9 @@ def encoded(value: Any) -> str:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreUnavailable(f"what is to be kept is no JSON: {error}") from error
+
+
+_SQL = statements("locks.sql")
 
 
 def _named(want: Claim | Settle) -> tuple[str, str, str | None, str | None]:
@@ -417,9 +423,40 @@ def _decided(want: Want, ledger: Ledger, base: Base, now: float) -> Any:
     if isinstance(want, KeptText):
         return want.handle
     if isinstance(want, Settle):
-        return ledger.settle(want)
+        settled = ledger.settle(want)
+        if settled and want.locks and want.state != "in_doubt":  # what may still happen keeps what it touches
+            base.run(_SQL["unlock"], (_holder(want), want.fence))
+        return settled
+    if want.locks and _is_locked(want, base, now):
+        return Claimed(ClaimState.LOCKED)
     claimed = ledger.claim(want, now)
+    if want.locks and claimed.state in _TAKEN:
+        _lock(want, claimed.fence, base, now)
     return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
+
+
+_TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
+
+
+def _holder(want: Claim | Settle) -> str:
+    """Return who holds the locks of a write: whoever may go on with it inherits them."""
+    return f"{want.scope}\x1f{want.key}"
+
+
+def _is_locked(want: Claim, base: Keeper, now: float) -> bool:
+    """Whether another write holds something that this one touches."""
+    return any(base.run(_SQL["locked"], (resource, now, _holder(want))) for resource in want.locks)
+
+
+def _lock(want: Claim, fence: int, base: Keeper, now: float) -> None:
+    """Take what a write touches, in one order for all, so that nobody waits in a circle.
+
+    Raises:
+        Again: Somebody else was quicker, in a transaction that we could not see.
+    """
+    for resource in sorted(want.locks):
+        if not base.run(_SQL["lock"], (resource, _holder(want), fence, now + want.lease_s, now)):
+            raise Again
 
 
 def _told(error: Exception) -> StoreUnavailable:

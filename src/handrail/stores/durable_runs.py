@@ -15,16 +15,23 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from handrail.chain import FIRST, linked
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json
-from handrail.records import Begun, Entry, Question, RunRecord, Step, WriteRecord
-from handrail.stores.durable import Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
+from handrail.records import AuditRecord, Begun, Entry, Notice, Question, RunRecord, Step, WriteRecord
+from handrail.stores.durable import Again, Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
 
 _SQL = statements("runs.sql")
 
 
 class DurableRuns(DurableStore):
-    """A durable store that is a `ports.RunStore`, a `ports.ApprovalStore` and a `ports.LedgerStore` too."""
+    """A durable store that keeps runs, questions and an audit log too, and whose ledger can be looked into.
+
+    Attributes:
+        audit_key: Makes the audit log's hashes those of somebody who has the key; see `chain`.
+    """
+
+    audit_key = b""
 
     # ------------------------------------------------------------------ runs
 
@@ -146,6 +153,30 @@ class DurableRuns(DurableStore):
 
         return self._writer.ask(job)
 
+    # ------------------------------------------------------------------ the audit log
+
+    def append(self, notices: Sequence[Notice]) -> Future[None]:
+        """See `ports.AuditStore.append`."""
+        told = [Notice(spelled(each.run_id), each.event, json.loads(encoded(dict(each.body)))) for each in notices]
+
+        def deed(base: Keeper, now: float) -> None:
+            last = base.run(_SQL["last"])
+            seq, prev = last[0] if last else (0, FIRST)
+            for notice in told:
+                seq += 1
+                record = linked(notice, seq=seq, at=now, prev=prev, key=self.audit_key)
+                given = (seq, now, record.run_id, record.event, json.dumps(record.body), prev, record.hash)
+                if not base.run(_SQL["append"], given):
+                    raise Again  # another process has the number
+                prev = record.hash
+
+        return self._do(deed)
+
+    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Future[Sequence[AuditRecord]]:
+        """See `ports.AuditStore.log`."""
+        given = (after, spelled(run_id), spelled(run_id), most)
+        return self._writer.ask(lambda base: [_audited(row) for row in base.run(_SQL["log"], given)])
+
     def _do(self, deed: Any) -> Future[Any]:
         return self._writer.ask(Deed(deed))
 
@@ -181,6 +212,11 @@ def _write(row: Sequence[Any]) -> WriteRecord:
         read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
         None if value is None else json.loads(value), "" if by is None else json.loads(by),
     )  # fmt: skip
+
+
+def _audited(row: Sequence[Any]) -> AuditRecord:
+    seq, at, run_id, event, body, prev, digest = row
+    return AuditRecord(seq, at, run_id, event, json.loads(body), prev, digest)
 
 
 def _aged(question: Question, now: float) -> Question:

@@ -25,7 +25,7 @@ class Row:
     Attributes:
         begun: When its present fence began, by the store's clock.
         value: The result, as the store keeps it.
-        epoch: Of the run, when its present fence began; infinite where that is not known.
+        epoch: Of the run, when its present fence began.
         stored: It has been read from a database.
         changed: It is not what was read.
     """
@@ -40,9 +40,9 @@ class Row:
     lease_until: float
     begun: float
     value: Any = None
+    epoch: int = 0
     stored: bool = False
     changed: bool = True
-    epoch: float = float("inf")
 
     @property
     def settled(self) -> bool:

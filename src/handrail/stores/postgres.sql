@@ -27,7 +27,7 @@ CREATE TABLE effects(
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, run_id text COLLATE "C" NOT NULL, step_key text COLLATE "C",
   state text COLLATE "C" NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
   replay text COLLATE "C" NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
-  owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, lease_until double precision NOT NULL, begun double precision NOT NULL,
+  owner text COLLATE "C" NOT NULL, fence bigint NOT NULL, epoch bigint NOT NULL DEFAULT 0, lease_until double precision NOT NULL, begun double precision NOT NULL,
   value text COLLATE "C", artifact text COLLATE "C", resolved_by text COLLATE "C", updated double precision NOT NULL, UNIQUE(scope, key)) WITH (fillfactor = 80);
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
@@ -58,13 +58,13 @@ INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_tim
 
 -- rows: The row of each key that a group names, held until the commit; in one order, so that groups wait in a line.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
 FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(%s::json) AS n) AS named
 JOIN effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e
 
 -- acts: Of each act in a run that a group names, the last row that did not fail.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
 FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
   FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL) AS named
 CROSS JOIN LATERAL (
@@ -81,19 +81,20 @@ SELECT pg_current_xact_id()::text
 SELECT pg_xact_status(%s::text::xid8)
 
 -- insert: New rows. One that somebody else has inserted meanwhile is left out, and counted by its absence.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
 SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
-  (r ->> 8)::double precision, r ->> 9, %s, extract(epoch FROM clock_timestamp())
+  (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, %s, extract(epoch FROM clock_timestamp())
 FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) DO NOTHING
 
 -- update: Rows of a group as they are now. A row gets a new owner when its fence grows.
 UPDATE effects AS e SET fingerprint = g.fingerprint, run_id = g.run_id, state = g.state, replay = g.replay,
   owner = CASE WHEN g.fence > e.fence THEN %s ELSE e.owner END,
   resolved_by = CASE WHEN g.fence > e.fence THEN NULL ELSE e.resolved_by END, fence = g.fence, lease_until = g.lease_until,
-  begun = g.begun, value = g.value, updated = extract(epoch FROM clock_timestamp())
+  begun = g.begun, value = g.value, epoch = g.epoch, updated = extract(epoch FROM clock_timestamp())
 FROM (SELECT r ->> 0 AS scope, r ->> 1 AS key, r ->> 2 AS fingerprint, r ->> 3 AS run_id, r ->> 4 AS state,
     r ->> 5 AS replay, (r ->> 6)::bigint AS fence, (r ->> 7)::double precision AS lease_until,
-    (r ->> 8)::double precision AS begun, r ->> 9 AS value FROM json_array_elements(%s::json) AS r) AS g
+    (r ->> 8)::double precision AS begun, r ->> 9 AS value,
+    (r ->> 10)::bigint AS epoch FROM json_array_elements(%s::json) AS r) AS g
 WHERE e.scope = g.scope AND e.key = g.key
 
 -- keep: A long result of a run.

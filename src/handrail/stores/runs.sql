@@ -59,3 +59,14 @@ WHERE scope = ? AND key = ?
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
 WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND lease_until < ?)
+
+-- last: The end of the audit log.
+SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1
+
+-- append: One record more, unless another process has its number.
+INSERT INTO audit(seq, at, run_id, event, body, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(seq) DO NOTHING RETURNING 1
+
+-- log: Records after a number, of a run or of all.
+SELECT seq, at, run_id, event, body, prev, hash FROM audit
+WHERE seq > ? AND (run_id = ? OR ? = '') ORDER BY seq LIMIT ?

@@ -264,7 +264,7 @@ _WORDS = {
 @cache
 def _statement(name: str, count: int) -> str:
     """Return the statement that writes so many rows."""
-    return _SQL[name].replace("(?)", ", ".join([f"({', '.join('?' * 12)})"] * count))
+    return _SQL[name].replace("(?)", ", ".join([f"({', '.join('?' * 13)})"] * count))
 
 
 def _unopened(file: Path, error: sqlite3.Error) -> ConfigError | StoreUnavailable:

@@ -16,7 +16,7 @@ CREATE TABLE effects(
   number INTEGER PRIMARY KEY, scope TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, run_id TEXT NOT NULL, step_key TEXT,
   state TEXT NOT NULL CHECK(state IN ('claimed', 'done', 'failed', 'in_doubt')),
   replay TEXT NOT NULL CHECK(replay IN ('key', 'verify', 'none')),
-  owner TEXT NOT NULL, fence INTEGER NOT NULL, lease_until REAL NOT NULL, begun REAL NOT NULL,
+  owner TEXT NOT NULL, fence INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL, begun REAL NOT NULL,
   value TEXT, artifact TEXT, resolved_by TEXT, updated REAL NOT NULL, UNIQUE(scope, key));
 CREATE INDEX effects_act ON effects(run_id, fingerprint);
 CREATE INDEX effects_open ON effects(lease_until) WHERE state IN ('claimed', 'in_doubt');
@@ -50,27 +50,27 @@ SELECT (julianday('now') - 2440587.5) * 86400.0
 
 -- rows: The rows that a group names: of each key, and of each act in a run those that did not fail. One may come twice.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun AS begun,
-  CASE e.state WHEN 'done' THEN e.value END
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
 FROM json_each(?1) AS n CROSS JOIN effects AS e
   ON e.scope = json_extract(n.value, '$[0]') AND e.key = json_extract(n.value, '$[1]')
 UNION ALL
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
 FROM json_each(?1) AS n CROSS JOIN effects AS e INDEXED BY effects_act
   ON e.run_id = json_extract(n.value, '$[2]') AND e.fingerprint = json_extract(n.value, '$[3]')
 WHERE e.scope = json_extract(n.value, '$[0]') AND e.state <> 'failed'
 ORDER BY begun
 
 -- write: The rows of a group as they are now. A row gets a new owner when its fence grows.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
 VALUES (?)
 ON CONFLICT(scope, key) DO UPDATE SET
   fingerprint = excluded.fingerprint, run_id = excluded.run_id, state = excluded.state, replay = excluded.replay,
   fence = excluded.fence, lease_until = excluded.lease_until, begun = excluded.begun, value = excluded.value,
-  owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
+  epoch = excluded.epoch, owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
 
 -- settle: Rows of which only the end is new. No index but that of the open ones is touched.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, owner, updated)
+INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
 VALUES (?)
 ON CONFLICT(scope, key) DO UPDATE SET state = excluded.state, value = excluded.value, updated = excluded.updated
 
