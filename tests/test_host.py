@@ -13,6 +13,7 @@ from handrail.events import AttemptFailed, RunEnded, RunStarted
 from handrail.messages import ToolMessage
 from handrail.ports import Request
 from handrail.stores.memory import MemoryStore
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ManualClock, ScriptedApprover, ScriptedModel, call
 from tests.drivers import BOUND_S, Gate, until
 from tests.test_carrier import SlowStore, tool_at
@@ -575,3 +576,13 @@ def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
         ("r_1", "CallAdmitted"), ("r_1", "AttemptStarted"), ("r_1", "CallFinished")
     ]  # fmt: skip
     assert store.notices[0].body["arguments"] == {"order": "7", "card": "***"}
+
+
+def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not(tmp_path):
+    with hr.SyncRuntime([], store=f"sqlite:{tmp_path}/a.db") as runtime:
+        store = runtime.store
+    assert "closed" in repr(store)
+    with hr.SyncRuntime([], store=(given := SqliteStore(tmp_path / "b.db"))):
+        pass
+    assert "closed" not in repr(given)
+    given.close()

@@ -222,6 +222,7 @@ class Host:
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         self.policy = policy or Policy()
         self.store: Store = _store(store)
+        self._opened_store = isinstance(store, str)
         self.approver, self.observers = approver, tuple(observers)
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -703,6 +704,11 @@ class Host:
         for stop in list(session.stops):
             stop()
         return True
+
+    def close_store(self) -> None:
+        """Close the store, if it was opened here and not given: what was asked until now is recorded first."""
+        if self._opened_store and (close := getattr(self.store, "close", None)) is not None:
+            close()
 
     async def close_models(self) -> None:
         """Close the connections of the models that were made here."""

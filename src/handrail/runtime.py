@@ -188,6 +188,7 @@ class Runtime(Host):
         """Close the tools that were opened, last one first, the models' connections, and let the threads go."""
         await self.services.close()
         await self.close_models()
+        await asyncio.to_thread(self.close_store)  # it may still have to write
 
     async def __aenter__(self) -> Runtime:
         return self

@@ -171,6 +171,7 @@ class SyncRuntime(Host):
         self._background.result(self.services.close())
         self._background.result(self.close_models())
         self._background.close()
+        self.close_store()
 
     def __enter__(self) -> SyncRuntime:
         return self
