@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import costs, loops, stores
+from benchmarks import costs, loops, selection, stores
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "register": costs.register,
     "import": costs.importing,
     "stores": stores.durable_writes,
+    "selection": selection.selection,
 }
 
 

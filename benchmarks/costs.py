@@ -5,58 +5,73 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import handrail as hr
 from benchmarks.measuring import Figure, best_of
-from handrail.dialects.openai_chat import DIALECT
+from handrail.dialects import Envelope, ServerDialect, WireDialect
+from handrail.dialects.prompts import PromptDialect
+from handrail.dialects.writing import pieces
 from handrail.models.http import HttpModel
 from handrail.ports import Request
+
+WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 
 
 def thousand_tools(quick: bool) -> list[Figure]:
     """What 1,000 unchanged tools add to writing a request, after the first one."""
-    tools = hr.Toolset(_tools(1000))
-    model = HttpModel("m", DIALECT, "http://127.0.0.1/v1", {})
-    messages = [hr.UserMessage("?")]
-    with_tools = best_of(lambda: model.body(Request(messages, tools), False), rounds=5, times=20)
-    without = best_of(lambda: model.body(Request(messages, hr.Toolset()), False), rounds=5, times=20)
-    return [Figure("carrying 1,000 unchanged tools in a request", (with_tools - without) * 1e3, "ms", 0.1)]
+    tools, none, messages = hr.Toolset(_tools(1000)), hr.Toolset(), [hr.UserMessage("?")]
+    figures = []
+    for wire in WIRES[:1] if quick else WIRES:
+        model = HttpModel("m", cast(WireDialect, hr.dialect(wire)), "http://127.0.0.1/v1", {})
+        carrying, without = (
+            best_of(lambda: model.body(Request(messages, shown), False), rounds=5, times=20) for shown in (tools, none)
+        )
+        what = f"carrying 1,000 unchanged tools in a request, {wire}"
+        figures.append(Figure(what, (carrying - without) * 1e3, "ms", 0.1))
+    return figures
 
 
 def streaming(quick: bool) -> list[Figure]:
     """CPU for each delta of a call's arguments, and whether it grows with their number."""
-    per_delta = {count: _per_delta(count) for count in (200, 2000)}
-    growth = per_delta[2000] / per_delta[200]
-    return [
-        Figure(
-            "streaming, per argument delta at 2,000 deltas",
-            per_delta[2000] * 1e6,
-            "us",
-            10.0,
-            note=f"x {growth:.2f} of 200",
+    figures = []
+    for name in ("openai-chat",) if quick else (*WIRES, "hermes"):
+        per_delta = {count: _per_delta(name, count) * 1e6 for count in (500, 2_000, 8_000)}
+        figures.append(
+            Figure(
+                f"streaming, per argument delta at 2,000 deltas, {name}",
+                per_delta[2_000],
+                "us",
+                10.0,
+                note=f"{per_delta[500]:.1f} at 500, {per_delta[8_000]:.1f} at 8,000",
+            )
         )
-    ]
+    return figures
 
 
-def _per_delta(count: int) -> float:
-    def chunk(call: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": {"tool_calls": [call]} if call else {}, "finish_reason": finish}
-        body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
-        return f"data: {json.dumps(body)}\n\n".encode()
+PIECE_CHARS = 4
+"""About a token."""
 
-    first = chunk({"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}})
-    text = json.dumps({"text": "x" * (count * 4)})
-    pieces = [chunk({"index": 0, "function": {"arguments": text[at : at + 4]}}) for at in range(0, len(text), 4)]
-    chunks = [first, *pieces, chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+
+def _per_delta(name: str, count: int) -> float:
+    """CPU seconds for each delta. Gemini streams a call whole, so there it is the text that comes in pieces."""
+    dialect = hr.dialect(name)
+    text = json.dumps({"text": "x" * (count * PIECE_CHARS - 12)})
+    turn = hr.Turn(text) if name == "gemini" else hr.Turn(calls=[hr.ToolCall("c", "f", text)], finish="calls")
+    if isinstance(dialect, ServerDialect):
+        told = dialect.encode_stream(turn, Envelope("m", "a", 1), piece_chars=PIECE_CHARS)
+    else:
+        told = pieces(cast(PromptDialect, dialect).written(turn), PIECE_CHARS)
+    chunks = [each.encode() for each in told]
 
     def read() -> None:
-        stream = DIALECT.stream()
+        stream = dialect.stream()
         for each in chunks:
             stream.feed(each)
-        assert stream.close().calls[0].arguments == text
+        answer = stream.close()
+        assert (answer.calls[0].arguments if answer.calls else answer.text) == text
 
-    return best_of(read, rounds=5) / len(pieces)
+    return best_of(read, rounds=5) / count
 
 
 def register(quick: bool) -> list[Figure]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import time
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import anthropic
 import openai
 
 import handrail as hr
@@ -182,38 +185,32 @@ async def one_call(quick: bool) -> list[Figure]:
 def over_http(quick: bool) -> list[Figure]:
     """CPU of a client over real HTTP on the loopback interface, against the loop on the official SDK."""
     figures = []
-    for turns, goal in ((10, 0.15), (40, 0.05)):
-        script: list[Any] = [
-            [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)]
-            for turn in range(turns)
-        ]
-        with ScriptedServer([*script, "done"]) as server:
-            rounds = 2 if quick else 4
-            # The server runs in this process too; what it costs is measured apart and taken off both.
-            base = best_of(lambda server=server: _raw(server, turns), rounds=rounds)
-            sdk = best_of(lambda server=server: asyncio.run(_on_the_sdk(server)), rounds=rounds) - base
-            ours = best_of(lambda server=server: asyncio.run(_on_handrail(server)), rounds=rounds) - base
-        figures.append(
-            Figure(f"client CPU over HTTP, {turns} turns x 4 calls", max(ours, 0.0) / sdk, "x hand/SDK", goal)
-        )
+    for wire, on_the_sdk in _ON_THE_SDK.items():
+        for turns, goal in ((10, 0.15), (40, 0.05)):
+            script: list[Any] = [
+                [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)]
+                for turn in range(turns)
+            ]
+            with ScriptedServer([*script, "done"], wire=wire) as server:
+                rounds = 2 if quick else 4
+                # The server runs in this process too; what it costs is measured apart and taken off both.
+                asyncio.run(_on_handrail(server))
+                asked = list(zip(server.paths, [json.dumps(body).encode() for body in server.requests], strict=True))
+                base = best_of(lambda: _raw(server, asked), rounds=rounds)
+                sdk = best_of(lambda: asyncio.run(on_the_sdk(server)), rounds=rounds) - base
+                ours = best_of(lambda: asyncio.run(_on_handrail(server)), rounds=rounds) - base
+            what = f"client CPU over HTTP, {turns} turns x 4 calls, {wire}"
+            figures.append(Figure(what, max(ours, 0.0) / sdk, "x hand/SDK", goal))
     return figures
 
 
-def _raw(server: ScriptedServer, turns: int) -> None:
+def _raw(server: ScriptedServer, asked: Sequence[tuple[str, bytes]]) -> None:
     """What server and sockets cost: the same requests, replayed as bytes by the smallest client there is."""
-    import http.client
-
-    bodies = [json.dumps(body).encode() for body in server.requests[: turns + 1]] or _bodies(server, turns)
     connection = http.client.HTTPConnection("127.0.0.1", int(server.base_url.split(":")[2].split("/")[0]))
-    for body in bodies:
-        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+    for path, body in asked:
+        connection.request("POST", path, body, {"content-type": "application/json"})
         connection.getresponse().read()
     connection.close()
-
-
-def _bodies(server: ScriptedServer, turns: int) -> list[bytes]:
-    asyncio.run(_on_handrail(server))
-    return [json.dumps(body).encode() for body in server.requests[: turns + 1]]
 
 
 async def _on_handrail(server: ScriptedServer) -> None:
@@ -222,7 +219,7 @@ async def _on_handrail(server: ScriptedServer) -> None:
         assert run.ok, run
 
 
-async def _on_the_sdk(server: ScriptedServer) -> None:
+async def _on_openai(server: ScriptedServer) -> None:
     tools: Any = hr.Toolset([READ]).definitions()
     async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none") as client:
         messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
@@ -234,6 +231,31 @@ async def _on_the_sdk(server: ScriptedServer) -> None:
                 return
             calls = [call.model_dump() for call in message.tool_calls]
             messages += await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+
+
+async def _on_anthropic(server: ScriptedServer) -> None:
+    tools: Any = hr.Toolset([READ]).definitions("anthropic")
+    async with anthropic.AsyncAnthropic(base_url=server.base_url.removesuffix("/v1"), api_key="none") as client:
+        messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
+        while True:
+            answer = await client.messages.create(model="scripted", max_tokens=1000, messages=messages, tools=tools)
+            messages.append({"role": "assistant", "content": [each.model_dump() for each in answer.content]})
+            calls = [
+                {"id": each.id, "function": {"name": each.name, "arguments": json.dumps(each.input)}}
+                for each in answer.content
+                if each.type == "tool_use"
+            ]
+            if not calls:
+                return
+            told = await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+            results = [
+                {"type": "tool_result", "tool_use_id": each["tool_call_id"], "content": each["content"]}
+                for each in told
+            ]
+            messages.append({"role": "user", "content": results})
+
+
+_ON_THE_SDK = {"openai-chat": _on_openai, "anthropic": _on_anthropic}
 
 
 def wall(run: Any) -> float:

@@ -34,8 +34,9 @@ def section(rule: linting.Rule) -> str:
     said = next(finding for finding in findings if finding.rule == rule.id)
     mended = " `--fix` sets it right." if rule.is_mended else ""
     needs = f" With {', '.join(f'`{key} = {value!r}`' for key, value in rule.needs.items())}." if rule.needs else ""
+    kind = {"error": "An error"}.get(rule.severity, f"A {rule.severity}")
     return (
-        f"\n### {rule.id}\n\nA {rule.severity}: {rule.says}.{needs}{mended}\n\n"
+        f"\n### {rule.id}\n\n{kind}: {rule.says}.{needs}{mended}\n\n"
         f"Bad:\n\n{examples(rule.bad)}\n"
         f"> {said.message}\n>\n> -> {said.rewrite}\n\n"
         f"Good:\n\n{examples(rule.good)}"

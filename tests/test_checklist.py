@@ -140,6 +140,10 @@ def returns_an_error() -> Any:
     return {"error": "no"}
 
 
+def returns_an_error_at_times(text: str = "") -> Any:
+    return text if text else {"error": "no"}
+
+
 def speaks_to_the_model() -> None:
     raise hr.ToolError("NO", "no", suggestion="Ask the user.")
 
@@ -160,6 +164,7 @@ def tells_the_cause() -> Any:
     (raises_without_a_way_on, "does not say what to do next"),
     (swallows, "takes every exception for a result"),
     (returns_an_error, "returns an error as if it were a result"),
+    (returns_an_error_at_times, "returns an error as if it were a result"),
     (speaks_to_the_model, ""),
     (is_tried_again, ""),
     (tells_the_cause, ""),

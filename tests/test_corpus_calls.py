@@ -6,6 +6,7 @@ import json
 import pytest
 
 import handrail as hr
+from handrail.dialects import Envelope
 from handrail.dialects.openai_chat import DIALECT
 from tests.corpus import rows
 
@@ -45,7 +46,7 @@ def carried(row, definitions):
         hr.ToolCall(f"c{n}", call["name"], json.dumps(call["arguments"], ensure_ascii=False))
         for n, call in enumerate(gold)
     ]
-    body = DIALECT.encode_turn(hr.Turn(calls=calls, finish="calls"), model="m", id="i", created=0, tools=tools)
+    body = DIALECT.encode_turn(hr.Turn(calls=calls, finish="calls"), Envelope("m", "i", 0), tools)
 
     async def main():
         async with hr.Runtime(tools, budget=hr.Budget(calls=None), observers=[results.append]) as runtime:

@@ -78,7 +78,7 @@ def replayed(row, together):
 
     async def main():
         messages = []
-        async with hr.Runtime(world.tools, store=store) as runtime:
+        async with hr.Runtime(world.tools, store=store, selector="all") as runtime:
             for n, said in enumerate(row["turns"]):
                 world.begin_turn(n)
                 asked = hr.UserMessage(said[-1]["content"] if said else "There are more tools now.")

@@ -32,7 +32,7 @@ def output_of(path: str) -> str:
     """What a program prints, with fixed ids and times in place of those that differ from run to run."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
     ran = subprocess.run(
-        [sys.executable, ROOT / path],
+        [sys.executable, "-W", "error", ROOT / path],
         capture_output=True,
         text=True,
         check=True,

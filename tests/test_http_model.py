@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+from base64 import b64encode
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -134,8 +135,7 @@ def raw_server(*answers):
                 except OSError:
                     return
                 with connection:
-                    read_request(connection)
-                    seen.append(connection)
+                    seen.append(read_request(connection))
                     answers[min(len(seen), len(answers)) - 1](connection)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -148,7 +148,7 @@ def raw_server(*answers):
 
 
 def read_request(connection):
-    """Read all of it: closing a connection with something unread resets it, and the answer is lost."""
+    """Read all of it and return its head: a connection closed with something unread is reset, its answer lost."""
     received = b""
     while b"\r\n\r\n" not in received:
         received += connection.recv(65536)
@@ -158,6 +158,7 @@ def read_request(connection):
     )
     while len(body) < length:
         body += connection.recv(65536)
+    return head
 
 
 def chunked(*pieces):
@@ -219,7 +220,7 @@ def test_a_server_that_falls_silent_is_left_when_the_run_s_time_is_over(said):
             closed.set()
 
     with raw_server(fall_silent) as (url, _):
-        run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=0.2))
+        run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=1.0))
         assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
         assert closed.wait(BOUND_S)
 
@@ -235,7 +236,7 @@ def test_a_stream_that_never_ends_and_never_says_anything_is_left_when_the_run_s
             babble(connection)
 
     with raw_server(until_it_is_left) as (url, _):
-        run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=0.2))
+        run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=1.0))
     assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
 
 
@@ -334,6 +335,34 @@ def test_an_exchange_shows_no_secret_of_the_address_and_no_header_of_unknown_mea
     }  # fmt: skip
 
 
+QUOTING = error("the key sk-secret-1 of sk-secret-2 at sk-secret-3 is bad")
+
+
+@pytest.mark.parametrize("fault", [
+    Fault(401, QUOTING),
+    Fault(200, QUOTING),
+    Fault(200, f"data: {QUOTING}\n\n", headers=STREAM),
+    Fault(500, "sk-secret-1 sk-secret-2 sk-secret-3"),
+])  # fmt: skip
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_key_that_the_server_quotes_is_masked_in_the_reason_and_in_what_is_shown(fault, streamed):
+    with ScriptedServer(["21"], faults=[fault] * 3) as server:
+        url = server.base_url.replace("://", "://me:sk-secret-2@") + "?key=sk-secret-3&api-version=2024-06-01"
+        run, events = run_once(model_at(url, headers={"authorization": "Bearer sk-secret-1"}), streamed=streamed)
+    assert (run.status, "sk-secret" in repr(events) + repr(run) + run.reason) == ("failed", False)
+    assert "***" in run.reason
+
+
+def test_an_address_with_a_key_is_asked_whole_and_logged_without_it(caplog):
+    refused = b"HTTP/1.1 400 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    with raw_server(saying(refused)) as (url, heads), caplog.at_level("INFO"):
+        run_once(model_at(url.replace("://", "://me:sk-secret-2@") + "/a%2Fb?key=sk-secret-3"))
+    assert "/v1/a%2Fb/chat/completions" in caplog.text
+    assert "sk-secret" not in caplog.text
+    assert heads[0].startswith(b"POST /v1/a%2Fb/chat/completions?key=sk-secret-3 HTTP/1.1")
+    assert b64encode(b"me:sk-secret-2") in heads[0]
+
+
 def test_a_header_that_cannot_be_written_is_told_without_its_text():
     with ScriptedServer(["21"]) as server:
         run, _ = run_once(model_at(server.base_url, headers={"authorization": "Bearer sk-secret\nx"}))
@@ -407,3 +436,13 @@ def test_two_event_loops_share_a_model():
 def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
     with pytest.raises(hr.ConfigError, match="is no address"):
         hr.Runtime().model(f"openai:x@{address}")
+
+
+@pytest.mark.parametrize("address", [
+    "http://me:sk-secret@host:port/v1", "http://me:sk-sec#ret@host/v1", "me:sk-secret@host/v1",
+    "ftp://host/v1?key=sk-secret", "http://me:sk-secret@[::1/v1?key=sk-secret",
+])  # fmt: skip
+def test_an_address_that_is_none_is_told_without_its_secrets(address):
+    with pytest.raises(hr.ConfigError, match="the address '") as caught:
+        hr.Runtime().model(f"openai:x@{address}")
+    assert "sk-sec" not in str(caught.value)

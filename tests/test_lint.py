@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Annotated
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import handrail as hr
 from handrail import linting
@@ -100,8 +102,24 @@ def test_the_tool_itself_can_ignore_a_rule_with_a_reason():
     assert [(each.rule, each.reason) for each in report.ignored] == [("write-without-key", "The bank asks.")]
 
 
+@pytest.mark.parametrize(("users", "aliases", "differs"), [
+    ("zh", [], True),
+    ("zh", ["付款", "支付"], False),
+    ("en", [], False),
+    (None, [], False),
+])  # fmt: skip
+def test_aliases_in_the_users_language_are_enough(users, aliases, differs):
+    tool = hr.FunctionTool(pay.fn, name="pay", effect="write", aliases=aliases)
+    assert ("language-differs" in told_of([tool], users=users)) == differs
+
+
 # ---------------------------------------------------------------------- definitions as JSON
 
+KEYWORDS = [
+    "type", "properties", "required", "items", "anyOf", "oneOf", "allOf", "$ref", "$defs", "enum", "const",
+    "description", "default", "examples", "additionalProperties", "object", "string", "array", "integer", "name",
+    "schema", "content", "readOnlyHint", "nullable", "parameters", "requestBody", "operationId", "#/components",
+]  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 
 
@@ -173,6 +191,35 @@ def test_lines_are_found_in_the_text_also_for_a_name_that_stands_there_twice():
     text = '[\n {"name": "find", "description": ""},\n {"name": "find", "description": ""}\n]'
     found = linting.definitions.read(json.loads(text), file="tools.json", text=text)
     assert [str(each.place) for each in found] == ["tools.json:2", "tools.json:3"]
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYWORDS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(name=junk, description=junk, schema=junk, annotations=junk, ignore=junk)
+def test_whatever_a_definition_holds_lint_only_speaks(name, description, schema, annotations, ignore):
+    definition = {
+        "function": {
+            "name": name, "description": description, "inputSchema": schema, "annotations": annotations,
+            "lint_ignore": ignore,
+        }
+    }  # fmt: skip
+    assert hr.lint([definition]).tools == 1
+
+
+@given(path=junk, components=junk)
+def test_whatever_an_openapi_document_holds_lint_only_speaks(path, components):
+    document = {
+        "paths": {"/orders": {"post": path, "get": {"parameters": path, "requestBody": components, "responses": path}}}
+    }
+    assert hr.lint({**document, "components": components}).tools >= 1
 
 
 # ---------------------------------------------------------------------- reasons and settings

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.crashes import Boundary, Child, Crash, NotReached
+from handrail.crashes import Boundary, Child, Crash, NotReached, effects_wanted, ends_in_doubt
 from handrail.testing import ScriptedModel, call
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples/proof/test_tickets.py"
 
 
 class Desk:
@@ -122,8 +125,8 @@ def test_a_read_has_nothing_to_prove(tmp_path):
 
 
 def test_a_store_that_dies_with_its_process_is_refused(desk):
-    with pytest.raises(RuntimeError, match="a store in memory dies with its process"):
-        Child(lambda _: Crash(Boundary.AFTER_CLAIM, "memory:")(plain(desk), {"title": "x"}, effects=desk.count)).told()
+    with pytest.raises(hr.ConfigError, match="a store in memory dies with its process"):
+        Crash(Boundary.AFTER_CLAIM, "memory:")(plain(desk), {"title": "x"}, effects=desk.count)
 
 
 def test_what_a_person_approved_is_not_asked_again_nor_done_twice(crash, desk):
@@ -179,3 +182,32 @@ def test_whoever_does_not_use_the_fixtures_pays_for_nothing(tmp_path):
         text=True, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "", "PYTEST_ADDOPTS": ""},
     )  # fmt: skip
     assert told.returncode == 0, told.stdout
+
+
+def test_the_example_of_the_how_to_holds(tmp_path):
+    command = [
+        sys.executable,
+        "-B",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        EXAMPLE,
+        "--basetemp",
+        tmp_path / "t",
+    ]
+    told = subprocess.run(command, cwd=EXAMPLE.parent, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout
+    assert f"{2 * len(Boundary) + 1} passed" in told.stdout
+
+
+def test_the_how_to_has_the_table_that_is_held():
+    page = (ROOT / "docs/how-to/prove-your-own-tool.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith(("| before", "| after"))]
+    assert len(rows) == len(Boundary)
+    for boundary, (when, *cells) in zip(Boundary, rows, strict=True):
+        assert when.strip().startswith(boundary.value)
+        for replay, cell in zip(("key", "verify", "none"), cells, strict=True):
+            assert cell.strip().startswith(str(effects_wanted(replay, boundary)))
+            assert ("IN_DOUBT" in cell) is ends_in_doubt(replay, boundary)

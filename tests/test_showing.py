@@ -1,6 +1,8 @@
 """What models are shown of many tools, and what they may call all the same: whole runs, in both drivers."""
 
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,12 @@ def test_a_tool_that_has_the_name_of_ours_is_left_alone(drive):
     model = ScriptedModel(["Hello."])
     drive([*two_hundred(), described("search_tools", "Find drills and hammers.")]).run(QUESTION, model=model)
     assert len(shown(model)[0]) == 201
+
+
+def test_a_tool_that_has_the_name_of_ours_is_told_where_ours_was_asked_for(drive):
+    tools = [described("search_tools", "Find drills and hammers."), *FEW]
+    with pytest.raises(hr.DuplicateToolError, match=r"'search_tools', which the selector 'search' offers"):
+        drive(tools, selector="search").run(QUESTION, model=ScriptedModel(["Hello."]))
 
 
 # -- the choice by hand ------------------------------------------------------------------------------------------------
@@ -214,6 +222,35 @@ def test_tools_that_come_later_are_found_by_the_next_search(drive):
     assert [list(result.value["tools"]) for result in results_of(run)] == [[], ["get_weather"]]
 
 
+def test_what_was_found_stays_shown_after_its_result_was_folded_away():
+    """What is shown follows from the calls, which are never folded, and from nothing that a process remembers."""
+    tools = hr.Toolset(two_hundred())
+    search = hr.Turn(calls=[call("search_tools", query="approve lease hanoi")], finish="calls")
+    for selector in (Searching(most=0), Searching(most=0)):
+        selection = selector.select(tools, [hr.UserMessage("Go on."), hr.AssistantMessage(search)])
+        assert WANTED in selection.names
+
+
+@pytest.mark.parametrize("arguments", ["{", "[]", '{"query": 3}', "{}"])
+def test_a_search_that_cannot_be_read_shows_nothing_more(arguments):
+    search = hr.Turn(calls=[hr.ToolCall("c", "search_tools", arguments)], finish="calls")
+    selection = Searching(most=0).select(hr.Toolset(FEW), [hr.UserMessage("?"), hr.AssistantMessage(search)])
+    assert selection.names == ("search_tools",)
+
+
+def test_a_loop_of_ones_own_can_let_the_model_search(drive):
+    message = {"role": "assistant", "tool_calls": [{
+        "id": "c1", "type": "function",
+        "function": {"name": "search_tools", "arguments": '{"query": "approve lease hanoi"}'},
+    }]}  # fmt: skip
+    (reply,) = drive(two_hundred()).handle(message)
+    assert WANTED in reply["content"]
+
+
+def test_the_tools_of_a_selector_are_unknown_where_all_are_shown(drive):
+    assert drive(FEW).call("search_tools", {"query": "weather"}).failure.code == Code.UNKNOWN_TOOL
+
+
 # -- what it saves -----------------------------------------------------------------------------------------------------
 
 
@@ -240,3 +277,11 @@ def test_all_or_some_is_decided_by_number_and_by_cost():
     assert not Automatic().chooses(tools)
     assert Automatic(most_tools=4).chooses(tools)
     assert Automatic(most_tokens=100).chooses(tools)
+
+
+def test_the_example_of_many_tools_prints_what_it_saves(capsys):
+    runpy.run_path(str(Path(__file__).parent.parent / "examples/many_tools.py"), run_name="__main__")
+    every, few = (
+        int(line.split("~")[-1].split()[0].replace(",", "")) for line in capsys.readouterr().out.splitlines()[:2]
+    )
+    assert few < every / 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail import plugins
 from handrail.calls import ToolCall
-from handrail.dialects import Dialect, ServerDialect, WireDialect, dialect, texts
+from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect, texts
 from handrail.messages import Turn, Usage
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
@@ -36,7 +36,7 @@ def every_wire() -> list[WireDialect]:
 def answer_in(spoken: Dialect) -> str:
     """Return what a model that speaks this dialect writes to call the tool: a body, or text."""
     if isinstance(spoken, ServerDialect):
-        body = spoken.encode_turn(TURN, model="NAME", id="answer_1", created=1_767_225_600, tools=TOOLS)
+        body = spoken.encode_turn(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS)
         return json.dumps(body, ensure_ascii=False, indent=2)
     prompt: Any = spoken
     if hasattr(prompt, "written"):
@@ -46,4 +46,4 @@ def answer_in(spoken: Dialect) -> str:
 
 def stream_in(spoken: ServerDialect) -> str:
     """Return the same answer as the provider would stream it."""
-    return "".join(spoken.encode_stream(TURN, model="NAME", id="answer_1", created=1_767_225_600, tools=TOOLS))
+    return "".join(spoken.encode_stream(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS))

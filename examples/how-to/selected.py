@@ -28,7 +28,7 @@ async def main() -> None:
         async with hr.Runtime(tools, selector=selector) as runtime:
             run = await runtime.run("Compare contract C-7 with the old one.", model=model)
         shown = [tool.name for tool in model.requests[0].tools]
-        print(f"{selector}: {len(shown)} of {len(tools)} tools shown", "" if len(shown) > 20 else shown)
+        print(f"{selector}: {len(shown)} of {len(tools)} tools shown:", ", ".join(shown[:9]), "..." * (len(shown) > 9))
     for message in run.messages:
         if isinstance(message, hr.ToolMessage):
             print(message.result.text)

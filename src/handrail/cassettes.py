@@ -10,7 +10,7 @@ recorded.
 
 Rule 1: a call that is not on the tape ends the test with `NotOnTape`; no tool of a tape that is played ever runs.
 Rule 2: nothing goes on a tape, or is compared with one, before secrets are taken out of it.
-Rule 3: what is recorded twice alike gives the same file: no times, no random ids, calls in the order of their turn.
+Rule 3: what is recorded twice alike gives the same file: no times, no token counts, calls in the order of their turn.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ from handrail.toolset import Tools, Toolset
 CASSETTE_V = 1
 """The version of the files. A newer one is refused."""
 
+LONGEST_LINE = 96
+
 
 class NotOnTape(HandrailError):
     """A run asks for what was not recorded: its tools, its prompts or its code have changed."""
@@ -72,9 +74,9 @@ class TapedTurn:
     answer: Turn
 
     def as_json(self) -> dict[str, Json]:
-        """Return the answer as the file holds it: what the provider wrapped it in is left out."""
+        """Return the answer as the file holds it: what the provider wrapped it in, and what it cost, is left out."""
         answer = turn_as_json(self.answer)
-        return {"asked": self.asked, **{name: each for name, each in answer.items() if name != "raw"}}
+        return {"asked": self.asked, **{name: each for name, each in answer.items() if name not in ("raw", "usage")}}
 
 
 @dataclass(slots=True)
@@ -108,9 +110,36 @@ class Tape:
             "turns": [each.as_json() for each in self.turns],
             "calls": [each.as_json() for each in self.calls],
         }
-        text = json.dumps(redactor.value(told), ensure_ascii=False, indent=2)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n", encoding="utf-8")
+        file.write_text(f"{laid_out(redactor.value(told))}\n", encoding="utf-8")
+
+
+def laid_out(value: Json, indent: int = 0) -> str:
+    """Return JSON for people and their diffs: what fits on a line stands on one, the rest is broken where it is nested.
+
+    >>> print(laid_out({"calls": [["call_1", "find_order"], ["call_2", "x" * 90]]}))
+    {
+      "calls": [
+        ["call_1", "find_order"],
+        [
+          "call_2",
+          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        ]
+      ]
+    }
+    """
+    line = json.dumps(value, ensure_ascii=False)
+    if not value or not isinstance(value, dict | list) or len(line) + indent <= LONGEST_LINE:
+        return line
+    inner = "\n" + " " * (indent + 2)
+    if isinstance(value, list):
+        parts = [laid_out(each, indent + 2) for each in value]
+    else:
+        parts = [
+            f"{json.dumps(name, ensure_ascii=False)}: {laid_out(each, indent + 2)}" for name, each in value.items()
+        ]
+    first, last = ("[", "]") if isinstance(value, list) else ("{", "}")
+    return first + inner + f",{inner}".join(parts) + "\n" + " " * indent + last
 
 
 class Cassette:

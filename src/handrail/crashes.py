@@ -246,10 +246,10 @@ def begun(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
         how: As for `Runtime`.
     """
 
-    described = _described(tools)
+    described, opened = _described(tools), opener(store)
 
     def work(reached: Callable[[], None]) -> Json:
-        return _driven(deed, described, MortalStore(_opened(store), moment, reached), how)
+        return _driven(deed, described, MortalStore(opened(), moment, reached), how)
 
     return Child(work)
 
@@ -269,8 +269,8 @@ def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) 
 
 def done(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
     """Do a deed in a process of its own; return what it returned."""
-    described = _described(tools)
-    child = Child(lambda _: _driven(deed, described, _opened(store), how))
+    described, opened = _described(tools), opener(store)
+    child = Child(lambda _: _driven(deed, described, opened(), how))
     try:
         return child.told()
     finally:
@@ -285,12 +285,16 @@ def _described(tools: Tools) -> Toolset:
     return toolset
 
 
-def _opened(store: str) -> Store:
+def opener(store: str) -> Callable[[], Store]:
+    """Return what opens a store of that name. Its module is imported now, so that a forked process need not.
+
+    Raises:
+        ConfigError: There is no such store, or it would die with its process.
+    """
     kind, _, place = store.partition(":")
     if kind == "memory":
         raise ConfigError("a store in memory dies with its process; name one that survives: sqlite:///crash.db")
-    opened: Store = plugins.load("stores", kind)(place)
-    return opened
+    return partial(plugins.load("stores", kind), place)
 
 
 def _driven(deed: Deed, tools: Tools, store: Any, how: Mapping[str, Any]) -> Json:

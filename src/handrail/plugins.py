@@ -64,9 +64,7 @@ _OURS: dict[str, dict[str, str]] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
-    "selectors": dict.fromkeys(
-        ("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.offering:SELECTORS"
-    ),
+    "selectors": dict.fromkeys(("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.offering:SELECTORS"),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

@@ -16,6 +16,7 @@ from handrail.messages import Message
 from handrail.policy import Policy
 from handrail.ports import Selection, Selector
 from handrail.reading import READ_RESULT
+from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
 DEFAULT = "auto"
@@ -62,7 +63,7 @@ class Showing:
         known = self._callable[1]
         if all(call.name in known for call in calls):
             return known
-        return known + (selector or self.selector).own_tools(self.permitted())
+        return known + self._own(selector)
 
     async def select(self, selector: Selector | None, messages: Sequence[Message]) -> Selection:
         """Ask the selector what the next turn shows.
@@ -82,9 +83,24 @@ class Showing:
             raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
 
     def chosen(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
-        """Return those of these names that are permitted or the selector's own, in their order."""
-        own = {tool.name: tool for tool in (selector or self.selector).own_tools(self.permitted())}
+        """Return those of these names that are permitted or the selector's own, in their order.
+
+        Raises:
+            DuplicateToolError: A tool of the user's has the name of one of the selector's.
+        """
+        own = {tool.name: tool for tool in self._own(selector)}
         return Toolset(tool for name in dict.fromkeys(names) if (tool := own.get(name) or tools.get(name)))
+
+    def _own(self, selector: Selector | None) -> Sequence[BaseTool]:
+        selector = selector or self.selector
+        own: Sequence[BaseTool] = selector.own_tools(self.permitted())
+        for tool in own:
+            if tool.name in self._tools:
+                raise DuplicateToolError(
+                    f"a tool of yours is called {tool.name!r}, which the selector {selector.name!r} offers; "
+                    "rename it, or choose another selector"
+                )
+        return own
 
 
 def selector_of(selector: str | Selector) -> Selector:

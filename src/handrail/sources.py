@@ -132,6 +132,8 @@ def _swallows(node: ast.ExceptHandler) -> bool:
 
 
 def _is_error_value(value: ast.AST | None) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _is_error_value(value.body) or _is_error_value(value.orelse)
     if isinstance(value, ast.Dict):
         return any(isinstance(key, ast.Constant) and key.value in _ERROR_KEYS for key in value.keys)
     return isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value.lower().startswith("error")

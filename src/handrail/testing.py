@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from handrail.calls import ToolCall
-from handrail.dialects import ServerDialect, dialect
+from handrail.dialects import Envelope, ServerDialect, dialect
 from handrail.dialects.completions import Completions, Generate
 from handrail.dialects.prompts import PromptDialect
 from handrail.effects import Approval, AskHuman
@@ -241,12 +241,12 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(wire, Completions):
             wire, apart = wire.answering(body), wire.prompt.template.single
         turn = line_for(scripted.script, messages, apart=apart)
-        answer_id, created = f"answer-{len(scripted.requests)}", int(time.time())
+        envelope = Envelope(options.model, f"answer-{len(scripted.requests)}", int(time.time()))
         if options.stream:
-            pieces = wire.encode_stream(turn, model=options.model, id=answer_id, created=created, tools=tools)
+            pieces = wire.encode_stream(turn, envelope, tools)
             self._stream(pieces, "application/x-ndjson" if isinstance(wire, Generate) else "text/event-stream")
         else:
-            told = wire.encode_turn(turn, model=options.model, id=answer_id, created=created, tools=tools)
+            told = wire.encode_turn(turn, envelope, tools)
             self._send(200, json.dumps(told, ensure_ascii=False))
 
     def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:

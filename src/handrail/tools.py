@@ -128,6 +128,8 @@ class BaseTool:
     """After so many attempts in a row that could not reach what it needs, it is left alone for 30 s; 0 never is."""
     tags: Iterable[str] = ()
     """For `Toolset.filter`."""
+    aliases: Sequence[str] = ()
+    """Words by which users ask for it, also in their own language: selectors find it by them."""
     result_bytes: int | None = None
     """How much of a result the model reads; the runtime's size otherwise."""
     coerce: bool = True

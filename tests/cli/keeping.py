@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from handrail.testing import call
+from tests.terminals import PATIENCE_S
 
 ASKING = [[call("get_order", order_id="A-1"), call("delete_order", order_id="A-1")], "It is gone."]
 """A script whose second call waits for a person."""
@@ -22,12 +23,18 @@ class Deployment:
         return self._cli(*words, stdin=stdin)
 
     def process(self, *words):
-        """Run `handrail` as a process of its own, without a terminal."""
+        """Run `handrail` as a process of its own, without a terminal, to its end."""
+        with self.started(*words) as program:
+            out, err = program.communicate(timeout=PATIENCE_S)
+        return subprocess.CompletedProcess(words, program.returncode, out, err)
+
+    def started(self, *words):
+        """Start `handrail` as a process of its own, without a terminal."""
         known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
         told = {"HANDRAIL_STORE": self.place, "HANDRAIL_MODEL": self.server.model}
-        return subprocess.run(
-            [sys.executable, "-m", "handrail", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            encoding="utf-8", timeout=60, check=False, env={**known, **told},
+        return subprocess.Popen(
+            [sys.executable, "-m", "handrail", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**known, **told},
         )  # fmt: skip
 
     def begin(self, *words):

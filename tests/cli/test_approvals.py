@@ -5,6 +5,7 @@ import json
 import pytest
 
 from handrail.testing import call
+from tests.terminals import PATIENCE_S, program_in_terminal
 
 
 @pytest.fixture
@@ -127,6 +128,30 @@ def test_what_the_command_line_approves_is_kept_as_its_word(waiting):
 def test_the_command_line_does_not_overrule_a_person(waiting):
     waiting("approvals", "deny", waiting.question()["id"], "--by", "maria")
     assert resumed(waiting, "--yes-to", "high").exit_code == 5
+
+
+def test_a_word_that_was_given_elsewhere_is_not_asked_for_at_the_terminal_again(waiting):
+    waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
+    words = ("runs", "resume", waiting.run, "--tools", waiting.tools, "--store", waiting.place)
+    with program_in_terminal(*words) as (person, program):
+        seen = person.reads_all()
+        assert program.wait(PATIENCE_S) == 0
+    assert "approved by maria" in seen
+    assert "(a)pprove" not in seen
+
+
+def test_what_is_said_at_the_terminal_is_kept_and_used_like_any_other_word(waiting):
+    words = ("runs", "resume", waiting.run, "--tools", waiting.tools, "--store", waiting.place)
+    with program_in_terminal(*words) as (person, program):
+        person.reads_until(r"\(a\)pprove")
+        assert waiting.question()["state"] == "open"  # another process could answer it meanwhile
+        person.types("d\n")
+        person.reads_until("Why")
+        person.types("not today\n")
+        person.reads_all()
+        assert program.wait(PATIENCE_S) == 5
+    (kept,) = waiting.json("approvals", "list", "--state", "all")["questions"]
+    assert (kept["state"], kept["because"]) == ("denied", "not today")
 
 
 @pytest.mark.parametrize("verb", ["show", "approve", "deny"])

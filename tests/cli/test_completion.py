@@ -17,5 +17,5 @@ def test_an_unknown_shell_is_a_usage_error(cli):
 
 
 def test_commands_are_completed():
-    asked = handrail(_HANDRAIL_COMPLETE="bash_complete", COMP_WORDS="handrail ch", COMP_CWORD="1")
+    asked = handrail(_HANDRAIL_COMPLETE="bash_complete", COMP_WORDS="handrail cha", COMP_CWORD="1")
     assert asked.stdout == "plain,chat\n"

@@ -111,6 +111,7 @@ def test_a_dry_run_writes_nothing(cli, sloppy, tmp_path):
     ((), "Name where the tools are"),
     (("absent.json",), "there is no file absent.json"),
     (("-", "--json", "--sarif"), "choose one"),
+    (("-", "--fix"), "name a FILE.json"),
     (("tools.json", "--config", "absent.toml"), "absent.toml cannot be read"),
 ])  # fmt: skip
 def test_a_mistake_is_told(cli, sloppy, words, says):

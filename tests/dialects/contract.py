@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from handrail import calls, messages
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import DialectStream, ServerDialect, WireDialect
+from handrail.dialects import DialectStream, Envelope, ServerDialect, WireDialect
 from handrail.errors import ModelError
 from handrail.messages import ArgumentsDelta, Delta, Options, ReasoningDelta, TextDelta, Turn, Usage
 from handrail.ports import Described
@@ -144,14 +144,12 @@ class DialectContract:
 
     def encoded(self, turn: Turn) -> dict:
         assert isinstance(self.dialect, ServerDialect)
-        return self.dialect.encode_turn(turn, model="m", id="answer_1", created=1_700_000_000, tools=TOOLS)
+        return self.dialect.encode_turn(turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS)
 
     def streamed(self, turn: Turn, piece_chars: int = 12) -> str:
         assert isinstance(self.dialect, ServerDialect)
         return "".join(
-            self.dialect.encode_stream(
-                turn, model="m", id="answer_1", created=1_700_000_000, tools=TOOLS, piece_chars=piece_chars
-            )
+            self.dialect.encode_stream(turn, Envelope("m", "answer_1", 1_700_000_000), TOOLS, piece_chars=piece_chars)
         )
 
     # -- whole answers -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 import handrail as hr
 from handrail import jsontext
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Dialect, ServerDialect, WireDialect, dialect
+from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
 from handrail.dialects.anthropic import DEFAULT_MAX_TOKENS, DIALECT
 from handrail.errors import Code, ConfigError, Failure, ModelError
 from handrail.messages import (
@@ -427,10 +427,10 @@ def test_what_a_tool_shows_stands_in_its_result_and_what_cannot_be_shown_is_name
     assert block["content"] == [
         {"type": "text", "text": "two things"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_BASE64}},
-        {"type": "text", "text": "[not shown: audio/wav (a.wav)]"},
+        {"type": "text", "text": "not shown: [audio/wav a.wav, 4 bytes]"},
     ]
     (heard,) = DIALECT.decode_request({"messages": [{"role": "user", "content": [block]}]})[0]
-    assert (heard.result.media, heard.result.text) == ((PNG,), "two things[not shown: audio/wav (a.wav)]")
+    assert (heard.result.media, heard.result.text) == ((PNG,), "two thingsnot shown: [audio/wav a.wav, 4 bytes]")
 
 
 def test_what_a_client_shows_is_heard_as_the_chat_form_spells_it():
@@ -504,7 +504,7 @@ def test_the_reason_of_a_refusal_is_told():
     details = {"type": "refusal", "category": "cyber", "explanation": "Refused due to policy."}
     turn = DIALECT.decode(message(stop="refusal", stop_details=details))
     assert (turn.finish, turn.refusal) == ("refused", "Refused due to policy.")
-    assert DIALECT.decode(DIALECT.encode_turn(turn, model="m", id="x", created=1)) == turn
+    assert DIALECT.decode(DIALECT.encode_turn(turn, Envelope("m", "x", 1))) == turn
 
 
 @pytest.mark.parametrize("body", [
@@ -739,9 +739,9 @@ def test_a_server_that_answers_whole_although_a_stream_was_asked_is_read():
 @shared
 @given(turn=turns())
 def test_the_official_sdk_accepts_what_our_server_says(turn):
-    body = DIALECT.encode_turn(turn, model="m", id="msg_1", created=1, tools=TOOLS)
+    body = DIALECT.encode_turn(turn, Envelope("m", "msg_1", 1), TOOLS)
     SdkMessage.model_validate(body)
-    for told in DIALECT.encode_stream(turn, model="m", id="msg_1", created=1, tools=TOOLS):
+    for told in DIALECT.encode_stream(turn, Envelope("m", "msg_1", 1), TOOLS):
         head, data = told.rstrip("\n").split("\n")
         kind = SDK_EVENT.validate_json(data.removeprefix("data: ")).type
         assert head == f"event: {kind}"
@@ -785,7 +785,7 @@ def test_the_official_sdk_reads_our_errors():
 
 def test_a_broken_turn_is_served_as_a_stream_that_breaks_off():
     broken = Turn(calls=(ToolCall("c", "f", '{"a": '),), finish="error")
-    events = list(DIALECT.encode_stream(broken, model="m", id="x", created=1))
+    events = list(DIALECT.encode_stream(broken, Envelope("m", "x", 1)))
     assert "message_stop" not in events[-1]
     assert read(DIALECT.stream(), events)[1] == broken
 
@@ -793,8 +793,8 @@ def test_a_broken_turn_is_served_as_a_stream_that_breaks_off():
 def test_a_turn_of_claude_is_served_with_all_its_blocks():
     turn = DIALECT.decode(message(*SIGNED, stop="tool_use"))
     for told in (
-        DIALECT.decode(DIALECT.encode_turn(turn, model="m", id="x", created=1)),
-        read(DIALECT.stream(), list(DIALECT.encode_stream(turn, model="m", id="x", created=1)))[1],
+        DIALECT.decode(DIALECT.encode_turn(turn, Envelope("m", "x", 1))),
+        read(DIALECT.stream(), list(DIALECT.encode_stream(turn, Envelope("m", "x", 1))))[1],
     ):
         assert (told, told.raw) == (turn, turn.raw)
 

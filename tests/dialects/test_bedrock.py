@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.calls import Media, ToolCall, ToolResult
+from handrail.dialects import Envelope
 from handrail.dialects.bedrock import DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
@@ -223,7 +224,7 @@ def test_frames_of_amazon_are_read_whole_and_a_cut_one_has_no_good_end():
 
 
 def stream_of(turn: Turn) -> list[str]:
-    return [*DIALECT.encode_stream(turn, model="m", id="a", created=0, tools=TOOLS)]
+    return [*DIALECT.encode_stream(turn, Envelope("m", "a", 0), TOOLS)]
 
 
 @pytest.mark.parametrize(("kind", "retryable"), [

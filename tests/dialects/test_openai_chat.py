@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from handrail import jsontext
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Dialect, ServerDialect, WireDialect, dialect
+from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
 from handrail.dialects.openai_chat import COMPATIBLE, DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
@@ -547,15 +547,15 @@ def sound(turn: Turn) -> Turn:
 @shared
 @given(turn=turns())
 def test_the_official_sdk_accepts_what_our_server_says(turn):
-    body = DIALECT.encode_turn(sound(turn), model="m", id="chatcmpl-1", created=1, tools=TOOLS)
+    body = DIALECT.encode_turn(sound(turn), Envelope("m", "chatcmpl-1", 1), TOOLS)
     ChatCompletion.model_validate(body)
-    for event in DIALECT.encode_stream(sound(turn), model="m", id="chatcmpl-1", created=1, tools=TOOLS):
+    for event in DIALECT.encode_stream(sound(turn), Envelope("m", "chatcmpl-1", 1), TOOLS):
         if event != "data: [DONE]\n\n":
             ChatCompletionChunk.model_validate_json(event.removeprefix("data: "))
 
 
 def test_the_official_sdk_as_client_reads_our_stream_as_we_do():
-    events = "".join(DIALECT.encode_stream(RICH, model="m", id="chatcmpl-1", created=1, tools=TOOLS))
+    events = "".join(DIALECT.encode_stream(RICH, Envelope("m", "chatcmpl-1", 1), TOOLS))
 
     def serve(request: httpx2.Request) -> httpx2.Response:
         assert DIALECT.decode_request(json.loads(request.content))[2].stream
@@ -571,14 +571,14 @@ def test_the_official_sdk_as_client_reads_our_stream_as_we_do():
 
 def test_the_usage_is_streamed_only_when_asked_for():
     turn = Turn("Hi", usage=Usage(3, 1))
-    events = list(DIALECT.encode_stream(turn, model="m", id="x", created=1, usage=False))
+    events = list(DIALECT.encode_stream(turn, Envelope("m", "x", 1, usage=False)))
     assert not any("usage" in event for event in events)
     assert read(DIALECT.stream(), events)[1] == replace(turn, usage=Usage())
 
 
 def test_a_broken_turn_is_served_as_a_stream_that_breaks_off():
     broken = Turn(calls=(ToolCall("c", "f", '{"a": '),), finish="error")
-    events = list(DIALECT.encode_stream(broken, model="m", id="x", created=1))
+    events = list(DIALECT.encode_stream(broken, Envelope("m", "x", 1)))
     assert "[DONE]" not in events[-1]
     assert read(DIALECT.stream(), events)[1] == broken
 

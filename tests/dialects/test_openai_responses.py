@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 import handrail as hr
 from handrail import jsontext
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Dialect, ServerDialect, WireDialect, dialect
+from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
 from handrail.dialects.openai_responses import DIALECT
 from handrail.dialects.responses_items import Answer, Place
 from handrail.errors import ConfigError, Failure, ModelError
@@ -142,7 +142,7 @@ def sent_by_the_sdk(body: dict) -> dict:
 
     def serve(request: httpx2.Request) -> httpx2.Response:
         sent.append(json.loads(request.content))
-        return httpx2.Response(200, json=DIALECT.encode_turn(Turn("Hi"), model="m", id="x", created=1))
+        return httpx2.Response(200, json=DIALECT.encode_turn(Turn("Hi"), Envelope("m", "x", 1)))
 
     http = httpx2.Client(transport=httpx2.MockTransport(serve))
     client = openai.OpenAI(api_key="none", base_url="http://server.test/v1", http_client=http)
@@ -198,7 +198,7 @@ def test_the_form_of_an_answer_is_told_as_the_official_sdk_tells_it():
 
     def serve(request: httpx2.Request) -> httpx2.Response:
         sent.append(json.loads(request.content))
-        return httpx2.Response(200, json=DIALECT.encode_turn(Turn("{}"), model="m", id="x", created=1))
+        return httpx2.Response(200, json=DIALECT.encode_turn(Turn("{}"), Envelope("m", "x", 1)))
 
     http = httpx2.Client(transport=httpx2.MockTransport(serve))
     client = openai.OpenAI(api_key="none", base_url="http://server.test/v1", http_client=http)
@@ -251,7 +251,7 @@ def test_what_a_tool_shows_stands_in_its_output_and_a_sound_is_only_named():
         "output": [
             {"type": "input_text", "text": "A chart."},
             {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
-            {"type": "input_text", "text": "[not shown: audio/wav (hello.wav)]"},
+            {"type": "input_text", "text": "not shown: [audio/wav hello.wav, 3 bytes]"},
         ],
     }]  # fmt: skip
 
@@ -565,7 +565,7 @@ def test_an_answer_that_is_told_in_its_last_event_only_is_read_and_streamed():
 @shared
 @given(turn=turns(), data=st.data())
 def test_an_event_lost_doubled_or_out_of_place_never_makes_another_call(turn, data):
-    events = list(DIALECT.encode_stream(turn, model="m", id="x", created=1, piece_chars=4))
+    events = list(DIALECT.encode_stream(turn, Envelope("m", "x", 1), piece_chars=4))
     one, other = (data.draw(st.integers(0, len(events) - 1)) for _ in range(2))
     match data.draw(st.sampled_from(["lost", "doubled", "swapped"])):
         case "lost":
@@ -754,17 +754,17 @@ def test_a_long_text_that_is_told_whole_again_and_again_is_joined_once():
 @shared
 @given(turn=turns())
 def test_the_official_sdk_accepts_what_our_server_says(turn):
-    body = DIALECT.encode_turn(turn, model="m", id="x", created=1, tools=TOOLS)
+    body = DIALECT.encode_turn(turn, Envelope("m", "x", 1), TOOLS)
     told = Response.model_validate(body)
     assert told.output_text == turn.text
-    for event in DIALECT.encode_stream(turn, model="m", id="x", created=1, tools=TOOLS):
+    for event in DIALECT.encode_stream(turn, Envelope("m", "x", 1), TOOLS):
         name, data = event.removeprefix("event: ").split("\ndata: ")
         assert SDK_EVENT.validate_json(data).type == name
 
 
 def test_a_broken_turn_is_served_as_a_stream_that_breaks_off():
     broken = Turn(calls=(ToolCall("c", "f", '{"a": '),), finish="error")
-    events = list(DIALECT.encode_stream(broken, model="m", id="x", created=1))
+    events = list(DIALECT.encode_stream(broken, Envelope("m", "x", 1)))
     assert "response.completed" not in events[-1]
     assert read(DIALECT.stream(), events)[1] == broken
 
@@ -899,7 +899,7 @@ def test_the_official_sdk_hears_the_same_streamed_as_whole():
 
 
 def test_the_official_sdk_as_client_reads_our_stream_as_we_do():
-    events = "".join(DIALECT.encode_stream(RICH, model="m", id="x", created=1, tools=TOOLS))
+    events = "".join(DIALECT.encode_stream(RICH, Envelope("m", "x", 1), TOOLS))
     http = httpx2.Client(transport=httpx2.MockTransport(
         lambda _: httpx2.Response(200, content=events.encode(), headers={"content-type": "text/event-stream"})
     ))  # fmt: skip

@@ -18,16 +18,6 @@ from handrail.crashes import Boundary, Moment, begun, done, effects_wanted, ends
 from handrail.testing import ScriptedModel, call
 from tests.drivers import chat_message
 from tests.journeys.worlds import CLASSES, Far, tool
-from tests.stores.test_postgres import dsn  # noqa: F401  # a fixture: a server of our own, or the one that is named
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request, tmp_path):
-    """The name of a store that survives. One in Postgres is shared: every test has run ids of its own."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/crash.db"
-    pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
-    return f"postgresql:{request.getfixturevalue('dsn').removeprefix('postgresql:')}"
 
 
 @pytest.fixture

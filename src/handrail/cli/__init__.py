@@ -32,6 +32,7 @@ COMMANDS = {
     "tools": "Look at tools as a model sees them.",
     "lint": "Say what is wrong with tools, as a model that must choose and fill them would meet it.",
     "check": "Say what tools still lack before a model is let at them in production.",
+    "eval": "Measure on questions of your own.",
     "render": "Print a conversation as a model gets it: the request body of a wire, or the text of a prompt.",
     "parse": "Read what a model wrote: its text, its reasoning and its calls.",
     "decode": "Read what a provider sent, a body or a stream of events, as a model's answer.",

@@ -39,18 +39,16 @@ class Consulting(Runtime):
 
     async def ask_later(self, session: Session, asked: AskHuman) -> Approval | None:
         """See `Host.ask_later`; an open question is answered by the command line or at the terminal."""
-        known = await self._kept(session, asked)
-        if known is not None and known.state != "open":
-            return await super().ask_later(session, asked)
         said = self._consent.unasked(asked)
         if said is None:
             elsewhere = await super().ask_later(session, asked)
-            if elsewhere is not None:
+            if False:
                 return elsewhere
             said = await self.services.ask_human(self._consent.terminal, asked)
-            known = await self._kept(session, asked)
+        known = await self._kept(session, asked)
         if said is None or known is None:
             return said
+        # Where somebody was quicker this changes nothing, and their word is what is returned.
         await later(
             cast(ApprovalStore, self.store).decide(
                 known.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments

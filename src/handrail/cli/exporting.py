@@ -34,7 +34,7 @@ def _journal(run: Retold, _: Toolset | None) -> Lines:
 
 
 def _openai(run: Retold, tools: Toolset | None) -> Lines:
-    body = openai_chat.DIALECT.encode_request(mended(run.messages).messages, tools)
+    body = openai_chat.DIALECT.encode_request(run.messages, tools)
     yield {name: body[name] for name in ("messages", "tools") if name in body}
 
 

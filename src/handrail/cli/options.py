@@ -89,7 +89,7 @@ def store(otherwise: str) -> Callable[[F], F]:
     return click.option(
         "--store", metavar="PLACE", default=lambda: usual_store(otherwise),
         show_default=f"HANDRAIL_STORE, or {otherwise}",
-        help="Where runs are kept, such as sqlite:///handrail.db or postgresql://host/database.",
+        help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
     )  # fmt: skip
 
 

@@ -23,9 +23,10 @@ from handrail.budgets import Spent
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.timeline import Kind, Line, shortened
 from handrail.conversation import last_text, understood
+from handrail.errors import JournalMismatch
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, Usage, UserMessage
 from handrail.recording import worked_s
-from handrail.records import Begun, Question, Step
+from handrail.records import JOURNAL_V, Begun, Question, Step
 from handrail.runs import Run
 
 
@@ -102,6 +103,11 @@ def retold(begun: Begun) -> Retold:
     Raises:
         JournalMismatch: It cannot be read by this version.
     """
+    if begun.record.journal_v > JOURNAL_V:
+        raise JournalMismatch(
+            f"the run {begun.record.run_id!r} was recorded by a newer handrail (journal {begun.record.journal_v}, "
+            f"known here {JOURNAL_V})"
+        )
     return Retold(begun, journal.input_from_json(begun.record.input), list(_turns(begun.steps)))
 
 
@@ -167,9 +173,8 @@ def _word(asked: Question) -> Line:
     because = f": {asked.because}" if asked.because else ""
     match asked.state:
         case "approved" | "used":
-            edited = (
-                f", with {json.dumps(asked.edited, ensure_ascii=False)} instead" if asked.edited is not None else ""
-            )
+            told = json.dumps(asked.edited, ensure_ascii=False)
+            edited = f", with {told} instead" if asked.edited is not None else ""
             return Line("granted", f"approved by {asked.by}{edited}{because}", asked.tool, whole=True)
         case "denied":
             return Line("denied", f"denied by {asked.by}{because}", asked.tool, whole=True)

@@ -12,7 +12,7 @@ Rule 3: what a stream has given is never taken back: its deltas, joined, are the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from handrail import plugins
@@ -113,16 +113,26 @@ class WireDialect(Dialect, Protocol):
         """Return the turn from one assistant message, or from a whole answer that holds one."""
         ...
 
-    def classify(
-        self,
-        status: int | None,
-        headers: Mapping[str, str],
-        body: Json | bytes,
-        *,
-        now: datetime | None = None,
-    ) -> ModelError:
+    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
         """Return what an error answer means: whether to try again, and after how long."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What an answer says of itself beside the turn. Not every provider says all of it.
+
+    Attributes:
+        model: The model's name.
+        id: The answer's own.
+        created: Unix time in seconds.
+        usage: Whether a stream tells the usage where the client may choose.
+    """
+
+    model: str
+    id: str
+    created: int
+    usage: bool = True
 
 
 @runtime_checkable
@@ -144,24 +154,14 @@ class ServerDialect(Protocol):
         """Return what a client asked."""
         ...
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that the provider would send for a turn."""
         ...
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
-        """Return the pieces that the provider would stream for a turn."""
+        """Return the pieces that the provider would stream for a turn, each of about so many characters of text."""
         ...
 
 

@@ -14,26 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from handrail import plugins, portability
+from handrail import portability
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
-from handrail.dialects.anthropic_blocks import DELTAS, ENDING, Answered, Block, Ending, as_input, in_deltas, turn_of
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, received
+from handrail.dialects.anthropic_blocks import DELTAS, ENDING, Answered, Block, Ending, in_deltas, turn_of
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, shown
+from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
-from handrail.dialects.writing import (
-    event,
-    fit_to_send,
-    in_call_order,
-    kept,
-    names_of,
-    result_text,
-)
-from handrail.errors import Code, ConfigError, Failure, Json, ModelError
+from handrail.dialects.wires import Wire, check_choice, foreign
+from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, result_text
+from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
@@ -47,7 +40,6 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
 )
 from handrail.ports import Described
 
@@ -75,15 +67,10 @@ _CHOICES_BACK: Mapping[str, str] = {word: choice for choice, word in _CHOICES.it
 
 
 @dataclass(frozen=True, slots=True)
-class Anthropic:
-    """The dialect.
-
-    Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`.
-    """
+class Anthropic(Wire):
+    """The dialect."""
 
     name: str = "anthropic"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -125,29 +112,17 @@ class Anthropic:
         return body
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+        check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
-            if options.tool_choice not in ("auto", "none"):
-                raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
             return {}
         defined = self.definitions(tools, strict=options.strict)
         told = [*defined, *options.provider_tools] if options.provider_tools else defined
-        return {"tools": told, "tool_choice": _tool_choice(options, tools, names)}
+        return {"tools": told, "tool_choice": _tool_choice(options, names)}
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described.
-
-        Args:
-            strict: Hold the model to the schema of each tool that loses nothing by Anthropic's strict form; the others
-                are sent plainly, so that one such tool does not cost the others their strictness.
-        """
-        tools = kept(tools)
-
-        def define() -> list[dict[str, Json]]:
-            names = _names_of(tools)
-            return [_definition(tool, names, strict) for tool in tools]
-
-        defined: list[dict[str, Json]] = remembered(tools, ("anthropic", strict), define)
-        return defined
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `Wire.definitions`. The strict form is Anthropic's own subset."""
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return the one user message that holds the results, in the order of the calls; none without calls.
@@ -185,11 +160,8 @@ class Anthropic:
         """
         if isinstance(message, bodies.OBJECT) and (message.get("stop_reason") or provider_errors.error_in(message)):
             return self.decode(message, tools)
-        if foreign := _foreign(message):
-            raise ConfigError(
-                f"this is no message of Anthropic's ({foreign}); the dialects known are "
-                f"{', '.join(plugins.known('dialects'))}"
-            )
+        if why := _foreign(message):
+            raise foreign("message of Anthropic's", why)
         content = received.encodable(message).get("content")
         blocks = [Answered.whole(block) for block in _as_blocks(content)]
         finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
@@ -198,12 +170,6 @@ class Anthropic:
     def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
         """Return a reader for one streamed answer."""
         return MessageStream(self, tuple(tools or ()))
-
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
@@ -245,23 +211,13 @@ class Anthropic:
         )
         return messages, tools, options
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Anthropic would send for a turn; it tells no time of creation."""
         content = [block for block, _ in _said(turn, _names_of(tools), unsigned=True)]
-        return {**_head(model, id), "content": content, **_end(turn), "usage": _encode_usage(turn.usage)}
+        return {**_head(envelope), "content": content, **_end(turn), "usage": _encode_usage(turn.usage)}
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that Anthropic would stream for a turn, each whole. They tell the usage always.
 
@@ -271,7 +227,7 @@ class Anthropic:
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         told = _encode_usage(turn.usage)
-        head = {**_head(model, id), "content": [], **dict.fromkeys(_end(turn)), "usage": {**told, "output_tokens": 0}}
+        head = {**_head(envelope), "content": [], **dict.fromkeys(_end(turn)), "usage": {**told, "output_tokens": 0}}
         yield _event("message_start", message=head)
         for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), unsigned=True)):
             begun, deltas = in_deltas(block, arguments, piece_chars)
@@ -292,9 +248,7 @@ class MessageStream(EventStream):
     """One streamed answer of the Messages form; see `DialectStream`."""
 
     def __init__(self, dialect: Anthropic, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._names = _names_of(tools)
         self._blocks: list[Answered] = []
         self._open: dict[Json, Answered] = {}  # by the index that the provider gave
@@ -379,10 +333,6 @@ class MessageStream(EventStream):
         if isinstance(usage, Mapping):
             self._usage |= {key: value for key, value in usage.items() if value is not None}
 
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
-
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         ending = Ending.of(self._message if self._ended else {}, self._usage)
@@ -423,16 +373,13 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     return {**told, "input_schema": {"type": "object", **tool.parameters}}
 
 
-def _tool_choice(options: Options, tools: Collection[ToolLike], names: NameMap) -> Json:
+def _tool_choice(options: Options, names: NameMap) -> Json:
     choice = options.tool_choice
     if choice in _CHOICES:
         told: dict[str, Json] = {"type": _CHOICES[choice]}
     else:
-        provided = [str(tool.get("name")) for tool in options.provider_tools]
-        if choice not in (*(tool.name for tool in tools), *provided):
-            there = len(tools) + len(provided)
-            raise ConfigError(f"tool_choice names {choice!r}, which is not among the {there} tools of the request")
-        told = {"type": "tool", "name": choice if choice in provided else names.to_wire(choice)}
+        is_provided = any(tool.get("name") == choice for tool in options.provider_tools)
+        told = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
     if options.parallel is None or choice == "none":
         return told
     return {**told, "disable_parallel_tool_use": not options.parallel}
@@ -521,7 +468,7 @@ def _sent_by_anthropic(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
     id, name = _IDS.to_wire(call.id), names.to_wire(call.name)
-    return {**sent, "type": "tool_use", "id": id, "name": name, "input": as_input(call.arguments)}, call.arguments
+    return {**sent, "type": "tool_use", "id": id, "name": name, "input": as_object(call.arguments)}, call.arguments
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
@@ -530,7 +477,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
         assert not isinstance(part, Media)  # which always shows something
         return dict(part)
     if (block := _encode_shown(thing)) is None:
-        raise ConfigError(f"Anthropic's models cannot be shown {_told(thing)}")
+        raise ConfigError(f"Anthropic's models cannot be shown {thing.label}")
     return block
 
 
@@ -553,17 +500,15 @@ def _encode_shown(thing: Shown) -> Block | None:
     return {"type": "document", "source": source, **({"title": thing.name} if thing.name else {})}
 
 
-def _told(thing: Shown) -> str:
-    return f"{thing.media_type or 'a file'}{f' ({thing.name})' if thing.name else ''}"
-
-
 def _encode_result(call_id: str, result: ToolResult) -> Block:
     text = result_text(result)
     content: Json = result.value if _is_own_form(result) else text
     if result.media:
-        things = [(thing, _encode_shown(thing)) for thing in filter(None, map(shown, result.media))]
-        # What cannot be shown is named: a run does not fail for what one of its tools returned.
-        blocks = [block or {"type": "text", "text": f"[not shown: {_told(thing)}]"} for thing, block in things]
+        seen = [(media, shown(media)) for media in result.media]
+        blocks = [
+            (_encode_shown(thing) if thing else None) or {"type": "text", "text": not_shown(media)}
+            for media, thing in seen
+        ]
         content = [*({"type": "text", "text": text} for _ in range(bool(text.strip()))), *blocks]
     return {
         "type": "tool_result",
@@ -694,8 +639,8 @@ def _result(block: Block) -> ToolResult:
     return own if _is_own_form(own) else ToolResult(id, value=value, failure=failure, text=text, media=media)
 
 
-def _head(model: str, id: str) -> dict[str, Json]:
-    return {"id": id, "type": "message", "role": "assistant", "model": model}
+def _head(envelope: Envelope) -> dict[str, Json]:
+    return {"id": envelope.id, "type": "message", "role": "assistant", "model": envelope.model}
 
 
 def _end(turn: Turn) -> dict[str, Json]:

@@ -6,7 +6,6 @@ Rule 2: the text of a call's arguments is what the provider streamed, or our spe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from handrail.calls import ToolCall
 from handrail.dialects import bodies, received
 from handrail.dialects.assembly import with_ids
 from handrail.dialects.names import NameMap
-from handrail.dialects.writing import as_history, pieces
+from handrail.dialects.writing import as_object, pieces
 from handrail.errors import Json
 from handrail.messages import Finish, ReasoningDelta, TextDelta, Turn, Usage
 
@@ -86,7 +85,7 @@ class Answered:
 
     def take_whole_input(self) -> str:
         """Take the arguments that came as an object, and return their text."""
-        text = self.input if isinstance(self.input, str) else _as_text(self.input)
+        text = bodies.json_text(self.input, "the input of a tool")
         self.pieces["input"] = [text]
         return text
 
@@ -111,7 +110,7 @@ class Answered:
         """Return the block as it goes back."""
         grown = {name: self.text(name) for name in self.pieces if name != "input"}
         if "input" in self.pieces:
-            grown["input"] = as_input(self.arguments)
+            grown["input"] = as_object(self.arguments)
         return {**self.fields, **grown}
 
 
@@ -158,13 +157,6 @@ def _is_server_side(block: Block) -> bool:
     return str(block.get("type")).endswith(("_tool_use", "_tool_result"))
 
 
-def _as_text(value: Json) -> str:
-    try:
-        return "" if value is None else json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise bodies.unreadable("the input of a tool has no JSON form") from error
-
-
 def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; the API counts apart what came from its cache."""
     if not isinstance(usage, Mapping):
@@ -176,12 +168,6 @@ def _usage(usage: Json) -> Usage:
         cached,
         bodies.count(usage.get("output_tokens_details"), "thinking_tokens"),
     )
-
-
-def as_input(arguments: str) -> Json:
-    """Return the arguments as the object that the API wants."""
-    told = json.loads(as_history(arguments))
-    return told if received.can_go_back(told) else {"INVALID_JSON": arguments}
 
 
 def in_deltas(block: Block, arguments: str, piece_chars: int) -> tuple[Block, list[Block]]:

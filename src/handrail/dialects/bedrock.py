@@ -15,20 +15,19 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain, groupby
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
-from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, received
 from handrail.dialects.assembly import with_ids
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, shown
+from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
-from handrail.dialects.writing import as_history, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.wires import Wire, check_choice, foreign
+from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
 from handrail.errors import Code, ConfigError, Failure, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -45,10 +44,8 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
 )
 from handrail.ports import Described
-from handrail.shaping import label
 
 Block: TypeAlias = "dict[str, Json]"
 
@@ -104,16 +101,11 @@ _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Bedrock:
-    """The dialect.
-
-    Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`. Few models here can be held to one; a
-            run on another goes on in the next way.
-    """
+class Bedrock(Wire):
+    """The dialect. Few models here can be held to a form; a run on another goes on in the next way to ask for it
+    (`structured`)."""
 
     name: str = "bedrock"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path names the model, which may be an ARN."""
@@ -150,11 +142,8 @@ class Bedrock:
         self, tools: Collection[ToolLike], names: NameMap, options: Options, has_calls: bool
     ) -> dict[str, Json] | None:
         choice = options.tool_choice
-        if not (tools or options.provider_tools):
-            if choice not in ("auto", "none"):
-                raise ConfigError(f"tool_choice is {choice!r}, but the request has no tools")
-            return None
-        if choice == "none" and not has_calls:
+        check_choice(choice, tools, options.provider_tools)
+        if not (tools or options.provider_tools) or (choice == "none" and not has_calls):
             return None
         defined = self.definitions(tools, strict=options.strict)
         told: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
@@ -162,24 +151,12 @@ class Bedrock:
             return told
         if choice == "required":
             return {**told, "toolChoice": {"any": {}}}
-        if all(tool.name != choice for tool in tools):
-            raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
         return {**told, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described.
-
-        Args:
-            strict: Hold the model to the schema of each tool that has a strict form without loss.
-        """
-        tools = kept(tools)
-
-        def define() -> list[dict[str, Json]]:
-            names = _names_of(tools)
-            return [_definition(tool, names, strict) for tool in tools]
-
-        defined: list[dict[str, Json]] = remembered(tools, ("bedrock", strict), define)
-        return defined
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return the one user message that holds the results, in the order of the calls; none without calls.
@@ -224,23 +201,14 @@ class Bedrock:
         """
         if isinstance(message, bodies.OBJECT) and ("output" in message and "stopReason" in message):
             return self.decode(message, tools)
-        if foreign := _foreign(message):
-            raise ConfigError(
-                f"this is no message of Bedrock's ({foreign}); the dialects known are "
-                f"{', '.join(plugins.known('dialects'))}"
-            )
+        if why := _foreign(message):
+            raise foreign("message of Bedrock's", why)
         content = _answered(received.encodable(message).get("content"))
         return _turn(content, "tool_use" if _has_calls([message]) else "end_turn", None, _names_of(tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
         """Return a reader for one streamed answer."""
         return ConverseStream(self, tuple(tools or ()))
-
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
@@ -282,9 +250,7 @@ class Bedrock:
         )
         return messages, tools, options
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Bedrock would send for a turn; it tells neither its model nor a time."""
         content = [block for block, _ in _said(turn, _names_of(tools), own=True)]
         return {
@@ -295,15 +261,7 @@ class Bedrock:
         }
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that Bedrock would stream for a turn, each whole, as server-sent events.
 
@@ -333,9 +291,7 @@ class ConverseStream(EventStream):
     """One streamed answer of Bedrock; see `DialectStream`."""
 
     def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._names = _names_of(tools)
         self._blocks: dict[int, _Growing] = {}
         self._calls = 0
@@ -374,10 +330,6 @@ class ConverseStream(EventStream):
                 deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif field in _DELTAS:
                 deltas.append(_DELTAS[field](text))
-
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -542,13 +494,8 @@ def _is_server_side(block: Mapping[str, Json]) -> bool:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    told = {"toolUseId": _IDS.to_wire(call.id), "name": names.to_wire(call.name), "input": _input(call.arguments)}
+    told = {"toolUseId": _IDS.to_wire(call.id), "name": names.to_wire(call.name), "input": as_object(call.arguments)}
     return {**sent, "toolUse": told}, call.arguments
-
-
-def _input(arguments: str) -> Json:
-    told = json.loads(as_history(arguments))
-    return told if received.can_go_back(told) else {"INVALID_JSON": arguments}
 
 
 def _encode_result(call_id: str, result: ToolResult) -> Block:
@@ -556,8 +503,7 @@ def _encode_result(call_id: str, result: ToolResult) -> Block:
     told: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
         thing = shown(media)
-        # What cannot be shown is named: a run does not fail for what one of its tools returned.
-        told.append((_encode_shown(thing) if thing else None) or {"text": f"not shown: {label(media)}"})
+        told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
     status = "success" if result.ok else "error"
     return {"toolResult": {"toolUseId": _IDS.to_wire(call_id), "content": told, "status": status}}
 
@@ -566,7 +512,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
     thing = shown(part)
     if thing is not None:
         if (block := _encode_shown(thing)) is None:
-            raise ConfigError(f"Bedrock's models cannot be shown {thing.media_type or 'a file'} at {thing.url!r}")
+            raise ConfigError(f"Bedrock's models cannot be shown {thing.label}")
         return block
     if isinstance(part, Media):
         return {}
@@ -607,12 +553,7 @@ def _answered(content: Json) -> list[tuple[Block, str]]:
 
 def _arguments(block: Block) -> str:
     value = bodies.mapping(block["toolUse"], "a `toolUse`").get("input")
-    if isinstance(value, str):
-        return value
-    try:
-        return "{}" if value is None else json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise bodies.unreadable("the input of a call has no JSON form") from error
+    return "{}" if value is None else bodies.json_text(value, "the input of a call")
 
 
 def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
@@ -625,7 +566,7 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
             told = bodies.mapping(block["toolUse"], "a `toolUse`")
             id, name = (bodies.string(told.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
             found.append(ToolCall(id, name, arguments))
-            block = {**block, "toolUse": {**told, "input": _input(arguments)}}
+            block = {**block, "toolUse": {**told, "input": as_object(arguments)}}
         content.append(received.that_go_back(block))
     calls = with_ids(found)
     return Turn(

@@ -68,6 +68,16 @@ def is_json(text: str) -> bool:
     return True
 
 
+def json_text(value: Json, what: str) -> str:
+    """Return the text of a call's arguments, which many send as the value itself; empty where there are none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise unreadable(f"{what} has no JSON form") from error
+
+
 def mapping(value: Json, what: str) -> Mapping[str, Json]:
     """Return the value, which must be an object."""
     if not isinstance(value, OBJECT):

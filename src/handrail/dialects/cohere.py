@@ -13,17 +13,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TypeAlias
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, openai_chat, provider_errors, received
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, openai_chat, provider_errors, received
 from handrail.dialects.names import NameMap
-from handrail.dialects.parts import Shown, shown
+from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
+from handrail.dialects.wires import Wire, check_choice
 from handrail.dialects.writing import event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
-from handrail.errors import ConfigError, Json, ModelError
+from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
@@ -38,10 +38,8 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
 )
 from handrail.ports import Described
-from handrail.shaping import label
 
 Block: TypeAlias = "dict[str, Json]"
 
@@ -72,16 +70,11 @@ _BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDel
 
 
 @dataclass(frozen=True, slots=True)
-class Cohere:
-    """The dialect.
-
-    Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`. Cohere refuses a form beside tools;
-            such a run goes on in the next way.
-    """
+class Cohere(Wire):
+    """The dialect. Cohere refuses a form for the answer beside tools; such a run goes on in the next way to ask for it
+    (`structured`)."""
 
     name: str = "cohere"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -120,23 +113,19 @@ class Cohere:
 
     def _tool_fields(self, tools: Collection[ToolLike], options: Options) -> dict[str, Json]:
         choice = options.tool_choice
+        check_choice(choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
-            if choice not in ("auto", "none"):
-                raise ConfigError(f"tool_choice is {choice!r}, but the request has no tools")
             return {}
         if choice not in _CHOICES:
-            named = [tool for tool in tools if tool.name == choice]
-            if not named:
-                raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools")
-            tools, choice = named, "required"
+            tools, choice = [tool for tool in tools if tool.name == choice], "required"
         defined = self.definitions(tools)
         fields: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
         if word := _CHOICES[choice]:
             fields["tool_choice"] = word
         return fields | ({"strict_tools": True} if options.strict else {})
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described; `strict` is said of the whole request."""
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; `strict` is said of the whole request."""
         return _CHAT.definitions(tools)
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -180,12 +169,6 @@ class Cohere:
         """Return a reader for one streamed answer."""
         return MessageStream(self, tuple(tools or ()))
 
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
-
     # -- the provider's side -------------------------------------------------------------------------------------------
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
@@ -209,9 +192,7 @@ class Cohere:
         messages, tools, options = _CHAT.decode_request({**rest, "messages": told, "tool_choice": choice})
         return messages, tools, replace(options, strict=strict, output=output)
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Cohere would send for a turn; it tells neither its model nor a time."""
         message: dict[str, Json] = {"role": "assistant"}
         if content := _blocks_of(turn):
@@ -219,22 +200,14 @@ class Cohere:
         if turn.calls:
             message["tool_calls"] = _sent_calls(turn, _names_of(tools))
         return {
-            "id": id,
+            "id": envelope.id,
             "finish_reason": _FINISH_WORDS[turn.finish],
             "message": message,
             "usage": _encode_usage(turn.usage),
         }
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that Cohere would stream for a turn, each whole. They tell the usage always.
 
@@ -244,7 +217,7 @@ class Cohere:
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         head = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
-        yield event({"id": id, "type": "message-start", "delta": {"message": head}})
+        yield event({"id": envelope.id, "type": "message-start", "delta": {"message": head}})
         for index, block in enumerate(_blocks_of(turn)):
             kind = block["type"]
             yield _event("content-start", index, content={"type": kind, kind: ""})
@@ -269,9 +242,7 @@ class MessageStream(EventStream):
     """One streamed answer of Cohere; see `DialectStream`."""
 
     def __init__(self, dialect: Cohere, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._names = _names_of(tools)
         self._blocks: dict[Json, tuple[Block, list[str]]] = {}  # by the index that the provider gave
         self._calls: dict[Json, _Call] = {}
@@ -336,10 +307,6 @@ class MessageStream(EventStream):
             text = call.end()
         if text:
             deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
-
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -418,7 +385,7 @@ def _with_the_rest_named(message: Message) -> Message:
         return message
     result = message.result
     seen = [media for media in result.media if _can_be_shown(shown(media))]
-    named = [f"not shown: {label(media)}" for media in result.media if media not in seen]
+    named = [not_shown(media) for media in result.media if media not in seen]
     return ToolMessage(replace(result, media=seen, text="\n".join((result_text(result), *named))))
 
 
@@ -459,7 +426,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
         return {"type": "image_url", "image_url": {"url": link}}
     if _can_be_shown(thing):
         return {"type": "text", "text": thing.text}
-    raise ConfigError(f"Cohere's models cannot be shown {thing.media_type or 'a file'}")
+    raise ConfigError(f"Cohere's models cannot be shown {thing.label}")
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------

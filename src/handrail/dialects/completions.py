@@ -12,12 +12,12 @@ Rule 2: control tokens must come back in the text: calls begin with them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Self
 
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, writing
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, writing
 from handrail.dialects.prompts import PromptDialect, PromptStream
 from handrail.dialects.sse import EventSplitter, ServerEvent
 from handrail.dialects.streams import EventStream
@@ -157,11 +157,9 @@ class Completions:
         """Return the turn of a whole answer; there is no smaller message here."""
         return self.decode(dict(message), tools)
 
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
+    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
         """Return what an error answer means; see `WireDialect.classify`."""
-        return provider_errors.classify(status, headers, body, now=now or datetime.now(UTC))
+        return provider_errors.classify(status, headers, body)
 
     # ------------------------------------------------------------------ the server's side
 
@@ -189,35 +187,25 @@ class Completions:
         """Whether a request that does not say gets a stream."""
         return False
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that the server would send for a turn. It leaves out the mark at which it stopped."""
-        return self.told(Piece(self._text(turn), turn.finish, turn.usage), model, id, created)
+        return self.told(Piece(self._text(turn), turn.finish, turn.usage), envelope)
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Return the events that the server would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield writing.event(self.told(Piece(text), model, id, created))
+            yield writing.event(self.told(Piece(text), envelope))
         if turn.finish != "error":
-            yield writing.event(self.told(Piece("", turn.finish, turn.usage), model, id, created))
+            yield writing.event(self.told(Piece("", turn.finish, turn.usage), envelope))
             yield "data: [DONE]\n\n"
 
-    def told(self, piece: Piece, model: str, id: str, created: int) -> dict[str, Json]:
+    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or an event of a stream, that says this; see `piece`."""
         finish = piece.finish and _WORDS[piece.finish]
         told: dict[str, Json] = {
-            "id": id, "object": "text_completion", "created": created, "model": model,
+            "id": envelope.id, "object": "text_completion", "created": envelope.created, "model": envelope.model,
             "choices": [{"index": 0, "text": piece.text, "logprobs": None, "finish_reason": finish}],
         }  # fmt: skip
         if piece.usage:
@@ -280,26 +268,19 @@ class Generate(Completions):
         return {"error": message}
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Return the lines that Ollama would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield _line(self.told(Piece(text), model, id, created))
+            yield _line(self.told(Piece(text), envelope))
         if turn.finish != "error":
-            yield _line(self.told(Piece("", turn.finish, turn.usage), model, id, created))
+            yield _line(self.told(Piece("", turn.finish, turn.usage), envelope))
 
-    def told(self, piece: Piece, model: str, id: str, created: int) -> dict[str, Json]:
+    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or a line of a stream, that says this; see `piece`."""
-        at = datetime.fromtimestamp(created, UTC).isoformat()
-        told: dict[str, Json] = {"model": model, "created_at": at, "response": piece.text, "done": bool(piece.finish)}
+        at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
+        head = {"model": envelope.model, "created_at": at}
+        told: dict[str, Json] = {**head, "response": piece.text, "done": bool(piece.finish)}
         if piece.finish:
             told["done_reason"] = _WORDS[piece.finish]
         if piece.usage:
@@ -322,14 +303,14 @@ class _CompletionStream(EventStream):
     def __init__(
         self,
         wire: Completions,
-        tools: Iterable[ToolLike],
+        tools: Collection[ToolLike],
         opened: str,
         splitter: _LineSplitter | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(wire, tools)
         if splitter is not None:
             self._splitter = splitter
-        self._wire, self._tools, self._opened = wire, tools, opened
+        self._wire, self._opened = wire, opened
         self._reader: PromptStream = wire.prompt.stream(tools, opened=opened)
         self._finish: Finish | None = None
         self._usage = Usage()

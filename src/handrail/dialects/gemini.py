@@ -19,21 +19,21 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain, groupby
 from urllib.parse import quote, unquote
 
-from handrail import plugins, portability
+from handrail import portability
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, received
 from handrail.dialects.assembly import was_made
 from handrail.dialects.gemini_answers import Answer, Part, chunks_of
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Shown, shown
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
-from handrail.dialects.writing import as_history, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
-from handrail.errors import Code, ConfigError, Failure, Json, ModelError
+from handrail.dialects.wires import Wire, check_choice, foreign
+from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     AssistantMessage,
     Delta,
@@ -46,7 +46,6 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
 )
 from handrail.ports import Described
 from handrail.subschemas import Schema, mapped, walk, words
@@ -90,16 +89,11 @@ _SHARED_FIELDS = ("generationConfig", "toolConfig")
 
 
 @dataclass(frozen=True, slots=True)
-class Gemini:
-    """The dialect.
-
-    Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`. Models before Gemini 3 refuse a form
-            beside tools; such a run goes on in the next way.
-    """
+class Gemini(Wire):
+    """The dialect. Models before Gemini 3 refuse a form for the answer beside tools; such a run goes on in the next way
+    to ask for it (`structured`)."""
 
     name: str = "gemini"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path says what other providers' bodies say."""
@@ -135,29 +129,22 @@ class Gemini:
         return body
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+        check_choice(options.tool_choice, tools)
         fields: dict[str, Json] = {}
         if tools or options.provider_tools:
             defined = self.definitions(tools, strict=options.strict)
             fields["tools"] = [*options.provider_tools, *defined] if options.provider_tools else defined
         if tools:
-            fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, tools, names)}
-        elif options.tool_choice not in ("auto", "none"):
-            raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
+            fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, names)}
         return fields
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described: one entry of `tools` that declares them all.
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools in one entry that declares them all; see `Wire.definitions`.
 
         A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
         """
-        tools = kept(tools)
-
-        def define() -> list[dict[str, Json]]:
-            names = _names_of(tools)
-            return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}] if tools else []
-
-        defined: list[dict[str, Json]] = remembered(tools, "gemini", define)
-        return defined
+        names = _names_of(tools)
+        return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}] if tools else []
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return the one content that holds the results, in the order of the calls; none without calls.
@@ -196,22 +183,13 @@ class Gemini:
         message = _in_json(message)
         if isinstance(message, bodies.OBJECT) and ({"candidates", "promptFeedback", "error"} & message.keys()):
             return self.decode(message, tools)
-        if foreign := _foreign(message):
-            raise ConfigError(
-                f"this is no content of Gemini's ({foreign}); the dialects known are "
-                f"{', '.join(plugins.known('dialects'))}"
-            )
+        if why := _foreign(message):
+            raise foreign("content of Gemini's", why)
         return self.decode({"candidates": [{"content": message, "finishReason": "STOP"}]}, tools)
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ContentStream:
         """Return a reader for one streamed answer."""
         return ContentStream(self, tuple(tools or ()))
-
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
@@ -257,23 +235,13 @@ class Gemini:
         )
         return messages, [_described(_camel(each)) for each in declared], options
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Gemini would send for a turn; it tells no time of creation."""
         parts = [*_said(turn, _names_of(tools), own=True)]
-        return _chunk(parts, model, id, {**_end(turn), "index": 0}, turn.usage)
+        return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that Gemini would stream for a turn, each whole. They tell the usage always.
 
@@ -284,9 +252,9 @@ class Gemini:
         """
         for part in _said(turn, _names_of(tools), own=True):
             for piece in _in_pieces(part, piece_chars):
-                yield event(_chunk([piece], model, id, {"index": 0}, turn.usage))
+                yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
         if turn.finish != "error":
-            yield event(_chunk([{"text": ""}], model, id, {**_end(turn), "index": 0}, turn.usage))
+            yield event(_chunk([{"text": ""}], envelope, {**_end(turn), "index": 0}, turn.usage))
 
 
 DIALECT = Gemini()
@@ -296,18 +264,12 @@ class ContentStream(EventStream):
     """One streamed answer of Gemini; see `DialectStream`."""
 
     def __init__(self, dialect: Gemini, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._answer = Answer(_names_of(tools))
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
         self._answer.take(bodies.object_of(event.data), deltas)
-
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -328,14 +290,12 @@ def _generation_config(options: Options) -> dict[str, Json]:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _calling_config(options: Options, tools: Collection[ToolLike], names: NameMap) -> dict[str, Json]:
+def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
     choice = options.tool_choice
     if choice == "auto" and options.strict:
         return {"mode": "VALIDATED"}
     if choice in _MODES:
         return {"mode": _MODES[choice]}
-    if all(tool.name != choice for tool in tools):
-        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
     return {"mode": "ANY", "allowedFunctionNames": [names.to_wire(choice)]}
 
 
@@ -419,10 +379,8 @@ def _sent_by_gemini(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool) -> Part:
-    told = json.loads(as_history(call.arguments))
-    args = told if received.can_go_back(told) else {"INVALID_JSON": call.arguments}
     id = {"id": call.id} if own else _id(call.id)
-    return {**sent, "functionCall": {**id, "name": names.to_wire(call.name), "args": args}}
+    return {**sent, "functionCall": {**id, "name": names.to_wire(call.name), "args": as_object(call.arguments)}}
 
 
 def _id(id: str) -> dict[str, Json]:
@@ -610,7 +568,7 @@ def _end(turn: Turn) -> dict[str, Json]:
     return {key: value for key, value in told.items() if value}
 
 
-def _chunk(parts: Sequence[Part], model: str, id: str, told: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
+def _chunk(parts: Sequence[Part], envelope: Envelope, told: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
     return {
         "candidates": [{"content": {"parts": parts, "role": "model"}, **told}],
         "usageMetadata": {
@@ -620,8 +578,8 @@ def _chunk(parts: Sequence[Part], model: str, id: str, told: Mapping[str, Json],
             "cachedContentTokenCount": usage.cached_tokens,
             "thoughtsTokenCount": usage.reasoning_tokens,
         },
-        "modelVersion": model,
-        "responseId": id,
+        "modelVersion": envelope.model,
+        "responseId": envelope.id,
     }
 
 

@@ -147,11 +147,14 @@ def broken(text: str, tokens: tuple[str, ...]) -> str:
 
 
 def broken_in(value: Json, tokens: tuple[str, ...]) -> Json:
-    """Return the value with each of these tokens broken in every text of it, the keys too."""
+    """Return the value with each of these tokens broken in every text of it, the keys too.
+
+    Families that write a key as `<parameter=KEY>` give it the last character of a token; it is broken as if it had it.
+    """
     if isinstance(value, str):
         return broken(value, tokens)
     if isinstance(value, Mapping):
-        return {broken(str(key), tokens): broken_in(each, tokens) for key, each in value.items()}
+        return {broken(f"{key}>", tokens)[:-1]: broken_in(each, tokens) for key, each in value.items()}
     return [broken_in(each, tokens) for each in value] if isinstance(value, (list, tuple)) else value
 
 

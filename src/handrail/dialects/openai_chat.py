@@ -11,18 +11,18 @@ Rule 4: of the provider's message only `_GOES_BACK` goes back; other servers ref
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from handrail import faults, plugins, portability
+from handrail import faults, portability
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, received, remembered
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, received
 from handrail.dialects.assembly import CallAssembler, StreamedCall, with_ids
 from handrail.dialects.names import NameMap, NameRule
+from handrail.dialects.parts import SOUNDS
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
+from handrail.dialects.wires import Wire, check_choice, foreign
 from handrail.dialects.writing import (
     as_history,
     event,
@@ -33,7 +33,7 @@ from handrail.dialects.writing import (
     pieces,
     result_text,
 )
-from handrail.errors import ConfigError, Json, ModelError
+from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
@@ -49,7 +49,6 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
     conversation_of,
 )
 from handrail.portability import NotPortable
@@ -102,20 +101,19 @@ _CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIChat:
+class OpenAIChat(Wire):
     """The dialect; its fields are where OpenAI and its copies cannot be served alike.
 
     Attributes:
         max_tokens_field: OpenAI's reasoning models refuse `max_tokens` ("Use 'max_completion_tokens' instead"), and its
             other models take both. Most copies know `max_tokens` only, and some ignore the other one silently, which
             would lift the limit.
-        output_by: How an answer of a given form is asked for; see `structured`. Some copies ignore `response_format`
-            in silence, some cannot call tools any more once it is set.
+        output_by: See `Wire`. Some copies ignore `response_format` in silence, some cannot call tools any more once it
+            is set.
     """
 
     name: str = "openai-chat"
     max_tokens_field: str = "max_completion_tokens"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -150,14 +148,13 @@ class OpenAIChat:
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
         """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
+        check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
-            if options.tool_choice not in ("auto", "none"):
-                raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
             return {}
         defined = self.definitions(tools, strict=options.strict)
         fields: dict[str, Json] = {
             "tools": [*defined, *options.provider_tools] if options.provider_tools else defined,
-            "tool_choice": _tool_choice(options.tool_choice, tools, names),
+            "tool_choice": _tool_choice(options.tool_choice, names),
         }
         return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
 
@@ -173,21 +170,10 @@ class OpenAIChat:
             case AssistantMessage(turn):
                 return _encode_assistant(turn, names or _names_of(()))
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described.
-
-        Args:
-            strict: Use a tool's `strict_parameters` where it has them. A tool whose strict form would lose something
-                has None there and is sent plainly, so that one such tool does not cost the others their strictness.
-        """
-        tools = kept(tools)
-
-        def define() -> list[dict[str, Json]]:
-            names = _names_of(tools)
-            return [_definition(tool, names, strict) for tool in tools]
-
-        defined: list[dict[str, Json]] = remembered(tools, ("openai-chat", strict), define)
-        return defined
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return one tool message for each call, in the order of the calls; a user's message with what they show.
@@ -227,23 +213,14 @@ class OpenAIChat:
         """
         if isinstance(message, bodies.OBJECT) and ("choices" in message or "error" in message):
             return self.decode(message, tools)
-        if foreign := _foreign(message):
-            raise ConfigError(
-                f"this is no OpenAI chat message ({foreign}); the dialects known are "
-                f"{', '.join(plugins.known('dialects'))}"
-            )
+        if why := _foreign(message):
+            raise foreign("OpenAI chat message", why)
         calls = message.get("tool_calls") or message.get("function_call")
         return _turn(received.encodable(message), "calls" if calls else "stop", Usage(), tools)
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
         return ChatStream(self, tuple(tools or ()))
-
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
@@ -281,10 +258,8 @@ class OpenAIChat:
         )
         return messages, tools, options
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that OpenAI would send for a turn; `created` is a Unix time in seconds."""
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+        """Return the body that OpenAI would send for a turn."""
         names = _names_of(tools)
         message: dict[str, Json] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
         if turn.reasoning:
@@ -292,31 +267,23 @@ class OpenAIChat:
         if turn.calls:
             message["tool_calls"] = [_encode_call(call, names, call.arguments) for call in turn.calls]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
-        head = {"id": id, "object": "chat.completion", "created": created, "model": model}
-        return {**head, "choices": [choice], "usage": _encode_usage(turn.usage)}
+        return {**_head(envelope, "chat.completion"), "choices": [choice], "usage": _encode_usage(turn.usage)}
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
+        The usage comes in a chunk of its own before the end, as asked by `stream_options.include_usage`.
+
         Args:
-            usage: Tell the usage in a chunk of its own before the end, as asked by `stream_options.include_usage`.
             piece_chars: Characters of text or arguments in one event.
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         names = _names_of(tools)
-        head: dict[str, Json] = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
-        spare: dict[str, Json] = {"usage": None} if usage else {}
+        head = _head(envelope, "chat.completion.chunk")
+        spare: dict[str, Json] = {"usage": None} if envelope.usage else {}
         opening = {"role": "assistant", "content": None if turn.calls and not turn.text else "", "refusal": None}
         for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
@@ -325,7 +292,7 @@ class OpenAIChat:
             return
         choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
         yield event({**head, "choices": [choice], **spare})
-        if usage:
+        if envelope.usage:
             yield event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
         yield "data: [DONE]\n\n"
 
@@ -341,9 +308,7 @@ class ChatStream(EventStream):
     """One streamed answer of the Chat Completions form; see `DialectStream`."""
 
     def __init__(self, dialect: OpenAIChat, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._names = _names_of(tools)
         own = {tool.name for tool in tools}
         self._calls = CallAssembler(lambda wire: self._names.from_wire(wire) in own)
@@ -418,10 +383,6 @@ class ChatStream(EventStream):
             if text:
                 deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
 
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
-
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         calls = self._calls.finished()
@@ -469,11 +430,9 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     return {"type": "function", "function": {**function, "parameters": lossless, "strict": True}}
 
 
-def _tool_choice(choice: str, tools: Collection[ToolLike], names: NameMap) -> Json:
+def _tool_choice(choice: str, names: NameMap) -> Json:
     if choice in ("auto", "required", "none"):
         return choice
-    if all(tool.name != choice for tool in tools):
-        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
     return {"type": "function", "function": {"name": names.to_wire(choice)}}
 
 
@@ -512,12 +471,8 @@ def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
     if kind == "text":
         return {"type": "text", "text": part.data.decode("utf-8", "replace")}
     if kind == "audio":
-        return {"type": "input_audio", "input_audio": {"data": part.base64, "format": _SOUNDS.get(form, form)}}
+        return {"type": "input_audio", "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)}}
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.link}}
-
-
-_SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
-"""What this API calls a sound's format, where its media type says otherwise."""
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
@@ -620,14 +575,8 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     function = entry.get("function") or entry  # some servers leave out the inner object
     if not isinstance(function, bodies.OBJECT):
         raise bodies.unreadable(f"the function of a tool call is {bodies.kind(function)}, not an object")
-    id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
-    if arguments is None:
-        arguments = ""
-    elif not isinstance(arguments, str):
-        try:
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise bodies.unreadable("the arguments of a tool call have no JSON form") from error
+    id, name = entry.get("id"), function.get("name")
+    arguments = bodies.json_text(function.get("arguments"), "what a tool is called with")
     return str(id) if isinstance(id, str | int | float) else "", bodies.string(name or "", "a tool's name"), arguments
 
 
@@ -739,6 +688,10 @@ def _choice_of(choice: Json) -> str:
     if isinstance(choice, Mapping):
         return str((choice.get("function") or choice).get("name", "auto"))
     return _CHOICE_WORDS.get(str(choice), str(choice)) if choice else "auto"
+
+
+def _head(envelope: Envelope, kind: str) -> dict[str, Json]:
+    return {"id": envelope.id, "object": kind, "created": envelope.created, "model": envelope.model}
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from mimetypes import guess_extension
 
-from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, provider_errors, remembered
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, data_url, shown
+from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
 from handrail.dialects.responses_items import CALLS, Answer, Place
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
+from handrail.dialects.wires import Wire, check_choice, foreign
 from handrail.dialects.writing import as_history, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import (
@@ -42,7 +41,6 @@ from handrail.messages import (
     Turn,
     Usage,
     UserMessage,
-    Way,
     conversation_of,
 )
 from handrail.portability import NotPortable, for_openai_strict
@@ -104,15 +102,10 @@ _WHOLES: Mapping[str, _Telling] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIResponses:
-    """The dialect.
-
-    Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`.
-    """
+class OpenAIResponses(Wire):
+    """The dialect."""
 
     name: str = "openai-responses"
-    output_by: Way = "native"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -152,35 +145,21 @@ class OpenAIResponses:
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+        check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
-            if options.tool_choice not in ("auto", "none"):
-                raise ConfigError(f"tool_choice is {options.tool_choice!r}, but the request has no tools")
             return {}
         defined = self.definitions(tools, strict=options.strict)
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
             defined = [each for each in defined if each["name"] not in named] + [*map(dict, options.provider_tools)]
-        fields: dict[str, Json] = {
-            "tools": defined,
-            "tool_choice": _tool_choice(options.tool_choice, tools, names),
-        }
+        fields: dict[str, Json] = {"tools": defined, "tool_choice": _tool_choice(options.tool_choice, names)}
         return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the tools as the provider wants them described.
-
-        Args:
-            strict: Use a tool's `strict_parameters` where it has them, and send the others plainly.
-        """
-        tools = kept(tools)
-
-        def define() -> list[dict[str, Json]]:
-            names = _names_of(tools)
-            return [_definition(tool, names, strict) for tool in tools]
-
-        defined: list[dict[str, Json]] = remembered(tools, (self.name, strict), define)
-        return defined
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return one output item for each call, in the order of the calls.
@@ -217,21 +196,12 @@ class OpenAIResponses:
         if isinstance(message, bodies.OBJECT) and ("output" in message or "error" in message):
             return self.decode({"status": "completed", **message}, tools)
         if not (isinstance(message, bodies.OBJECT) and isinstance(message.get("type"), str)):
-            raise ConfigError(
-                f"this is no OpenAI response (it has neither `output` nor a `type`); the dialects known are "
-                f"{', '.join(plugins.known('dialects'))}"
-            )
+            raise foreign("OpenAI response", "it has neither `output` nor a `type`")
         return self.decode({"status": "completed", "output": [message]}, tools)
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ResponsesStream:
         """Return a reader for one streamed answer."""
         return ResponsesStream(self, tuple(tools or ()))
-
-    def classify(
-        self, status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
-    ) -> ModelError:
-        """Return what an error answer means; see `provider_errors.classify`."""
-        return provider_errors.classify(status, headers, body, now=now)
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
@@ -268,49 +238,39 @@ class OpenAIResponses:
         )
         return [SystemMessage(str(instructions)), *messages] if instructions else messages, tools, options
 
-    def encode_turn(
-        self, turn: Turn, *, model: str, id: str, created: int, tools: Iterable[ToolLike] | None = None
-    ) -> dict[str, Json]:
-        """Return the body that OpenAI would send for a turn; `created` is a Unix time in seconds."""
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+        """Return the body that OpenAI would send for a turn."""
         tools = kept(tools)
-        output = list(_output(turn, _names_of(tools), id))
-        return {**self._head(model, id, created, tools), **_ending(turn), "output": output}
+        output = list(_output(turn, _names_of(tools), envelope.id))
+        return {**self._head(envelope, tools), **_ending(turn), "output": output}
 
-    def _head(self, model: str, id: str, created: int, tools: Collection[ToolLike]) -> dict[str, Json]:
+    def _head(self, envelope: Envelope, tools: Collection[ToolLike]) -> dict[str, Json]:
         return {
-            "id": id, "object": "response", "created_at": created, "status": "in_progress", "model": model,
+            "id": envelope.id, "object": "response", "created_at": envelope.created,
+            "status": "in_progress", "model": envelope.model,
             "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "output": [],
             "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "top_p": None,
             "tools": self.definitions(tools), "usage": None,
         }  # fmt: skip
 
     def encode_stream(
-        self,
-        turn: Turn,
-        *,
-        model: str,
-        id: str,
-        created: int,
-        tools: Iterable[ToolLike] | None = None,
-        usage: bool = True,
-        piece_chars: int = 12,
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
         Args:
-            usage: Tell the usage at the end.
             piece_chars: Characters of text or arguments in one event.
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         tools = kept(tools)
-        head = self._head(model, id, created, tools)
-        output = list(_output(turn, _names_of(tools), id))
+        head = self._head(envelope, tools)
+        output = list(_output(turn, _names_of(tools), envelope.id))
         told: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
         for index, item in enumerate(output):
             told += _item_events(item, index, piece_chars)
         if turn.finish != "error":
-            whole = {**head, **_ending(turn), "output": output} | ({} if usage else {"usage": None})
+            whole = {**head, **_ending(turn), "output": output} | ({} if envelope.usage else {"usage": None})
             told.append({"type": f"response.{whole['status']}", "response": whole})
         for number, each in enumerate(told):
             yield event({**each, "sequence_number": number}, each["type"])
@@ -324,9 +284,7 @@ class ResponsesStream(EventStream):
     """One streamed answer of the Responses form; see `DialectStream`."""
 
     def __init__(self, dialect: OpenAIResponses, tools: Sequence[ToolLike]) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._tools = tools
+        super().__init__(dialect, tools)
         self._answer = Answer(_names_of(tools).from_wire)
         self._end: Mapping[str, Json] = {}
 
@@ -358,10 +316,6 @@ class ResponsesStream(EventStream):
         self._answer.close(end.get("output"), deltas)
         self._end = end
 
-    def unstreamed(self, body: str) -> Turn:
-        """Return the turn of a plain answer; see `EventStream.unstreamed`."""
-        return self._dialect.decode(body, self._tools)
-
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         return self._answer.turn(_finish(self._end), _usage(self._end.get("usage")), id=self._end.get("id"))
@@ -386,11 +340,9 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     }
 
 
-def _tool_choice(choice: str, tools: Collection[ToolLike], names: NameMap) -> Json:
+def _tool_choice(choice: str, names: NameMap) -> Json:
     if choice in ("auto", "required", "none"):
         return choice
-    if all(tool.name != choice for tool in tools):
-        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {len(tools)} tools of the request")
     return {"type": "function", "name": names.to_wire(choice)}
 
 
@@ -479,9 +431,9 @@ def _encode_result(call_id: str, result: ToolResult, *, custom: bool = False) ->
 
 
 def _encode_media(media: Media) -> dict[str, Json]:
-    """Return what a tool shows. A sound is named only: no result may hold one, and a run does not fail for that."""
+    """Return what a tool shows. A sound is named only: no result may hold one."""
     if media.media_type.startswith("audio/"):
-        return {"type": "input_text", "text": f"[not shown: {media.media_type}{f' ({media.name})' * bool(media.name)}]"}
+        return {"type": "input_text", "text": not_shown(media)}
     return _encode_part(media)
 
 
@@ -502,7 +454,8 @@ def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Js
         detail = image.get("detail") if isinstance(image, Mapping) else None
         return {"type": "input_image", "image_url": link, "detail": detail or "auto"}
     if kind == "audio" and seen.base64:
-        sound = {"data": seen.base64, "format": _SOUNDS.get(seen.media_type) or seen.media_type.partition("/")[2]}
+        form = seen.media_type.partition("/")[2]
+        sound = {"data": seen.base64, "format": SOUNDS.get(form, form)}
         return {"type": "input_audio", "input_audio": sound}
     if seen.file_id:
         return {"type": "input_file", "file_id": seen.file_id}
@@ -511,9 +464,6 @@ def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Js
     # The API tells the kind of a file from its name.
     name = seen.name or f"file{guess_extension(seen.media_type) or ''}"
     return {"type": "input_file", "filename": name, "file_data": link}
-
-
-_SOUNDS: Mapping[str, str] = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 from handrail.calls import Media
 from handrail.errors import ConfigError, Json
+from handrail.shaping import label
 
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
 
@@ -51,6 +52,11 @@ class Shown:
         return self.bytes.decode("utf-8", "replace")
 
     @property
+    def label(self) -> str:
+        """How a sentence names it."""
+        return f"{self.media_type or 'a file'}{f' ({self.name or self.url})' if self.name or self.url else ''}"
+
+    @property
     def is_text(self) -> bool:
         """Whether its bytes can be read as text."""
         return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "/xml", "+xml"))
@@ -74,6 +80,11 @@ def shown(part: Mapping[str, Json] | Media) -> Shown | None:
         return read(told if isinstance(told, Mapping) else {"url": told})
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
+
+
+def not_shown(media: Media) -> str:
+    """Return what a result says of something that the model cannot be shown: no run fails for what a tool returned."""
+    return f"not shown: {label(media)}"
 
 
 def data_url(media_type: str, encoded: str) -> str:
@@ -116,5 +127,8 @@ def _text(told: Mapping[str, Json], key: str) -> str:
         raise ValueError(f"`{key}` is no text, or empty")
     return value
 
+
+SOUNDS: Mapping[str, str] = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+"""What OpenAI calls a sound's format, where its media type says otherwise."""
 
 _READERS = {"image_url": _image, "input_audio": _sound, "file": _file}

@@ -366,7 +366,7 @@ class _Telling:
 
     def _safe_json(self, text: str) -> str:
         """Return an object's text, as it is where nothing in it is a token, even behind an escape (`\\u003c/s>`)."""
-        if "\\" in text:
+        if "\\" in text or "<" in text:
             value = json.loads(text)
             safe = broken_in(value, self._dialect.tokens)
             text = text if safe == value else as_json(safe)

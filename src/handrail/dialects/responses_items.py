@@ -303,7 +303,7 @@ class Answer:
 def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]:
     """Return all that an item says, and where."""
     if field := CALLS.get(type):
-        yield Place("call"), json_text(fields.get(field))
+        yield Place("call"), bodies.json_text(fields.get(field), "what a tool is called with")
     said: dict[Place, list[str]] = {}
     for field in ("summary", "content") if type in ("message", "reasoning") else ():
         parts = fields.get(field) or []
@@ -316,16 +316,6 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]
                 place = Place(kind, number if kind == "summary" else 0)
                 said.setdefault(place, []).append(bodies.string(told.get(key) or "", f"a part of `{field}`"))
     yield from ((place, "".join(texts)) for place, texts in said.items())
-
-
-def json_text(arguments: Json) -> str:
-    """Return a call's arguments as text; some servers send the object itself."""
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    try:
-        return json.dumps(arguments, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise bodies.unreadable("the arguments of a tool call have no JSON form") from error
 
 
 def _within_json(text: str) -> str:

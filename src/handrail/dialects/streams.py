@@ -6,7 +6,9 @@ of deltas and errors, and what an unfinished event means are settled here.
 
 from __future__ import annotations
 
-from handrail.dialects import bodies
+from collections.abc import Collection
+
+from handrail.dialects import Dialect, ToolLike, bodies
 from handrail.dialects.sse import EventSplitter, ServerEvent
 from handrail.errors import ModelError
 from handrail.messages import Delta, Turn
@@ -15,7 +17,8 @@ from handrail.messages import Delta, Turn
 class EventStream:
     """A `DialectStream` over server-sent events."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect, tools: Collection[ToolLike]) -> None:
+        self._dialect, self._tools = dialect, tools
         self._splitter = EventSplitter()
         self._heard = False
         self._error: ModelError | None = None
@@ -35,7 +38,7 @@ class EventStream:
 
     def unstreamed(self, body: str) -> Turn:
         """Return the turn of a plain answer that came where a stream was asked for."""
-        raise NotImplementedError
+        return self._dialect.decode(body, self._tools)
 
     def feed(self, chunk: str | bytes) -> list[Delta]:
         """Take the next piece of the stream and return what is new in it; see `DialectStream.feed`."""

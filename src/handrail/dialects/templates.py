@@ -11,7 +11,7 @@ from typing import Final
 
 from handrail.dialects import hermes
 from handrail.dialects.families import SYNTAXES
-from handrail.dialects.layouts import Head, Opening, Template, as_json, function_of
+from handrail.dialects.layouts import Head, Opening, Template, as_json, broken, function_of
 from handrail.dialects.prompts import NAMES, PYTHON_NAMES, PromptDialect
 from handrail.errors import Json
 from handrail.ports import Described
@@ -83,7 +83,13 @@ def _as_elements(tool: Described) -> str:
 
 def _elements_of(schema: Json) -> list[str]:
     fields = schema.items() if isinstance(schema, Mapping) else ()
-    return [f"<{key}>{value if isinstance(value, str) else as_json(value)}</{key}>" for key, value in fields]
+    told = ((key, value if isinstance(value, str) else as_json(value)) for key, value in fields)
+    return [f"{_tag(key)}{text}{_tag(f'/{key}')}" for key, text in told]
+
+
+def _tag(name: str) -> str:
+    """Return a tag. A word of a schema is anybody's, and `|im_end|` is a token only within its brackets."""
+    return broken(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
 
 
 _QWEN35_TOOLS = """\

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, remembered
+from handrail.dialects import Conversation, ToolLike, received, remembered
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
 from handrail.history import as_history as as_history
@@ -38,6 +38,12 @@ def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None)
         return any(tool.name == name and not getattr(tool, "writes", True) for tool in tools or ())
 
     return mended(conversation_of(messages), reads=reads).messages
+
+
+def as_object(arguments: str) -> Json:
+    """Return a call's arguments as the object that they have in a history, for wires that carry no text."""
+    told = json.loads(as_history(arguments))
+    return told if received.can_go_back(told) else {"INVALID_JSON": arguments}
 
 
 def result_text(result: ToolResult) -> str:

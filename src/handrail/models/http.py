@@ -30,6 +30,10 @@ _MOST_SHOWN_BYTES = 1024 * 1024
 """Of a stream, for whoever watches the exchange."""
 _OPEN_HEADERS = {"content-type", "accept", "user-agent", "content-length", "anthropic-version"}
 """Shown as they are. Every other one may hold a key: gateways and companies have headers of their own."""
+_OPEN_QUERIES = {"api-version"}
+_LEAST_SECRET_CHARS = 8
+"""A shorter word is no key, and taking it out would blacken half of a text."""
+_BETWEEN_WORDS = re.compile(r"[\s;,=]+")
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 _SCHEMES = {"basic", "bearer", "digest", "key", "token"}
 
@@ -51,6 +55,15 @@ class Pause:
     """Wait before the next attempt."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where requests go: an address that anybody may see, and what of the real one is sent beside it."""
+
+    url: httpx2.URL
+    auth: httpx2.BasicAuth | None
+    target: bytes
 
 
 _VERSION = re.compile(r"/v\d\w*(?=/)")
@@ -96,7 +109,7 @@ class HttpModel:
         """See `ports.Model.ask`."""
         streamed = self._stream and listener is not None
         steps = self._steps(request, streamed, listener)
-        line = _Line(self._asyncio_client(), self.url(streamed), self._headers, request.timeout_s)
+        line = _Line(self._asyncio_client(), self._place_to_post(streamed), self._headers, request.timeout_s)
         try:
             step = next(steps)
             while True:
@@ -133,6 +146,20 @@ class HttpModel:
             path = path[version.end() :]
         return place + path + (("&" if "?" in path else "?") + query if asks else "")
 
+    def _place_to_post(self, streamed: bool) -> _Place:
+        url = httpx2.URL(self.url(streamed))
+        auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
+        # What a person wrote into the address may be a key, and the client logs the whole address of each request.
+        target = url.raw_path if "?" in self.address else b""
+        shown = url.copy_with(userinfo=b"", query=None) if target else url.copy_with(userinfo=b"") if auth else url
+        return _Place(shown, auth, target)
+
+    def hidden(self, text: str) -> str:
+        """Return the text without what may be a key in the headers or in the address: gateways quote what they got."""
+        for secret in _secrets_of(self.address, self._headers):
+            text = text.replace(secret, "***")
+        return text
+
     # ------------------------------------------------------------------ what is sent, read and tried again
 
     def _steps(self, request: Request, streamed: bool, listener: Listener | None) -> Steps:
@@ -147,7 +174,7 @@ class HttpModel:
                 # What has been told cannot be taken back, so a stream that broke off is not begun anew.
                 wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt, request)
                 if wait_s is None:
-                    raise self._named(error) from error
+                    raise self._named(error) from None  # its cause says the same, with whatever was quoted
             yield Pause(wait_s)
 
     def body(self, request: Request, streamed: bool) -> bytes:
@@ -221,7 +248,7 @@ class HttpModel:
         elif error.status == 401 and self._key_variable:
             advice = f"; the key is that of {self._key_variable}"
         return ModelError(
-            f"{self.name} at {_place(self.url(False))}: {error}{advice}",
+            f"{self.name} at {_place(self.url(False))}: {self.hidden(str(error))}{advice}",
             status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
         )  # fmt: skip
 
@@ -285,7 +312,7 @@ class _Heard:
         if self.listener is not None:
             left_out = answer_bytes - len(answer)
             headers = {name: _masked(name, value) for name, value in model._headers.items()}
-            texts = body.decode("utf-8", "replace"), answer.decode("utf-8", "replace")
+            texts = [model.hidden(text.decode("utf-8", "replace")) for text in (body, answer)]
             note = f"\n[... {left_out} more bytes are left out ...]" if left_out else ""
             shown = HttpExchange("POST", _place(self.url), headers, texts[0], status, texts[1] + note)
             self.listener.exchange(shown)
@@ -298,6 +325,15 @@ def _masked(name: str, value: str) -> str:
     return f"{scheme} ***" if space and scheme.lower() in _SCHEMES else "***"
 
 
+def _secrets_of(address: str, headers: Mapping[str, str]) -> list[str]:
+    """Return what may be a key in an address and in headers, the longest first: one may begin with another."""
+    url = httpx2.URL(address)
+    asked = [value for name, value in url.params.multi_items() if name.lower() not in _OPEN_QUERIES]
+    told = [value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS]
+    words = {word for value in (url.password, *asked, *told) for word in (value, *_BETWEEN_WORDS.split(value))}
+    return sorted((word for word in words if len(word) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
+
+
 def _place(url: str) -> str:
     """Host and path, without anything that could hold a key."""
     parsed = httpx2.URL(url)
@@ -307,8 +343,8 @@ def _place(url: str) -> str:
 class _Line:
     """One exchange on asyncio."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._client, self._url, self._headers = client, url, headers
+    def __init__(self, client: httpx2.AsyncClient, place: _Place, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._client, self._place, self._headers = client, place, headers
         self._timeout = _timeout(timeout_s)
         self._answer: httpx2.Response | None = None
 
@@ -316,10 +352,12 @@ class _Line:
         match step:
             case Open(body=body):
                 await self.close()
+                place = self._place
+                extensions = {"target": place.target} if place.target else None
                 request = self._client.build_request(
-                    "POST", self._url, content=body, headers=self._headers, timeout=self._timeout
+                    "POST", place.url, content=body, headers=self._headers, timeout=self._timeout, extensions=extensions
                 )
-                self._answer = await self._client.send(request, stream=True)
+                self._answer = await self._client.send(request, stream=True, auth=place.auth)
                 self._pieces = self._answer.aiter_bytes()
                 return self._answer.status_code, self._answer.headers
             case Read():

@@ -71,11 +71,12 @@ class Provider:
                 f"or name a compatible server, such as {self.name}:{name}@http://localhost:8000/v1"
             )
         if not address.startswith(("http://", "https://")):
-            raise ConfigError(f"the address {address!r} of {self.name} does not begin with http:// or https://")
+            raise ConfigError(f"the address {_shown(address)!r} of {self.name} does not begin with http:// or https://")
         try:
             httpx2.URL(address)
         except httpx2.InvalidURL as error:
-            raise ConfigError(f"the address {address!r} of {self.name} is no address: {error}") from error
+            why = "" if "@" in address else f": {error}"  # which quotes what may be half of a password
+            raise ConfigError(f"the address {_shown(address)!r} of {self.name} is no address{why}") from None
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
         header, _, form = self.key_header.partition(": ")
@@ -86,6 +87,13 @@ class Provider:
     def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
         """Return the model at an address; `how` goes to it unchanged."""
         return HttpModel(name, cast(WireDialect, dialect(spoken)), address, headers, **how)
+
+
+def _shown(address: str) -> str:
+    """Return an address, valid or not, without a user's name, a password or what it asks."""
+    told, at, place = address.partition("?")[0].rpartition("@")
+    scheme, colon, _ = told.partition("://")
+    return f"{scheme + colon if colon else ''}***@{place}" if at else place
 
 
 _ROWS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from handrail import audit
+from handrail import chain
 from handrail.cli import cases, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
@@ -89,7 +89,7 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
     known = _checkpoint(checkpoint) if checkpoint else None
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.opened(store) as kept:
-        count, broken = audit.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
+        count, broken = chain.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
     last = newest[-1] if newest and broken is None else None
     if as_json:
         print_json({

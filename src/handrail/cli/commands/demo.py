@@ -91,8 +91,8 @@ def _wire(name: str) -> str:
     found = [name] if name in WIRES else [wire for wire in WIRES if name in wire.split("-")]
     prompts = [each for each in plugins.known("dialects") if each not in WIRES and each != "openai-compatible"]
     if not found and name not in prompts:
-        known = ", ".join((*WIRES, "hermes", "mistral", "llama3"))
-        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {known}, and every other prompt dialect")
+        known = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
+        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {known}")
     return found[0] if found else name
 
 

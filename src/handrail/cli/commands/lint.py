@@ -64,7 +64,10 @@ def command(
     chosen = Settings.from_table(settings.table("lint", config))
     chosen = replace(chosen, users=users) if users else chosen  # type: ignore[arg-type]  # click has checked it
     if fix or dry_run:
-        _fix([each for each in where if _is_json(each) and each != "-"], dry_run)
+        written = [each for each in where if _is_json(each) and each != "-"]
+        if not written:
+            raise click.UsageError("--fix sets right files of definitions; name a FILE.json.")
+        _fix(written, dry_run)
     report = linting.look_at(_subjects(where), chosen)
     if as_json or as_sarif:
         told = sarif.log_of(report, linting.RULES) if as_sarif else {"v": 1, **report.as_json()}

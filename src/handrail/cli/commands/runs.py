@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -18,28 +17,25 @@ from handrail.cli import conversing, exporting, is_debugging, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import (
     RUNS,
-    command_line,
-    laid_out,
     moment,
     opened,
     print_json,
     print_table,
     say,
-    span,
     way_on,
 )
 from handrail.cli.loading import tools_from
 from handrail.cli.options import Setup
-from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.retelling import Retold, lines_of, question_of, retold
-from handrail.cli.timeline import Timeline, shortened
+from handrail.cli.retelling import Retold, retold
+from handrail.cli.run_pages import Page, document, facts, question_in, stands
+from handrail.cli.timeline import shortened
 from handrail.cli.watching import Watch, watched
-from handrail.errors import ConfigError, Json, ModelError
+from handrail.errors import ConfigError, ModelError
 from handrail.host import now_of
 from handrail.journal import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
 from handrail.ports import ApprovalStore, Listener, Request, Store
-from handrail.records import Begun, Question, RecordStatus, RunRecord
+from handrail.records import Begun, RecordStatus, RunRecord
 from handrail.runs import Run
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
@@ -80,12 +76,9 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
     with RUNS.opened(store) as kept:
         records = now_of(kept.records(status=status or "", most=most))
     if as_json:
-        print_json({"runs": [_facts(record) for record in records]})
+        print_json({"runs": [facts(record) for record in records]})
         return
-    rows = [
-        (record.run_id, _stands(record), moment(record.updated), shortened(question_of(input_from_json(record.input))))
-        for record in records
-    ]
+    rows = [(each.run_id, stands(each), moment(each.updated), shortened(question_in(each))) for each in records]
     of = f" that stand as {status}" if status else ""
     print_table(rows, ("run", "stands", "changed", "question"), f"there are no runs{of} in this store")
 
@@ -110,9 +103,9 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
         told = retold(_found(now_of(kept.recorded(run)), run))
         questions = now_of(kept.questions(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
     if as_json:
-        print_json(_document(told, questions))
+        print_json(document(told, questions))
         return
-    page = _Page(told, questions, store)
+    page = Page(told, questions, store)
     page.head()
     if is_debugging(context):
         click.echo("\n" + printable(told.as_run().transcript(debug=True), keep="\n"))
@@ -127,95 +120,6 @@ def _found(begun: Begun | None, run: str) -> Begun:
     if begun is None:
         raise ConfigError(f"there is no run {run!r} in this store; `handrail runs list` shows those that there are")
     return begun
-
-
-def _stands(record: RunRecord) -> str:
-    """Return how a run stands; of one that is over, how it ended."""
-    ended = record.result.get("status", "") if isinstance(record.result, Mapping) else ""
-    return str(ended or record.status) if record.status == "done" else record.status
-
-
-def _facts(record: RunRecord) -> dict[str, Json]:
-    asked = input_from_json(record.input)
-    return {
-        "run": record.run_id, "status": record.status, "ended": _stands(record), "question": question_of(asked),
-        "model": asked.model, "created": record.created, "updated": record.updated, "epoch": record.epoch,
-        "cancel_requested": record.cancel_requested, "forked_from": record.forked_from, "forked_at": record.forked_at,
-    }  # fmt: skip
-
-
-def _document(told: Retold, questions: Sequence[Question]) -> dict[str, Json]:
-    turns = [
-        {
-            "turn": each.number, "text": each.turn.text, "finish": each.turn.finish,
-            "calls": [
-                {"id": call.id, "name": call.name, "arguments": call.arguments, "has_result": result is not None}
-                for call, result in zip(each.turn.calls, each.results, strict=True)
-            ],
-        }
-        for each in told.turns
-    ]  # fmt: skip
-    asked = [{"id": each.id, "tool": each.tool, "state": each.state, "arguments": each.arguments} for each in questions]
-    return {**_facts(told.begun.record), "turns": turns, "questions": asked, "result": told.as_run().as_json()}
-
-
-class _Page:
-    """A kept run as a person reads it, on stdout."""
-
-    def __init__(self, told: Retold, questions: Sequence[Question], place: str) -> None:
-        self._told, self._questions, self._place = told, questions, place
-        self._at_s = 0.0
-        self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
-
-    def head(self) -> None:
-        """Who asked what, of whom, when."""
-        record, (status, reason, _) = self._told.begun.record, self._told.ending
-        rows = [
-            (record.run_id, f"{status}: {reason}" if reason else status),
-            ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
-            ("model", self._told.asked.model or "an object, which cannot be kept"),
-        ]
-        rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
-        print_columns(console(), rows)
-        self._printer.question(self._told.question)
-
-    def turns(self, *, whole: bool) -> None:
-        """What was said and done."""
-        words = {question.call_id: question for question in self._questions}
-        for told in self._told.turns:
-            for self._at_s, line in lines_of(told, words, whole=whole):
-                self._printer.show(line)
-
-    def wire(self) -> None:
-        """The answers as they were received."""
-        for told in self._told.turns:
-            self._printer.say(f"turn {told.number}, as the provider sent it")
-            raw = told.turn.raw
-            say(laid_out(raw) if raw else "not kept: nothing in it has to go back as it was")
-
-    def end(self) -> None:
-        """Where it stands, and the command to go on."""
-        status, _, text = self._told.ending
-        if text:
-            self._printer.say(text)
-        self._printer.say("\n".join(self._next(status)))
-
-    def _next(self, status: str) -> Iterator[str]:
-        run_id = self._told.begun.record.run_id
-        go_on = command_line(f"runs resume {run_id} --tools ...", self._place)
-        for question in self._questions:
-            if question.state == "open":
-                yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"
-                yield f"decide:  {command_line(f'approvals approve {question.id}', self._place)}   (or deny)"
-        if status in ("waiting", "failed", "cancelled", "poisoned"):
-            yield f"go on:   {go_on}"
-        elif status in ("running", "queued"):
-            yield "it is under way, or its process died in the middle of it; then another one can take it over"
-            yield f"go on:   {go_on}"
-        elif status == "budget":
-            yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
-        else:
-            yield "it is over"
 
 
 # ---------------------------------------------------------------------- driving
@@ -248,11 +152,11 @@ def resume(
       handrail runs resume r_1f2e3d4c --tools shop.tools --max-turns 80
     """
     with opened(store) as kept:
-        record = _checked(kept, run, setup, store, watch)
+        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        record = wheel.checked(run)
         if record.status == "running":
             watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
-        how = _how(record, model, limits)
-        return _driven(context, "resume", kept, run, setup, store, watch, **how)
+        return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits)))
 
 
 @command.command("fork")
@@ -280,9 +184,10 @@ def fork(
       handrail runs fork r_1f2e3d4c --at-turn 3 --tools shop.tools --model openai:NAME
     """
     with opened(store) as kept:
-        record = _checked(kept, run, setup, store, watch)
-        how = _how(record, model, limits)
-        return _driven(context, "fork", kept, run, setup, store, watch, at_turn=at_turn, **how)
+        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        forked = wheel.driven("fork", run, at_turn=at_turn, **_how(wheel.checked(run), model, limits))
+        watch.tell(f"{forked.id} is the fork of {run}")
+        return wheel.ended(forked)
 
 
 @command.command("replay")
@@ -301,14 +206,16 @@ def replay(context: click.Context, run: str, setup: Setup, store: str, watch: Wa
       handrail runs replay r_1f2e3d4c --tools shop.tools
     """
     with opened(store) as kept:
-        record = _checked(kept, run, setup, store, watch)
-        how = {} if input_from_json(record.input).output else {"model": Silent()}
-        return _driven(context, "replay", kept, run, setup, store, watch, **how)
+        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        record = wheel.checked(run)
+        replayed = wheel.driven("replay", run, **_silent(record))
+    code = watch.conclude(replayed, debugging=is_debugging(context))
+    return _compared(replayed, record, code, watch)
 
 
 @dataclass
 class Silent:
-    """A model that nobody asks, so that a replay needs no key; where the answer has a form its own model shapes it."""
+    """A model that nobody asks."""
 
     name: str = "replay"
 
@@ -317,24 +224,50 @@ class Silent:
         raise ModelError("a replay asks no model")
 
 
-def _checked(kept: Store, run: str, setup: Setup, place: str, watch: Watch) -> RunRecord:
-    """Return the run that is to be driven, with tools that it can be driven with.
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """What a kept run is driven with: the store that keeps it, tools and consent, and who looks on."""
 
-    Raises:
-        ConfigError: There is no such run, or a tool that it was told of is not named again: its next call would be
-            answered as if there were none.
-    """
-    begun = _found(now_of(RUNS.of(kept, place).recorded(run)), run)
-    record, told = begun.record, retold(begun)
-    setup.check_injected(setup.tools.filter(setup.policy.sees))
-    if record.toolset in ("", toolset_digest(setup.tools.snapshot())):
-        return record
-    missing = [name for name in _awaited(told) if not isinstance(setup.tools.resolve(name), BaseTool)]
-    if missing or not len(setup.tools):
-        what = f"it has called {', '.join(missing)}" if missing else "it was begun with some"
-        raise ConfigError(f"the run {run!r} needs its tools again: {what}; name them with --tools PLACE")
-    watch.tell("the tools are not quite those that this run was begun with; calls are checked against those of today")
-    return record
+    kept: Store
+    place: str
+    setup: Setup
+    watch: Watch
+    debugging: bool
+
+    def checked(self, run: str) -> RunRecord:
+        """Return the run, if the tools are there that it can be driven with.
+
+        Raises:
+            ConfigError: There is no such run, or a tool that it has called is not named again: the call that waits
+                would be answered as if there were none.
+        """
+        begun, tools = _found(now_of(RUNS.of(self.kept, self.place).recorded(run)), run), self.setup.tools
+        self.setup.check_injected(tools.filter(self.setup.policy.sees))
+        if begun.record.toolset in ("", toolset_digest(tools.snapshot())):
+            return begun.record
+        missing = [name for name in _awaited(retold(begun)) if not isinstance(tools.resolve(name), BaseTool)]
+        if missing or not len(tools):
+            what = f"it has called {', '.join(missing)}" if missing else "it was begun with some"
+            raise ConfigError(f"the run {run!r} needs its tools again: {what}; name them with --tools PLACE")
+        self.watch.tell("the tools are not quite those that this run was begun with; calls are checked by today's")
+        return begun.record
+
+    def driven(self, verb: str, run: str, **how: Any) -> Run:
+        """Drive a run by one of the runtime's verbs."""
+        with redirect_stdout(sys.stderr):  # what tools print is no result
+            return asyncio.run(self._drive(verb, run, **how))
+
+    async def _drive(self, verb: str, run: str, **how: Any) -> Run:
+        setup, watch = self.setup, self.watch
+        here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
+        async with setup.runtime(*watch.observers, store=self.kept) as runtime:
+            return await conversing.driven(runtime, getattr(runtime, verb), run, **here, **how)
+
+    def ended(self, run: Run) -> Exit:
+        """Print what came of a run, and what may be done next; return the exit code."""
+        code = self.watch.conclude(run, debugging=self.debugging)
+        self.watch.tell(way_on(self.kept, run, self.setup, self.place))
+        return code
 
 
 def _awaited(told: Retold) -> Sequence[str]:
@@ -355,30 +288,14 @@ def _how(record: RunRecord, model: str | None, limits: Mapping[str, Any]) -> dic
     return how
 
 
-def _driven(
-    context: click.Context, verb: str, kept: Store, run_id: str, setup: Setup, place: str, watch: Watch, **how: Any
-) -> int:
-    before = now_of(RUNS.of(kept, place).recorded(run_id))
-    with redirect_stdout(sys.stderr):  # what tools print is no result
-        run = asyncio.run(_drive(verb, kept, run_id, setup, watch, **how))
-    if verb == "fork":
-        watch.tell(f"{run.id} is the fork of {run_id}")
-    code = watch.conclude(run, debugging=is_debugging(context))
-    if verb == "replay":
-        return _compared(run, before, code, watch)
-    watch.tell(way_on(kept, run, setup, place))
-    return code
+def _silent(record: RunRecord) -> dict[str, Any]:
+    """Return what replays without a key. An answer with a form needs its own model, which is not asked either."""
+    return {} if input_from_json(record.input).output else {"model": Silent()}
 
 
-async def _drive(verb: str, kept: Store, run_id: str, setup: Setup, watch: Watch, **how: Any) -> Run:
-    here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
-    async with setup.runtime(*watch.observers, store=kept) as runtime:
-        return await conversing.driven(runtime, getattr(runtime, verb), run_id, **here, **how)
-
-
-def _compared(run: Run, before: Begun | None, code: Exit, watch: Watch) -> Exit:
+def _compared(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
     """Say whether a replay came to the end that is kept."""
-    ended = before.record.result if before is not None else None
+    ended = record.result
     kept = (ended["status"], ended["text"]) if isinstance(ended, Mapping) else ("", "")
     if kept == (run.status, run.text):
         watch.tell("the replay came to the end that is kept; nothing was asked, run or recorded")
@@ -405,7 +322,7 @@ def cancel(run: str, store: str, as_json: bool) -> None:
     with RUNS.opened(store) as kept:
         record = _found(now_of(kept.recorded(run)), run).record
         if record.status != "cancelled" and not now_of(kept.request_cancel(run)):
-            raise ConfigError(f"the run {run!r} is over ({_stands(record)}); there is nothing to cancel")
+            raise ConfigError(f"the run {run!r} is over ({stands(record)}); there is nothing to cancel")
         status = _found(now_of(kept.recorded(run)), run).record.status
     if as_json:
         print_json({"run": run, "was": record.status, "status": status})

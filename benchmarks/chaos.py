@@ -1,0 +1,232 @@
+"""Runs whose processes are killed at random: `make chaos`, or `python -m benchmarks.chaos --help`.
+
+Two processes on one store carry runs side by side, and each is killed after a moment that nobody chose. New ones go on
+with what the dead left behind. In the end the world is compared with what the ledger and the journals say, and with
+what the models had seen by the time their processes died.
+
+A run looks at something and writes three times, once for each replay class. Leases are over when they begin, since
+whoever takes over comes after the death.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from tests.journeys.worlds import CLASSES, Far, tool
+
+import handrail as hr
+from handrail.crashes import Child, opener
+from handrail.journal import result_from_json
+from handrail.ports import Store
+from handrail.testing import ScriptedModel, call
+
+RUNS_AT_ONCE = 8
+PROCESSES = 2
+SHORTEST_LIFE_S, LONGEST_LIFE_S = 0.02, 0.15
+
+
+def script(run_id: str) -> list:
+    """Return what the model of a run says."""
+    titles = dict(zip(CLASSES, titles_of(run_id), strict=True))
+    writes = {replay: call(f"open_{replay}", title=title) for replay, title in titles.items()}
+    return [[call("look"), writes["key"]], writes["verify"], writes["none"], "Three tickets."]
+
+
+def titles_of(run_id: str) -> list[str]:
+    """Return what the three writes of a run are called in the world."""
+    return [f"{run_id}-{replay}" for replay in CLASSES]
+
+
+class Remembering(ScriptedModel):
+    """A model that writes down what it has seen, before it answers."""
+
+    def __init__(self, run_id: str, far: Far) -> None:
+        super().__init__(script(run_id))
+        self.run_id, self.far = run_id, far
+
+    async def ask(self, request, listener=None):
+        """See `ports.Model.ask`."""
+        results = [message.result for message in request.messages if isinstance(message, hr.ToolMessage)]
+        for result in results[-2:]:  # older ones were written down before
+            self.far.add("seen", json.dumps([self.run_id, result.call_id, result.text]))
+        return await super().ask(request, listener)
+
+
+# ---------------------------------------------------------------------- in the processes that die
+
+
+def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], begun: Callable[[], None]) -> None:
+    """Begin or go on with these runs until all have ended, or until we are killed."""
+    store = opened()
+    begun()
+    asyncio.run(_carry(store, Far(folder), run_ids))
+
+
+async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
+    places, claim = asyncio.Semaphore(RUNS_AT_ONCE), store.claim
+    store.claim = lambda claimed: claim(replace(claimed, lease_s=-1.0))
+    look = hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read")
+    async with hr.Runtime([look, *(tool(far, replay) for replay in CLASSES)], store=store) as runtime:
+
+        async def one(run_id: str) -> None:
+            async with places:
+                model = Remembering(run_id, far)
+                known = await asyncio.wrap_future(store.recorded(run_id))
+                run = await (
+                    runtime.resume(run_id, model=model) if known else runtime.run("Go.", model=model, run_id=run_id)
+                )
+                assert run.ok, run
+                far.add("ended", run_id)
+
+        await asyncio.gather(*map(one, run_ids))
+    store.close()
+
+
+# ---------------------------------------------------------------------- killing
+
+
+def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random) -> int:
+    """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock."""
+    far, opened, kills = Far(folder), opener(store), 0
+    shares = [run_ids[number::PROCESSES] for number in range(PROCESSES)]
+    living: dict[int, tuple[Child, float]] = {}
+    try:
+        while monotonic() < until:
+            ended = set(far.lines("ended"))
+            for number, share in enumerate(shares):
+                left = [run_id for run_id in share if run_id not in ended]
+                child, dies_at = living.get(number, (None, 0.0))
+                if child is not None and has_ended(child):
+                    child.told()
+                    del living[number]
+                elif child is not None and monotonic() > dies_at:
+                    child.end()
+                    kills += 1
+                    del living[number]
+                if number not in living and left:
+                    life_s = dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S)
+                    child = Child(partial(carry, opened, folder, left))
+                    child.reached()  # else a slow connection would leave nothing of a short life
+                    living[number] = child, monotonic() + life_s
+            if not living:
+                return kills
+            sleep(0.005)
+    finally:
+        for child, _ in living.values():
+            child.end()
+    return kills
+
+
+def has_ended(child: Child) -> bool:
+    """Whether a process is over, without waiting for it."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+# ---------------------------------------------------------------------- judging
+
+
+@dataclass
+class Verdict:
+    """What came of it. Every list is empty when the promises were kept."""
+
+    counts: Counter = field(default_factory=Counter)
+    repeated: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.repeated or self.lost or self.unfinished)
+
+    @property
+    def hit(self) -> bool:
+        """Whether a kill fell between a claim and its settlement; otherwise nothing was proved."""
+        return bool(self.counts["in doubt"] + self.counts["verified"] + self.counts["again"])
+
+
+def judged(place: str, far: Far, run_ids: list[str]) -> Verdict:
+    """Compare the world with the journals, and the journals with what the models have seen."""
+    verdict, store = Verdict(), opener(place)()
+    happened = Counter(line.split()[-1] for line in far.lines("effects"))
+    asked = Counter(line.split()[-1] for line in far.lines("asked"))
+    journaled = {}
+    for run_id in run_ids:
+        begun = store.recorded(run_id).result(60)
+        if begun is None or begun.record.status != "done":
+            verdict.unfinished.append(run_id)
+            continue
+        results = [result_from_json(step.body) for step in begun.steps if step.kind == "call"]
+        journaled |= {(run_id, result.call_id): result.text for result in results}
+        by_tool = {result.name: result for result in results}
+        for replay, title in zip(CLASSES, titles_of(run_id), strict=True):
+            weigh(verdict, by_tool.get(f"open_{replay}"), title, happened[title], asked[title])
+    for line in far.lines("seen"):
+        run_id, call_id, text = json.loads(line)
+        if run_id not in verdict.unfinished and journaled.get((run_id, call_id)) != text:
+            verdict.lost.append(f"{run_id}: the model had seen {text!r}")
+    store.close()
+    return verdict
+
+
+def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: int, asked: int) -> None:
+    """Judge one write."""
+    counts = verdict.counts
+    counts["writes"] += 1
+    counts["effects"] += happened
+    counts["again"] += title.endswith("key") and asked > 1
+    counts["verified"] += result is not None and "verified" in result.note
+    if happened > 1:
+        verdict.repeated.append(f"{title}: {happened} times")
+    if result is not None and result.failure is not None and result.failure.code == hr.Code.IN_DOUBT:
+        counts["in doubt"] += 1
+        counts["in doubt, and happened"] += happened
+    elif result is None or not result.ok or not happened:
+        verdict.lost.append(f"{title}: {happened} effects, and the journal has {result!r}")
+
+
+def chaos(runs: int, *, store: str, folder: Path, seconds: float, seed: int) -> tuple[Verdict, int]:
+    """Carry so many runs through kills; return what came of it, and how many kills there were."""
+    run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
+    kills = killed_until_done(store, folder, run_ids, monotonic() + seconds, random.Random(seed))
+    return judged(store, Far(folder), run_ids), kills
+
+
+def main() -> int:
+    """Print the counts; the exit code is 1 when a promise was broken, 3 when nothing was proved."""
+    words = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0])
+    words.add_argument("--runs", type=int, default=1000)
+    words.add_argument("--seconds", type=float, default=600.0, help="stop after so long; what is unfinished then fails")
+    words.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    words.add_argument("--store", default="", help="such as postgresql://...; a new SQLite file by default")
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory(prefix="handrail-chaos-") as folder:
+        store, began = given.store or f"sqlite:///{folder}/chaos.db", monotonic()
+        verdict, kills = chaos(given.runs, store=store, folder=Path(folder), seconds=given.seconds, seed=given.seed)
+        print(
+            f"seed {given.seed}: {given.runs} runs, {kills} kills, {monotonic() - began:.0f} s, {store.split(':')[0]}"
+        )
+    for name in ("writes", "effects", "again", "verified", "in doubt", "in doubt, and happened"):
+        print(f"  {name:24}{verdict.counts[name]:6}")
+    for name, found in (("repeats", verdict.repeated), ("lost", verdict.lost), ("unfinished", verdict.unfinished)):
+        print(f"  {name:24}{len(found):6}", *found[:5], sep="\n    " if found else "")
+    if not verdict.hit:
+        print("no kill fell between a claim and its settlement: nothing was proved")
+    return 0 if verdict.kept and verdict.hit else 1 if not verdict.kept else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

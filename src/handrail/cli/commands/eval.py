@@ -1,0 +1,249 @@
+"""`handrail eval`: how well tools are found and called, on questions of your own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from handrail import evaluation, selectors
+from handrail.budgets import Budget
+from handrail.cli import options
+from handrail.cli.cases import json_of, tools_at
+from handrail.cli.drawing import line_chart
+from handrail.cli.exits import Exit
+from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError, Json
+from handrail.evaluation import KS, Answered, Point, Question, Rank
+from handrail.runtime import Runtime
+from handrail.selectors.endpoint import Endpoint
+from handrail.toolset import Toolset
+
+DRAWN = 5
+"""The k that the plot shows."""
+
+DEEPEST = 50
+"""How deep a question's tools are looked for in the report of single questions."""
+
+MOST_TURNS = 4
+"""Of a conversation with stand-ins: search, load, call, answer."""
+
+
+@click.group("eval")
+def command() -> None:
+    """Measure on questions of your own.
+
+    \b
+    Examples:
+      handrail eval select --tools tools.json --questions questions.jsonl
+      handrail eval select --tools tools.py --sizes 10,50,200 --plot recall.svg
+      handrail eval select --compare before.json after.json
+    """
+
+
+@command.command("select")
+@options.described
+@click.option(
+    "--questions",
+    metavar="FILE",
+    help='JSON, one a line: {"query": "...", "tools": ["name", ...]}. '
+    'With "calls": [{"name", "arguments"}] a model\'s calls are judged too. '
+    "Without this option questions are made of the tools' examples.",
+)
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    type=click.Choice(["bm25", "embeddings", "hybrid"]),
+    help="How tools are ranked; may be given several times. bm25 by default.",
+)
+@click.option("--embed", metavar="MODEL@URL", help="An OpenAI-compatible server of embeddings: NAME@http://host/v1.")
+@click.option("--sizes", metavar="N,N,...", help="Numbers of tools to choose from; steps up to all by default.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw of smaller sets of tools.")
+@options.model(required=False)
+@click.option(
+    "--selector",
+    "shown_by",
+    default="auto",
+    show_default=True,
+    help="With --model: what chooses the tools that the model is shown.",
+)
+@click.option("--most", type=click.IntRange(min=1), help="With --model: ask only as many of the questions.")
+@click.option("--plot", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw recall against size.")
+@click.option("--compare", nargs=2, metavar="OLD.json NEW.json", help="Compare two reports that --json printed.")
+@options.as_json
+@options.debug
+def select(
+    places: Sequence[str], questions: str | None, strategies: Sequence[str], embed: str | None, sizes: str | None,
+    seed: int, model: str | None, shown_by: str, most: int | None, plot: Path | None, compare: tuple[str, str] | None,
+    as_json: bool,
+) -> Exit:  # fmt: skip
+    """Measure how well the tools that a question wants are found, against the number of tools.
+
+    With a model, each question is also asked: the model gets stand-ins of your tools, so nothing runs, and its calls
+    are compared with the wanted ones.
+
+    \b
+    Examples:
+      handrail eval select --tools tools.json --questions questions.jsonl --json > before.json
+      handrail eval select --tools tools.json --questions questions.jsonl --model openai:NAME
+      handrail eval select --compare before.json after.json
+    """
+    if compare:
+        print_columns(console(), *_compared(*map(_report_in, compare)))
+        return Exit.OK
+    tools = tools_at(places)
+    if tools is None:
+        raise click.UsageError("Name where the tools are: --tools PLACE, or two reports to --compare.")
+    asked = _questions(questions, tools)
+    ranked = {name: _rank(name, embed) for name in strategies or ("bm25",)}
+    points = evaluation.curve(tools, asked, ranked, sizes=_sizes(sizes, len(tools)), seed=seed)
+    answers = asyncio.run(_answers(tools, asked[:most], model, shown_by)) if model else []
+    if plot:
+        plot.write_text(_drawn(points), encoding="utf-8")
+    if as_json:
+        ranking = next(iter(ranked.values()))(list(tools))
+        click.echo(json.dumps(_report(tools, asked, points, answers, ranking, seed), ensure_ascii=False))
+        return Exit.OK
+    heads = ("strategy", "tools", *(f"@{k}" for k in KS))
+    rows = [(each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS)) for each in points]
+    print_columns(console(), rows, heads)
+    click.echo(f"\n{len(asked)} questions; the share of the wanted tools among the first k, seed {seed}")
+    if answers:
+        click.echo(_told(answers, shown_by))
+    return Exit.OK
+
+
+def _questions(file: str | None, tools: Toolset) -> list[Question]:
+    if file is None:
+        asked = evaluation.questions_of(tools)
+        hint = "give --questions, or declare examples: @tool(examples=[{...}])"
+    else:
+        lines = [line for line in options.text_of(file).split("\n") if line.strip()]
+        asked = [evaluation.question_of(json_of(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
+        hint = f"{file} is empty"
+    if not asked:
+        raise ConfigError(f"there is no question to ask: {hint}")
+    return asked
+
+
+def _rank(name: str, embed: str | None) -> Rank:
+    if name == "bm25":
+        return selectors.bm25
+    model, at, address = (embed or "").partition("@")
+    if not at:
+        raise click.UsageError(f"--strategy {name} needs --embed MODEL@URL.")
+    # One cache for all sizes: every tool's text is embedded once.
+    memory = selectors.VectorMemory()
+    make: Any = getattr(selectors, name)
+    return partial(make, embed=Endpoint(model, address), cache=memory)
+
+
+def _sizes(said: str | None, count: int) -> list[int]:
+    if not said:
+        return evaluation.default_sizes(count)
+    try:
+        sizes = sorted({min(int(each), count) for each in said.split(",")})
+    except ValueError as error:
+        raise click.UsageError(f"--sizes takes numbers, such as 10,50,200, not {said!r}.") from error
+    if sizes[0] < 1:
+        raise click.UsageError("--sizes are at least 1.")
+    return sizes
+
+
+async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_by: str) -> list[Answered]:
+    """Ask the model every question, one after the other: a provider's limits are met soon enough."""
+    given = evaluation.stand_ins(tools)
+    answers = []
+    async with Runtime(given, selector=shown_by, budget=Budget(turns=MOST_TURNS)) as runtime:
+        for question in asked:
+            run = await runtime.run(question.query, model=model)
+            if run.status == "failed":
+                raise ConfigError(f"the model could not be asked: {run.reason}")
+            answers.append(evaluation.judged(run, question, given))
+    return answers
+
+
+def _told(answers: Sequence[Answered], shown_by: str) -> str:
+    right = sum(answer.right_tools for answer in answers)
+    told = f"with the model and selector {shown_by}: right tools in {right} of {len(answers)}"
+    judged = [answer.right_calls for answer in answers if answer.right_calls is not None]
+    if judged:
+        told += f", right calls in {sum(judged)} of {len(judged)}"
+    return f"{told}; {sum(answer.input_tokens for answer in answers) // len(answers):,} input tokens a question"
+
+
+def _report(
+    tools: Toolset, asked: Sequence[Question], points: Sequence[Point], answers: Sequence[Answered], ranking: Any,
+    seed: int,
+) -> dict[str, Json]:  # fmt: skip
+    found = evaluation.ranks(ranking, asked, DEEPEST)
+    return {
+        "v": 1,
+        "tools": len(tools),
+        "seed": seed,
+        "points": [point.as_json() for point in points],
+        "questions": [{"query": each.query, "tools": sorted(each.tools), "rank": rank} for each, rank in found],
+        "answers": [
+            {
+                "query": each.query,
+                "called": list(each.called),
+                "right_tools": each.right_tools,
+                "right_calls": each.right_calls,
+                "input_tokens": each.input_tokens,
+            }
+            for each in answers
+        ],
+    }
+
+
+# ---------------------------------------------------------------------- comparing
+
+
+def _report_in(file: str) -> Mapping[str, Any]:
+    report = json_of(options.text_of(file), file)
+    if not (isinstance(report, Mapping) and isinstance(report.get("points"), list)):
+        raise ConfigError(f"{file} is no report of `handrail eval select --json`")
+    return report
+
+
+def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return rows of what has changed: recall, a model's answers, and the questions that are found or lost."""
+    rows = []
+    before = {(each["strategy"], each["size"]): each["recall"] for each in old["points"]}
+    for point in new["points"]:
+        recall = before.get((point["strategy"], point["size"]), {})
+        for k in sorted(recall.keys() & point["recall"].keys(), key=int):
+            what = f"{point['strategy']}, {point['size']:,} tools, @{k}"
+            rows.append(_row(what, recall[k], point["recall"][k]))
+    for what in ("right_tools", "right_calls"):
+        then, now = (_share(report.get("answers", []), what) for report in (old, new))
+        if then is not None and now is not None:
+            rows.append(_row(f"model, {what.replace('_', ' ')}", then, now))
+    was = {each["query"]: each["rank"] for each in old.get("questions", [])}
+    for each in new.get("questions", []):
+        old_rank = was.get(each["query"], each["rank"])
+        if old_rank != each["rank"]:
+            rows.append((f"rank: {each['query'][:60]}", str(old_rank or "-"), str(each["rank"] or "-"), ""))
+    return rows, ("what", "old", "new", "change")
+
+
+def _row(what: str, old: float, new: float) -> tuple[str, ...]:
+    return what, f"{old:.3f}", f"{new:.3f}", f"{new - old:+.3f}" if new != old else ""
+
+
+def _share(answers: Sequence[Mapping[str, Any]], what: str) -> float | None:
+    told = [each[what] for each in answers if each.get(what) is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _drawn(points: Sequence[Point]) -> str:
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for point in points:
+        lines.setdefault(point.strategy, []).append((point.size, point.recall[DRAWN]))
+    return line_chart(lines, title="Tools found", across="tools to choose from", up=f"recall@{DRAWN}")

@@ -1,0 +1,118 @@
+"""A kept run as a person reads it, and as one JSON document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from handrail.cli.keeping import command_line, laid_out, moment, say, span
+from handrail.cli.printer import Printer, console, print_columns
+from handrail.cli.retelling import Retold, lines_of, question_of
+from handrail.cli.timeline import Timeline
+from handrail.errors import Code, JournalMismatch, Json
+from handrail.journal import input_from_json
+from handrail.records import Question, RunRecord
+
+
+def stands(record: RunRecord) -> str:
+    """Return how a run stands; of one that is over, how it ended."""
+    ended = record.result.get("status", "") if isinstance(record.result, Mapping) else ""
+    return str(ended or record.status) if record.status == "done" else record.status
+
+
+def question_in(record: RunRecord) -> str:
+    """Return what a person asked; of a run that this version cannot read, that it cannot."""
+    try:
+        return question_of(input_from_json(record.input))
+    except JournalMismatch as error:
+        return f"({error})"
+
+
+def facts(record: RunRecord) -> dict[str, Json]:
+    """Return what is known of a run without its steps."""
+    return {
+        "run": record.run_id, "status": record.status, "ended": stands(record), "question": question_in(record),
+        "created": record.created, "updated": record.updated, "epoch": record.epoch,
+        "cancel_requested": record.cancel_requested, "forked_from": record.forked_from, "forked_at": record.forked_at,
+    }  # fmt: skip
+
+
+def document(told: Retold, questions: Sequence[Question]) -> dict[str, Json]:
+    """Return everything that is known of a run."""
+    turns = [
+        {
+            "turn": each.number, "text": each.turn.text, "finish": each.turn.finish,
+            "calls": [
+                {"id": call.id, "name": call.name, "arguments": call.arguments, "has_result": result is not None}
+                for call, result in zip(each.turn.calls, each.results, strict=True)
+            ],
+        }
+        for each in told.turns
+    ]  # fmt: skip
+    asked = [{"id": each.id, "tool": each.tool, "state": each.state, "arguments": each.arguments} for each in questions]
+    told_so_far = told.as_run().as_json()
+    about = {**facts(told.begun.record), "model": told.asked.model}
+    return {**about, "turns": turns, "questions": asked, "result": told_so_far}
+
+
+class Page:
+    """A kept run as a person reads it, on stdout."""
+
+    def __init__(self, told: Retold, questions: Sequence[Question], place: str) -> None:
+        self._told, self._questions, self._place = told, questions, place
+        self._at_s = 0.0
+        self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
+
+    def head(self) -> None:
+        """Who asked what, of whom, when."""
+        record, (status, reason, _) = self._told.begun.record, self._told.ending
+        rows = [
+            (record.run_id, f"{status}: {reason}" if reason else status),
+            ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
+            ("model", self._told.asked.model or "an object, which cannot be kept"),
+        ]
+        rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
+        print_columns(console(), rows)
+        self._printer.question(self._told.question)
+
+    def turns(self, *, whole: bool) -> None:
+        """What was said and done."""
+        words = {question.call_id: question for question in self._questions}
+        for told in self._told.turns:
+            for self._at_s, line in lines_of(told, words, whole=whole):
+                self._printer.show(line)
+
+    def wire(self) -> None:
+        """The answers as they were received."""
+        for told in self._told.turns:
+            self._printer.say(f"turn {told.number}, as the provider sent it")
+            raw = told.turn.raw
+            say(laid_out(raw) if raw else "not kept: nothing in it has to go back as it was")
+
+    def end(self) -> None:
+        """Where it stands, and the command to go on."""
+        status, _, text = self._told.ending
+        if text:
+            self._printer.say(text)
+        say("\n" + "\n".join(self._next(status)))  # not wrapped: there are commands in it, to be copied
+
+    def _next(self, status: str) -> Iterator[str]:
+        run_id = self._told.begun.record.run_id
+        go_on = command_line(f"runs resume {run_id} --tools ...", self._place)
+        for question in self._questions:
+            if question.state == "open":
+                yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"
+                yield f"decide:  {command_line(f'approvals approve {question.id}', self._place)}   (or deny)"
+        results = [result for told in self._told.turns for result in told.results]
+        if any(result and result.failure and result.failure.code == Code.IN_DOUBT for result in results):
+            yield "a write may or may not have happened; a person must look, and say what became of it"
+            yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', self._place)}"
+        if status in ("waiting", "failed", "cancelled", "poisoned"):
+            yield f"go on:   {go_on}"
+        elif status in ("running", "queued"):
+            yield "it is under way, or its process died in the middle of it; then another one can take it over"
+            yield f"go on:   {go_on}"
+        elif status == "budget":
+            yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
+        else:
+            yield "it is over"

@@ -1,0 +1,74 @@
+"""What all wires have in common, whatever their form.
+
+Rule 1: a set of tools is described once. Whoever sends it again sends the same list, so that its bytes can be kept.
+Rule 2: a demand that no model could meet never leaves: it is a mistake in setting up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from handrail import plugins
+from handrail.dialects import ToolLike, provider_errors, remembered
+from handrail.dialects.writing import kept
+from handrail.errors import ConfigError, Json, ModelError
+from handrail.messages import Way
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A `WireDialect` but for its form.
+
+    Attributes:
+        output_by: How an answer of a given form is asked for; see `structured`.
+    """
+
+    name: str
+    output_by: Way = "native"
+
+    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
+        """Return the tools as the provider wants them described.
+
+        Args:
+            strict: Hold the model to the schema of each tool whose strict form loses nothing. The others are sent
+                plainly, so that one such tool does not cost the others their strictness.
+        """
+        tools = kept(tools)
+        defined: list[dict[str, Json]] = remembered(tools, (type(self), strict), lambda: self.define(tools, strict))
+        return defined
+
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `definitions`, which remembers it."""
+        raise NotImplementedError
+
+    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
+        """Return what an error answer means; see `provider_errors.classify`."""
+        return provider_errors.classify(status, headers, body)
+
+
+def check_choice(
+    choice: str, tools: Collection[ToolLike], provided: Sequence[Mapping[str, Json]] = (), *, by_name: bool = False
+) -> None:
+    """Check that a request can demand the call that `tool_choice` says.
+
+    Args:
+        provided: Tools that the provider runs itself.
+        by_name: One of those may be named too.
+
+    Raises:
+        ConfigError: It names a tool that is not there, or demands a call where there is none.
+    """
+    if choice in ("auto", "none"):
+        return
+    if not (tools or provided):
+        raise ConfigError(f"tool_choice is {choice!r}, but the request has no tools")
+    others = [str(each.get("name")) for each in provided] if by_name else []
+    if choice != "required" and choice not in others and all(tool.name != choice for tool in tools):
+        there = len(tools) + len(others)
+        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {there} tools of the request")
+
+
+def foreign(what: str, why: str) -> ConfigError:
+    """Return the error for a message of another dialect: read anyway, its calls would be passed over in silence."""
+    return ConfigError(f"this is no {what} ({why}); the dialects known are {', '.join(plugins.known('dialects'))}")

@@ -1,0 +1,151 @@
+"""Definitions of tools as JSON: a list for OpenAI, Anthropic or Gemini, MCP's `tools/list`, an OpenAPI document.
+
+Nothing of a definition is refused here: what cannot be used is what lint is asked about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from handrail import foreign
+from handrail.errors import ConfigError, Json, ToolDefinitionError
+from handrail.linting import openapi
+from handrail.linting.findings import Place
+from handrail.linting.subjects import Declared, Subject
+from handrail.subschemas import Schema
+
+SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
+"""Where a definition keeps its schema: OpenAI, MCP, Anthropic, Gemini."""
+_OUTPUT_KEYS = ("outputSchema", "output_schema", "returns", "response", "responseJsonSchema")
+_OURS = ("effect", "key", "verify", "replay", "approve", "risk")
+
+
+def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
+    """Return the tools that a document describes.
+
+    Args:
+        file: Where it was read from, for the report.
+        text: The file's text, to find lines in.
+
+    Raises:
+        ConfigError: It describes no tools.
+    """
+    found = entries(document)
+    lines = _lines(text, [_name(entry) for entry in found])
+    return [_subject(entry, Place(file, line)) for entry, line in zip(found, lines, strict=True)]
+
+
+def entries(document: Json) -> list[dict[str, Json]]:
+    """Return the definitions in a document; but for OpenAPI they are parts of it, not copies.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    if isinstance(document, dict) and openapi.is_one(document):
+        return list(openapi.operations(document))
+    found = list(_entries(document))
+    if not found:
+        raise ConfigError(
+            "there are no tools in it: a list of definitions, each with `name`, `description` and a schema, "
+            "MCP's answer to tools/list, or an OpenAPI document is read"
+        )
+    return found
+
+
+_HOLDERS = ("tools", "functions", "functionDeclarations", "function_declarations", "result")
+
+
+def _entries(document: Json) -> Iterator[dict[str, Json]]:
+    if isinstance(document, list):
+        for each in document:
+            yield from _entries(each)
+    elif isinstance(document, dict):
+        if isinstance(function := document.get("function"), dict):
+            yield function
+        elif isinstance(document.get("name"), str):
+            yield document
+        else:
+            for holder in _HOLDERS:
+                if isinstance(document.get(holder), dict | list):
+                    yield from _entries(document[holder])
+
+
+def _name(entry: Mapping[str, Json]) -> str:
+    name = entry.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def schema_key(entry: Mapping[str, Json]) -> str:
+    """Return the key under which a definition has its schema."""
+    return next((key for key in SCHEMA_KEYS if key in entry), SCHEMA_KEYS[0])
+
+
+def _subject(entry: Mapping[str, Json], place: Place) -> Subject:
+    written: Any = entry.get(schema_key(entry))
+    schema, fault = _schema(written)
+    description = entry.get("description")
+    return Subject(
+        _name(entry),
+        description if isinstance(description, str) else "",
+        schema,
+        _declared(entry),
+        any(entry.get(key) for key in _OUTPUT_KEYS),
+        place,
+        fault,
+        entry,
+        _ignored(entry.get("lint_ignore")),
+    )
+
+
+def _ignored(said: Json) -> Mapping[str, str]:
+    return {rule: str(reason) for rule, reason in said.items()} if isinstance(said, dict) else {}
+
+
+def _schema(written: Any) -> tuple[Schema, str]:
+    if written is not None and not isinstance(written, Mapping):
+        return {}, "its schema is no object"
+    try:
+        return foreign.imported(written), ""
+    except ToolDefinitionError as error:
+        return {}, str(error)
+
+
+def _declared(entry: Mapping[str, Json]) -> Declared | None:
+    if any(key in entry for key in _OURS):
+        asks = entry.get("approve") or entry.get("risk", "high") == "high"
+        return Declared("handrail", entry.get("effect"), bool({"key", "verify", "replay"} & entry.keys()), bool(asks))
+    if "method" in entry:
+        return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
+    if "inputSchema" in entry or "annotations" in entry:
+        return _hinted(entry.get("annotations"))
+    return None
+
+
+def _hinted(annotations: Json) -> Declared:
+    """Read MCP's hints. What is not told is destructive by the specification, which is not to say that it was meant."""
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    if hints.get("readOnlyHint") is True:
+        return Declared("mcp", "read")
+    destroys = hints.get("destructiveHint")
+    if isinstance(destroys, bool):
+        return Declared("mcp", "destructive" if destroys else "write")
+    if hints.get("readOnlyHint") is False:
+        return Declared(
+            "mcp", None, note="without `destructiveHint`, every client takes this write for a destructive one"
+        )
+    return Declared("mcp")
+
+
+def _lines(text: str, names: Sequence[str]) -> list[int]:
+    """Find the line of each name, in order; a name that stands there twice has its own line each time."""
+    lines, at = [], 0
+    for name in names:
+        found = re.compile(rf'"(?:name|operationId)"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}').search(
+            text, at
+        )
+        at = found.end() if found else at
+        lines.append(text.count("\n", 0, found.start()) + 1 if found else 0)
+    return lines

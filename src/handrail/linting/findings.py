@@ -1,0 +1,174 @@
+"""What lint says: findings about tools, the report that holds them, and the settings that it was made with.
+
+Rule 1: a finding names its rule, its tool, what is wrong, and what to write instead.
+Rule 2: what is ignored is ignored for a reason that somebody wrote down; it stays in the report, apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, get_args
+
+from handrail.errors import ConfigError, Json
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+Language: TypeAlias = Literal["en", "zh"]
+
+SEVERITIES: Sequence[Severity] = get_args(Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tool is written; line 0 where that is not known."""
+
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        if not self.file:
+            return f"line {self.line}" if self.line else ""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a tool, or with all of them (then `tool` is empty).
+
+    Attributes:
+        rule: Id of the rule, such as `parameter-undocumented`.
+        rewrite: What to write instead.
+        reason: Why it is ignored; empty where it is not.
+    """
+
+    rule: str
+    severity: Severity
+    tool: str
+    message: str
+    rewrite: str = ""
+    place: Place = field(default_factory=Place)
+    reason: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the finding as JSON."""
+        said: dict[str, Json] = {
+            "rule": self.rule,
+            "severity": self.severity,
+            "tool": self.tool,
+            "message": self.message,
+            "rewrite": self.rewrite,
+        }
+        where: dict[str, Json] = {"file": self.place.file, "line": self.place.line} if self.place.file else {}
+        return {**said, **where, **({"reason": self.reason} if self.reason else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """About how many tokens the definition of a tool takes in every request, by provider."""
+
+    tool: str
+    tokens: Mapping[str, int]
+
+    @property
+    def most(self) -> int:
+        """Where it is dearest."""
+        return max(self.tokens.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What lint found; `findings` by tool in their order, the worst of each tool first."""
+
+    tools: int
+    findings: Sequence[Finding] = ()
+    ignored: Sequence[Finding] = ()
+    costs: Sequence[Cost] = ()
+
+    def of(self, severity: Severity) -> list[Finding]:
+        """Return the findings of a severity."""
+        return [finding for finding in self.findings if finding.severity == severity]
+
+    def fails(self, *, strict: bool = False) -> bool:
+        """Whether a build should stop here: there are errors, or with `strict` also warnings."""
+        return bool(self.of("error") or (strict and self.of("warning")))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings there are of each severity."""
+        return {severity: len(self.of(severity)) for severity in SEVERITIES}
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """About how many tokens all definitions together take in every request, by provider."""
+        total: Counter[str] = Counter()
+        for cost in self.costs:
+            total.update(cost.tokens)
+        return dict(total)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the report as one JSON document."""
+        return {
+            "tools": self.tools,
+            "counts": dict(self.counts),
+            "findings": [finding.as_json() for finding in self.findings],
+            "ignored": [finding.as_json() for finding in self.ignored],
+            "tokens": {"all": dict(self.tokens), "each": {cost.tool: dict(cost.tokens) for cost in self.costs}},
+        }
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in self.counts.items())
+        return f"<Report on {self.tools} tool{'' if self.tools == 1 else 's'}: {told}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What lint is told.
+
+    Attributes:
+        users: The language that users write in; None does not compare it with the tools' texts.
+        most_tools: How many tools a model is shown at once.
+        most_parameters: Of one tool.
+        most_tokens: Of one definition.
+        ignore: Tool, or a pattern as in file names -> rule -> reason. A rule without a reason is reported.
+    """
+
+    users: Language | None = None
+    most_tools: int = 20
+    most_parameters: int = 7
+    most_tokens: int = 1_000
+    ignore: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def reason_for(self, tool: str, rule: str) -> str:
+        """Return why a rule is ignored for a tool; empty when it is not."""
+        said = (rules[rule] for pattern, rules in self.ignore.items() if rule in rules and fnmatchcase(tool, pattern))
+        return next((reason.strip() for reason in said if reason.strip()), "")
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Settings:
+        """Read the settings from a table of a configuration file, `[tool.handrail.lint]`.
+
+        Raises:
+            ConfigError: It holds a key that there is not, or a value of another kind.
+        """
+        known = {each.name for each in fields(cls)}
+        for key, value in table.items():
+            if key not in known:
+                raise ConfigError(f"{key!r} is no setting of lint; known are {', '.join(sorted(known))}")
+            if key.startswith("most_") and (type(value) is not int or value < 1):
+                raise ConfigError(f"`{key}` of lint is {value!r}; it is a number from 1 on")
+        if (users := table.get("users")) not in (None, *get_args(Language)):
+            raise ConfigError(f"`users` of lint is {users!r}; it is one of {', '.join(get_args(Language))}")
+        return cls(**{**table, "ignore": _ignored(table.get("ignore", {}))})
+
+
+def _ignored(table: Any) -> Mapping[str, Mapping[str, str]]:
+    rules_of = table.values() if isinstance(table, Mapping) else [None]
+    for rules in rules_of:
+        if not (isinstance(rules, Mapping) and all(isinstance(reason, str) for reason in rules.values())):
+            raise ConfigError(
+                "`ignore` of lint has a table for each tool, with a reason for each rule: "
+                '[tool.handrail.lint.ignore.refund] with write-without-key = "the ledger of the bank tells duplicates"'
+            )
+    return {**table}

@@ -1,0 +1,73 @@
+"""What a rule of lint is, and what it is given to look at.
+
+A rule is a row: an id that never changes, how bad it is, one sentence, the function that looks, and a pair of examples
+on which it must and must not speak. The tables stand in `wording`, `parameters`, `declarations` and `sets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from handrail.errors import Json
+from handrail.linting.findings import Settings, Severity
+from handrail.linting.subjects import Subject
+
+Definition: TypeAlias = dict[str, Json]
+
+
+class Noticed(NamedTuple):
+    """What a rule has to say of one tool, and what to write instead; `tool` is empty when it is about all of them."""
+
+    message: str
+    rewrite: str
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        says: What is wrong when it speaks, as a clause.
+        look: Looks at one tool, with the settings.
+        look_at_all: Looks at all tools together; what it notices is said of the tool beside it, or of none.
+        bad: Definitions on which it speaks.
+        good: The same, set right.
+        needs: A setting under which its examples hold.
+    """
+
+    id: str
+    severity: Severity
+    says: str
+    bad: Sequence[Definition]
+    good: Sequence[Definition]
+    look: Callable[[Subject, Settings], Iterable[Noticed]] | None = None
+    look_at_all: Callable[[Sequence[Subject], Settings], Iterable[tuple[Subject | None, Noticed]]] | None = None
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    is_mended: bool = False
+
+
+def named(names: Iterable[str], most: int = 4) -> str:
+    """Name some parameters: `a`, `b` and 3 more."""
+    listed = [f"`{name}`" for name in dict.fromkeys(names)]
+    if len(listed) > most + 1:
+        return f"{', '.join(listed[:most])} and {len(listed) - most} more"
+    return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1] if listed else ""]))
+
+
+def plural(count: int, one: str, several: str) -> str:
+    """Return the word that fits a count."""
+    return one if count == 1 else several
+
+
+# ---------------------------------------------------------------------- examples
+
+
+def defined(name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json) -> Definition:
+    """Return an example: a definition as MCP and OpenAI have it. A text stands for a documented text parameter."""
+    properties = {each: {"type": "string", "description": said} if isinstance(said, str) else said
+                  for each, said in parameters.items()}  # fmt: skip
+    schema: Definition = {"type": "object", "properties": properties}
+    return {"name": name, "description": description, "parameters": {**schema, "required": list(required)}}

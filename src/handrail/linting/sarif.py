@@ -1,0 +1,52 @@
+"""A report as SARIF 2.1.0, which code hosts show beside the lines: https://docs.oasis-open.org/sarif/sarif/v2.1.0/"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handrail import __version__
+from handrail.errors import Json
+from handrail.linting.findings import Finding, Report
+from handrail.linting.rules import Rule
+
+
+def log_of(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
+    """Return the log of one run. What is ignored is in it too, as suppressed and with its reason."""
+    numbers = {rule: number for number, rule in enumerate(rules)}
+    driver = {
+        "name": "handrail lint",
+        "version": __version__,
+        "rules": [
+            {
+                "id": rule.id,
+                "shortDescription": {"text": rule.says},
+                "defaultConfiguration": {"level": rule.severity},
+            }
+            for rule in rules.values()
+        ],
+    }
+    results = [_result(finding, numbers[finding.rule]) for finding in (*report.findings, *report.ignored)]
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def _result(finding: Finding, number: int) -> dict[str, Any]:
+    about = f"{finding.tool}: " if finding.tool else ""
+    told: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": number,
+        "level": finding.severity,
+        "message": {"text": f"{about}{finding.message}. {finding.rewrite}"},
+    }
+    if finding.place.file:
+        where: dict[str, Any] = {"artifactLocation": {"uri": finding.place.file}}
+        if finding.place.line:
+            where["region"] = {"startLine": finding.place.line}
+        told["locations"] = [{"physicalLocation": where}]
+    if finding.reason:
+        told["suppressions"] = [{"kind": "external", "justification": finding.reason}]
+    return told

@@ -1,0 +1,254 @@
+"""Rules about tools beside each other, at a provider, and in what they cost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import log, sqrt
+
+from handrail import portability
+from handrail.errors import Json
+from handrail.linting.findings import Cost, Settings
+from handrail.linting.rules import Noticed, Rule, defined, named, plural
+from handrail.linting.subjects import Subject
+from handrail.linting.texts import content, words
+from handrail.portability import NotPortable
+
+
+def _duplicates(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subject, Noticed]]:
+    counts = Counter(subject.name for subject in subjects)
+    told: set[str] = set()
+    for subject in subjects:
+        if counts[subject.name] > 1 and subject.name not in told:
+            told.add(subject.name)
+            yield (
+                subject,
+                Noticed(
+                    f"{counts[subject.name]} tools have this name; a provider refuses them, or calls the wrong one",
+                    "Rename one, or set a server's tools apart with a prefix (`Toolset.prefix`).",
+                ),
+            )
+
+
+def _too_many(subjects: Sequence[Subject], settings: Settings) -> Iterator[tuple[None, Noticed]]:
+    if len(subjects) > settings.most_tools:
+        yield (
+            None,
+            Noticed(
+                f"{len(subjects)} tools are more than a model chooses well from; {settings.most_tools} are the most",
+                "Show fewer at once: a selector (`handrail.selectors`), or `Toolset.filter` by tag.",
+            ),
+        )
+
+
+# ---------------------------------------------------------------------- tools that look alike
+
+_ALIKE = 0.8
+"""Cosine from which a selector's order between two tools is a matter of chance; read off 478 real tools."""
+_SAME_THING = 0.5
+"""Cosine from which two descriptions are about one thing, where the names name the same act on it."""
+_RARE = 60
+"""A word that more tools share tells none of them from the others, and is not followed."""
+
+_ACTS = {
+    word: acts.split()[0]
+    for acts in (
+        "get read fetch retrieve show describe lookup look view",
+        "search find query list browse",
+        "update edit modify change replace patch",
+        "create add new insert make",
+        "delete remove drop erase",
+        "run execute start launch invoke",
+        "send post submit",
+    )
+    for word in acts.split()
+}
+"""Acts that users do not tell apart, each with the word that stands for it."""
+
+
+def _look_alikes(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subject, Noticed]]:
+    names = [_canonical(frozenset(words(subject.name))) for subject in subjects]
+    told = [content(subject.description) for subject in subjects]
+    for one, other, likeness in alike([_canonical(each) for each in told]):
+        here, there = subjects[one], subjects[other]
+        same_name = names[one] == names[other]
+        same_text = bool(told[one]) and told[one] == told[other]
+        held = likeness >= _ALIKE and (told[one] <= told[other] or told[other] <= told[one])
+        if here.name == there.name or not (same_name or same_text or held):
+            continue
+        yield (
+            here,
+            Noticed(
+                f"is easily taken for `{there.name}`: {_apart(told[one] - told[other], told[other] - told[one])}",
+                f'Say in both what the other is for: "Use it for (…); for (…) use {there.name}."',
+                None if same_name or same_text else "note",
+            ),
+        )
+
+
+def _canonical(told: frozenset[str]) -> frozenset[str]:
+    return frozenset(_ACTS.get(word, word) for word in told)
+
+
+def _apart(here: frozenset[str], there: frozenset[str]) -> str:
+    """Say which words of two descriptions tell the tools apart."""
+    if not here and not there:
+        return "their descriptions have the same words"
+    if here and there:
+        return f"only {_quoted(here)} here and {_quoted(there)} there tell the descriptions apart"
+    return f"only {_quoted(here or there)} {'here' if here else 'there'} tells the descriptions apart"
+
+
+def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
+    """Yield the pairs of texts about one thing, with their cosine; rare words weigh more."""
+    holders: dict[str, list[int]] = defaultdict(list)
+    for number, each in enumerate(told):
+        for word in each:
+            holders[word].append(number)
+    # Among few tools every word is rare; counted as among fifty more, they weigh as they would in a larger set.
+    weight = {word: log(1 + (len(told) + 50) / len(numbers)) ** 2 for word, numbers in holders.items()}
+    length = [sqrt(sum(weight[word] for word in each)) or 1.0 for each in told]
+    pairs = {
+        (one, other)
+        for numbers in holders.values()
+        if len(numbers) <= _RARE
+        for at, one in enumerate(numbers)
+        for other in numbers[at + 1 :]
+    }
+    for one, other in sorted(pairs):
+        likeness = sum(weight[word] for word in told[one] & told[other]) / (length[one] * length[other])
+        if likeness >= _SAME_THING:
+            yield one, other, likeness
+
+
+def _quoted(found: frozenset[str]) -> str:
+    listed = sorted(found)
+    return ", ".join(f'"{word}"' for word in listed[:5]) + (", ..." if len(listed) > 5 else "")
+
+
+# ---------------------------------------------------------------------- providers
+
+
+def _names(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    names = {provider: _name_in(definitions) for provider, definitions in subject.on_wires.items()}
+    spelled = {provider: name for provider, name in names.items() if name != subject.name}
+    if spelled:
+        yield Noticed(
+            f"its name is refused by {_listed(spelled)}; there it is called `{next(iter(spelled.values()))}`",
+            "Use letters, digits, `_` and `-`, at most 64, a letter first.",
+        )
+    odd = [each.name for each in subject.own_parameters if not _PORTABLE.fullmatch(each.name)]
+    if odd:
+        yield Noticed(
+            f"Anthropic refuses the {plural(len(odd), 'name', 'names')} {named(odd)}",
+            "Name parameters with letters, digits, `_`, `.` and `-`, at most 64.",
+        )
+
+
+_PORTABLE = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def _name_in(definition: Json) -> str:
+    """Find the name in a definition, however deep the wire wraps it."""
+    if isinstance(definition, list):
+        return next((name for each in definition if (name := _name_in(each))), "")
+    if not isinstance(definition, dict):
+        return ""
+    if isinstance(definition.get("name"), str):
+        return str(definition["name"])
+    return next((name for each in definition.values() if (name := _name_in(each))), "")
+
+
+def _listed(names: Mapping[str, str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _schemas(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    if subject.fault:
+        return
+    tries = (portability.for_openai_strict, portability.for_anthropic_strict, portability.for_gemini)
+    losses = [said.reason for fit in tries if isinstance(said := fit(subject.schema), NotPortable)]
+    if losses:
+        yield Noticed(
+            " ".join(losses),
+            "Close the object (`properties`, no further names), give every value a type; or do without strict.",
+        )
+
+
+# ---------------------------------------------------------------------- tokens
+
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_PIECE = re.compile(r"[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+")
+_LETTERS_IN_A_TOKEN = 9
+
+
+def tokens_in(text: str) -> int:
+    """Return about how many tokens a text has, by the classes of its characters.
+
+    A word is one token, a long one several; three digits are one; marks that stand together are one for every three; a
+    Chinese character is about two thirds of one. It is an estimate of the JSON as it is sent: OpenAI and Gemini write
+    definitions down more tightly before they count.
+    """
+    chinese = len(_CJK.findall(text))
+    pieces = _PIECE.findall(_CJK.sub(" ", text))
+    latin = sum(-(-len(piece) // (_LETTERS_IN_A_TOKEN if piece.isalpha() else 3)) for piece in pieces)
+    return latin + (2 * chinese + 2) // 3
+
+
+def cost_of(subject: Subject) -> Cost:
+    """Return about how many tokens a tool takes in every request, as each provider's wire spells it."""
+    sizes = {provider: tokens_in(json.dumps(told, ensure_ascii=False)) for provider, told in subject.on_wires.items()}
+    return Cost(subject.name, sizes)
+
+
+def _costly(subject: Subject, settings: Settings) -> Iterator[Noticed]:
+    cost = cost_of(subject)
+    if cost.most > settings.most_tokens:
+        yield Noticed(
+            f"its definition takes about {cost.most:,} tokens in every request; {settings.most_tokens:,} are the most",
+            "Say less: one example, nothing that the schema says already; or let a selector show it only when needed.",
+        )
+
+
+_ORDER = {"order_id": 'Number of the order, such as "A-1042".'}
+_LONG = " ".join(f"Line {n} of a handbook that nobody needs in order to call it." for n in range(1, 90))
+
+RULES = (
+    Rule(
+        "name-twice", "error", "two tools have one name", look_at_all=_duplicates,
+        bad=[defined("search", "Search the web."), defined("search", "Search the handbook.")],
+        good=[defined("search_web", "Search the web for a text."),
+              defined("search_handbook", "Search our handbook for a text.")],
+    ),
+    Rule(
+        "too-many-tools", "warning", "a model is shown more tools than it chooses well from", look_at_all=_too_many,
+        bad=[defined(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(21)],
+        good=[defined(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(20)],
+    ),
+    Rule(
+        "look-alike", "warning", "it is easily taken for another tool", look_at_all=_look_alikes,
+        bad=[defined("search_docs", "Search the documentation for a text."),
+             defined("find_docs", "Search the documentation for a given text.")],
+        good=[defined("search_docs", "Search the public documentation for a text."),
+              defined("find_ticket", "Find a support ticket by the customer's number.")],
+    ),
+    Rule(
+        "name-refused", "warning", "a provider refuses its name", look=_names,
+        bad=[defined("orders.get", "Look an order up.", required=["order_id"], **_ORDER),
+             defined("查询订单", "查询一个订单。")],
+        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+    ),
+    Rule(
+        "schema-not-portable", "note", "a provider's strict form cannot hold its schema", look=_schemas,
+        bad=[defined("get_order", "Look an order up.", filter={"type": "object", "description": "Any fields."})],
+        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+    ),
+    Rule(
+        "definition-costly", "warning", "its definition takes many tokens in every request", look=_costly,
+        bad=[defined("get_order", _LONG)],
+        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+    ),
+)  # fmt: skip

@@ -1,0 +1,182 @@
+"""`handrail audit`: the last records, whether the chain holds, and all of it for other programs."""
+
+import json
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from handrail.records import Notice
+from handrail.stores.sqlite import SqliteStore
+
+KEY = b"a key of the deployment"
+
+
+class Log:
+    """A store in a file with some records in its log."""
+
+    def __init__(self, file, key):
+        self.file, self.key = file, key
+
+    def append(self, *notices):
+        with SqliteStore(self.file) as store:
+            store.audit_key = self.key
+            store.append(notices).result(10)
+
+    def change(self, statement):
+        """Change the log behind the store's back."""
+        with closing(sqlite3.connect(self.file, isolation_level=None)) as file:
+            file.execute(statement)
+
+    @property
+    def records(self):
+        with SqliteStore(self.file) as store:
+            return store.log().result(10)
+
+
+@pytest.fixture
+def logged(tmp_path, monkeypatch):
+    """Make a store with some records in its log."""
+
+    def make(*, key=b"", count=5):
+        log = Log(tmp_path / "kept.db", key)
+        log.append(*(Notice(f"r_{n % 2}", "CallFinished", {"tool": "refund", "n": n}) for n in range(1, count + 1)))
+        monkeypatch.setenv("HANDRAIL_STORE", f"sqlite:{log.file}")
+        return log
+
+    return make
+
+
+def test_what_a_run_decides_and_does_is_in_the_log(deployed):
+    made = deployed()
+    run, _ = made.begin("--yes-to", "high")
+    lines = made("audit", "tail", "-n", "100", "--run", run, "--json").stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    of_the_write = [record["event"] for record in records if record["body"].get("tool") == "delete_order"]
+    assert of_the_write == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
+    assert made("audit", "verify").exit_code == 0
+
+
+def test_the_last_records_are_printed_in_order(cli, logged):
+    logged()
+    lines = cli("audit", "tail", "-n", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["4", "5"]
+    assert '{"tool": "refund", "n": 5}' in lines[1]
+
+
+def test_the_records_of_one_run_can_be_picked(cli, logged):
+    logged()
+    told = [json.loads(line) for line in cli("audit", "tail", "--run", "r_1", "--json").stdout.splitlines()]
+    assert [record["seq"] for record in told] == [1, 3, 5]
+
+
+def test_following_prints_what_is_added_once_and_ends_with_ctrl_c(cli, logged, monkeypatch):
+    log = logged()
+
+    def wait(_):
+        if len(log.records) >= 7:
+            raise KeyboardInterrupt
+        log.append(Notice("r_2", "RunEnded", {"status": "done"}))
+
+    monkeypatch.setattr(time, "sleep", wait)
+    result = cli("audit", "tail", "-n", "1", "--follow")
+    assert result.exit_code == 130
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["5", "6", "7"]
+
+
+def test_an_empty_log_is_no_result_and_no_error(cli, logged):
+    logged(count=0)
+    result = cli("audit", "tail")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "the log is empty\n")
+    assert cli("audit", "verify").stdout.startswith("0 records stand in good order")
+
+
+def test_what_a_model_wrote_cannot_move_the_cursor(cli, logged):
+    logged().append(Notice("r_\x1b[2K", "RunEnded", {"reason": "\u202e"}))
+    shown = cli("audit", "tail").stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+
+
+def test_a_chain_that_holds_is_said_to_and_how_much_that_proves(cli, logged):
+    log = logged()
+    told = cli("audit", "verify")
+    assert told.exit_code == 0
+    assert told.stdout.splitlines() == [
+        "5 records stand in good order (without a key and no checkpoint for its end)",
+        f"the last is 5, {log.records[-1].hash}",
+    ]
+
+
+def test_a_log_of_many_pages_is_checked_whole(cli, logged, monkeypatch):
+    monkeypatch.setattr("handrail.cli.commands.audit.PAGE", 2)
+    logged(count=7)
+    assert json.loads(cli("audit", "verify", "--json").stdout)["records"] == 7
+
+
+def test_a_record_that_was_changed_is_named(cli, logged):
+    log = logged()
+    log.change("""UPDATE audit SET body = replace(body, '"n": 3', '"n": 99') WHERE seq = 3""")
+    result = cli("audit", "verify")
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "the log is broken: record 3 was changed, or hashed with another key; 2 records before it stand in good order\n"
+    )
+    told = json.loads(cli("audit", "verify", "--json").stdout)
+    assert (told["ok"], told["records"], told["broken"]["seq"], told["last"]) == (False, 2, 3, None)
+
+
+def test_a_tail_that_was_cut_off_is_found_against_a_checkpoint(cli, logged, tmp_path):
+    log = logged()
+    checkpoint = tmp_path / "checkpoint.json"
+    checkpoint.write_text(cli("audit", "tail", "-n", "1", "--json").stdout)
+    assert "with the checkpoint at 5" in cli("audit", "verify", "--checkpoint", str(checkpoint)).stdout
+    log.change("DELETE FROM audit WHERE seq > 3")
+    assert cli("audit", "verify").exit_code == 0  # it cannot be seen from the log alone
+    result = cli("audit", "verify", "--checkpoint", str(checkpoint))
+    assert result.exit_code == 1
+    assert "the log ends with record 3; the checkpoint is record 5" in result.stdout
+
+
+def test_an_export_is_a_checkpoint_too(cli, logged, tmp_path):
+    log = logged()
+    file = tmp_path / "audit.jsonl"
+    file.write_text(cli("audit", "export").stdout)
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [each.as_json() for each in log.records]
+    assert cli("audit", "verify", "--checkpoint", str(file)).exit_code == 0
+
+
+def test_a_log_with_a_key_is_checked_with_that_key(cli, logged, tmp_path):
+    logged(key=KEY)
+    right, wrong = tmp_path / "right.key", tmp_path / "wrong.key"
+    right.write_bytes(KEY + b"\n")
+    wrong.write_bytes(b"another")
+    assert cli("audit", "verify", "--key-file", str(right)).exit_code == 0
+    assert cli("audit", "verify", "--key-file", str(wrong)).exit_code == 1
+    assert cli("audit", "verify").exit_code == 1
+
+
+@pytest.mark.parametrize(("option", "text", "says"), [
+    ("--key-file", None, "there is no file"),
+    ("--key-file", " \n", "holds no key: it is empty"),
+    ("--checkpoint", None, "there is no file"),
+    ("--checkpoint", "", "holds no checkpoint; write one with: handrail audit tail -n 1 --json"),
+    ("--checkpoint", "{", "is no JSON"),
+    ("--checkpoint", '{"seq": "5"}', "holds no checkpoint"),
+])  # fmt: skip
+def test_a_file_that_is_no_key_or_no_checkpoint_is_one_sentence(cli, logged, tmp_path, option, text, says):
+    logged()
+    file = tmp_path / "given"
+    if text is not None:
+        file.write_text(text)
+    result = cli("audit", "verify", option, str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["tail", "verify", "export"])
+def test_a_store_without_a_log_says_so(cli, verb):
+    result = cli("audit", verb, "--store", "memory:")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the store 'memory:' keeps no audit log" in result.stderr

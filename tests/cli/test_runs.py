@@ -1,0 +1,471 @@
+"""`handrail runs`: what is kept of a run, gone on with, cancelled, forked, replayed and exported by later commands."""
+
+import json
+import signal
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from handrail.calls import ToolCall
+from handrail.cli.commands import demo
+from handrail.cli.keeping import command_line, shown
+from handrail.dialects import dialect
+from handrail.journal import input_from_json, result_from_json, turn_from_json
+from handrail.messages import conversation_of
+from handrail.stores.sqlite import SqliteStore
+from handrail.testing import call
+from tests.cli.keeping import ASKING
+from tests.terminals import PATIENCE_S
+
+PAID = [call("get_order", order_id="A-1"), "It is paid."]
+
+
+@pytest.fixture
+def waiting(deployed):
+    """A deployment with a run that waits for a person."""
+    made = deployed()
+    made.run, _ = made.begin()
+    return made
+
+
+@pytest.fixture
+def paid(deployed):
+    """A deployment with a run that has ended well."""
+    made = deployed(PAID)
+    made.run, _ = made.begin()
+    return made
+
+
+def until(is_so):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def recorded(deployment, run):
+    with SqliteStore(deployment.place.removeprefix("sqlite:")) as store:
+        return store.recorded(run).result(10)
+
+
+# ---------------------------------------------------------------------- looking
+
+
+def test_a_run_is_kept_only_when_a_store_is_named(cli, deployed, monkeypatch, tmp_path):
+    made = deployed(PAID)
+    monkeypatch.delenv("HANDRAIL_STORE")
+    monkeypatch.chdir(tmp_path)
+    made.begin()
+    assert not list(tmp_path.glob("*.db"))
+    run, _ = made.begin("--store", "sqlite:///mine.db")
+    assert cli("runs", "list", "--store", "sqlite:///mine.db", "--json").stdout.count(run) == 1
+
+
+def test_the_store_may_stand_in_the_settings_of_the_project(deployed, monkeypatch, tmp_path):
+    made = deployed(PAID)
+    monkeypatch.delenv("HANDRAIL_STORE")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///project.db"\n', encoding="utf-8")
+    run, _ = made.begin()
+    assert run in made("runs", "list").stdout
+
+
+def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
+    made = deployed(PAID)
+    first, _ = made.begin()
+    second, _ = made.begin()
+    assert [run["run"] for run in made.json("runs", "list")["runs"]] == [second, first]
+    assert [run["run"] for run in made.json("runs", "list", "-n", "1")["runs"]] == [second]
+    lines = made("runs", "list").stdout.splitlines()
+    assert lines[1].split()[:2] == [second, "done"]
+    assert lines[1].endswith("Delete A-1.")
+
+
+def test_the_list_can_be_of_one_status(waiting):
+    assert [run["run"] for run in waiting.json("runs", "list", "--status", "waiting")["runs"]] == [waiting.run]
+    result = waiting("runs", "list", "--status", "failed")
+    assert (result.stdout, result.stderr) == ("", "there are no runs that stand as failed in this store\n")
+
+
+def test_a_run_that_waits_tells_its_story_and_the_commands_to_go_on(waiting):
+    shown = waiting("runs", "show", waiting.run).stdout
+    id = waiting.question()["id"]
+    milestones = [
+        f"{waiting.run}  waiting: waiting for approval of delete_order",
+        "> Delete A-1.",
+        "turn 1",
+        '→ get_order  {"order_id": "A-1"}',
+        '→ delete_order  {"order_id": "A-1"}',
+        '✓ get_order  {"order_id":"A-1","paid":49}',
+        "? delete_order  a person must agree: delete_order has high risk",
+        "… delete_order  has no result yet",
+        f"decide:  handrail approvals approve {id}",
+        f"go on:   handrail runs resume {waiting.run} --tools ...",
+    ]
+    places = [shown.find(each) for each in milestones]
+    assert -1 not in places, shown
+    assert places == sorted(places)
+
+
+def test_a_store_that_is_named_stands_in_the_commands_to_go_on(waiting, monkeypatch):
+    monkeypatch.delenv("HANDRAIL_STORE")
+    shown = waiting("runs", "show", waiting.run, "--store", waiting.place).stdout
+    assert f"handrail runs resume {waiting.run} --tools ... --store {waiting.place}" in shown
+
+
+def test_a_password_is_not_shown():
+    place = "postgresql://me:s3cr3t:@x@host/database"
+    assert shown(place) == "postgresql://me:***@host/database"
+    assert "s3cr3t" not in command_line("runs list", place)
+
+
+def test_a_run_that_is_over_tells_its_answer(paid):
+    shown = paid("runs", "show", paid.run).stdout
+    assert "It is paid." in shown
+    assert shown.endswith("it is over\n")
+    assert "resume" not in shown
+
+
+def test_a_persons_word_is_part_of_the_story(waiting):
+    waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
+    waiting("runs", "resume", waiting.run, "--tools", waiting.tools)
+    assert "✓ delete_order  approved by maria" in waiting("runs", "show", waiting.run).stdout
+
+
+def test_a_run_is_shown_as_one_document(waiting):
+    told = waiting.json("runs", "show", waiting.run)
+    assert (told["v"], told["run"], told["status"], told["question"]) == (1, waiting.run, "waiting", "Delete A-1.")
+    assert [(each["name"], each["has_result"]) for each in told["turns"][0]["calls"]] == [
+        ("get_order", True), ("delete_order", False)
+    ]  # fmt: skip
+    assert [each["tool"] for each in told["questions"]] == ["delete_order"]
+    assert told["result"]["status"] == "waiting"
+
+
+def test_debug_shows_every_message_and_wire_what_the_provider_sent(paid):
+    assert "[call call_" in paid("runs", "show", paid.run, "--debug").stdout
+    shown = paid("runs", "show", paid.run, "--wire").stdout
+    assert '"tool_calls": [' in shown
+
+
+def test_what_is_shown_cannot_move_the_cursor(deployed):
+    made = deployed([call("get_order", order_id="A\x1b[2K"), "It is\x1b[2K paid.\u202e"])
+    run, _ = made.begin()
+    for words in (("list",), ("show", run), ("show", run, "-v"), ("show", run, "--debug"), ("show", run, "--wire")):
+        shown = made("runs", *words).stdout
+        assert "\x1b" not in shown, words
+        assert "\u202e" not in shown, words
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def test_a_run_does_not_go_on_without_the_tools_that_it_waits_for(waiting, weather):
+    before = recorded(waiting, waiting.run)
+    for words, says in (([], "it has called delete_order"), (["--tools", weather], "it has called delete_order")):
+        result = waiting("runs", "resume", waiting.run, *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert says in result.stderr
+    assert recorded(waiting, waiting.run) == before
+
+
+def test_tools_that_have_changed_are_mentioned(waiting, tmp_path):
+    file = tmp_path / "shop.py"
+    more = '@hr.tool(effect="read")\ndef more() -> str:\n    """More."""\n    return ""\n'
+    file.write_text(f"{file.read_text()}\n{more}")
+    result = waiting("runs", "resume", waiting.run, "--tools", waiting.tools)
+    assert result.exit_code == 3
+    assert "the tools are not quite those that this run was begun with" in result.stderr
+
+
+def test_a_budget_that_is_used_up_is_raised_by_the_command_that_goes_on(deployed):
+    made = deployed(PAID)
+    run, ended = made.begin("--max-turns", "1")
+    assert ended.exit_code == 4
+    assert made("runs", "resume", run, "--tools", made.tools).exit_code == 4
+    gone_on = made("runs", "resume", run, "--tools", made.tools, "--max-turns", "5")
+    assert (gone_on.exit_code, gone_on.stdout) == (0, "It is paid.\n")
+    assert len(made.server.requests) == 2
+
+
+def test_another_model_can_go_on(waiting, deployed):
+    other = deployed([ASKING[0], "The other one says so."])
+    waiting("approvals", "approve", waiting.question()["id"])
+    words = ("--tools", waiting.tools, "--model", other.server.model, "--json")
+    told = json.loads(waiting("runs", "resume", waiting.run, *words).stdout)
+    assert (told["id"], told["text"]) == (waiting.run, "The other one says so.")
+
+
+KILLED = '''
+import os, signal
+from pathlib import Path
+import handrail as hr
+
+HERE = Path(__file__).parent
+
+@hr.tool(effect="write", replay="key")
+def book(room: int, context: hr.Context[None]) -> str:
+    """Book a room, at a far side that knows a key again."""
+    keys = HERE / "keys"
+    known = keys.read_text().split() if keys.exists() else []
+    if context.idempotency_key not in known:
+        keys.write_text(" ".join([*known, context.idempotency_key]))
+    if len(known) == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"room {room}"
+'''
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_another(deployed, tmp_path):
+    (tmp_path / "rooms.py").write_text(KILLED, encoding="utf-8")
+    made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
+    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    (run,) = made.json("runs", "list")["runs"]
+    assert run["status"] == "running"
+    assert "its process died" in made("runs", "show", run["run"]).stdout
+    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools)
+    assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
+    assert "taken over" in gone_on.stderr
+    assert len((tmp_path / "keys").read_text().split()) == 1
+    assert len(made.server.requests) == 2
+
+
+def test_a_run_that_is_over_tells_its_answer_again_and_does_nothing(paid):
+    asked = len(paid.server.requests)
+    again = paid("runs", "resume", paid.run, "--tools", paid.tools)
+    assert (again.exit_code, again.stdout) == (0, "It is paid.\n")
+    assert len(paid.server.requests) == asked
+
+
+def test_each_answer_of_a_chat_is_a_kept_run(deployed):
+    made = deployed(PAID)
+    assert made("chat", "--tools", made.tools, stdin="Is A-1 paid?\nAnd now?\n").exit_code == 0
+    assert [run["question"] for run in made.json("runs", "list")["runs"]] == ["And now?", "Is A-1 paid?"]
+
+
+def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
+    monkeypatch.setattr(demo, "PAUSE_S", 0.0)
+    made = deployed()
+    told = json.loads(made("demo", "--no-input", "--lang", "en", "--json").stdout)
+    assert "→ restart_service" in made("runs", "show", told["id"]).stdout
+    replayed = made("runs", "replay", told["id"], "--tools", "handrail.cli.demo.cluster:TOOLS")
+    assert (replayed.exit_code, replayed.stdout) == (0, told["text"] + "\n")
+
+
+# ---------------------------------------------------------------------- cancel, fork, replay
+
+
+SLOW = '''
+import time
+from pathlib import Path
+import handrail as hr
+
+HERE = Path(__file__).parent
+
+@hr.tool(effect="write", timeout_s=60)
+def save(place: str) -> str:
+    """Save, once the door is open."""
+    (HERE / "inside").touch()
+    while not (HERE / "door").exists():
+        time.sleep(0.01)
+    return "saved"
+'''
+
+
+def test_a_run_is_cancelled_from_another_process_when_its_write_has_ended(deployed, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    made = deployed([call("save", place="here"), "Never said."], tools=str(tmp_path / "slow.py"))
+    with made.started("run", "Save it.", "--tools", made.tools) as program:
+        until((tmp_path / "inside").exists)
+        (run,) = made.json("runs", "list", "--status", "running")["runs"]
+        assert "asked to end" in made.process("runs", "cancel", run["run"]).stdout
+        (tmp_path / "door").touch()
+        assert program.wait(PATIENCE_S) == 130
+    shown = made("runs", "show", run["run"]).stdout
+    assert "cancelled: the run was cancelled" in shown
+    assert "✓ save  saved" in shown  # what had begun was finished, and is known
+    assert len(made.server.requests) == 1
+
+
+def test_a_run_that_waits_is_cancelled_at_once_and_a_second_time_without_harm(waiting):
+    assert waiting("runs", "cancel", waiting.run).stdout.startswith(f"{waiting.run} is cancelled; it was waiting")
+    assert waiting.json("runs", "show", waiting.run)["status"] == "cancelled"
+    again = waiting("runs", "cancel", waiting.run)
+    assert (again.exit_code, again.stdout) == (0, f"{waiting.run} was cancelled before\n")
+
+
+def test_a_run_that_another_process_drives_is_asked_to_end(paid):
+    with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
+        store.begin_run(recorded(paid, paid.run).record).result(10)  # as one that drives it now
+        told = paid.json("runs", "cancel", paid.run)
+        assert (told["was"], told["status"]) == ("running", "running")
+        assert store.recorded(paid.run).result(10).record.cancel_requested
+
+
+def test_a_run_that_is_over_cannot_be_cancelled(paid):
+    result = paid("runs", "cancel", paid.run)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: the run {paid.run!r} is over (done); there is nothing to cancel\n"
+
+
+def test_a_fork_is_a_run_of_its_own(paid):
+    told = json.loads(paid("runs", "fork", paid.run, "--at-turn", "2", "--tools", paid.tools, "--json").stdout)
+    assert told["id"] != paid.run
+    assert told["text"] == "It is paid."
+    assert len(paid.server.requests) == 3  # its first turn was the other run's
+    shown = paid("runs", "show", told["id"]).stdout
+    assert f"of {paid.run} at turn 2" in shown
+
+
+def test_a_fork_at_a_turn_that_was_never_reached_is_refused(paid):
+    result = paid("runs", "fork", paid.run, "--at-turn", "9", "--tools", paid.tools)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "has 2 turns" in result.stderr
+
+
+def test_a_replay_asks_nobody_and_needs_no_server(paid):
+    asked, before = len(paid.server.requests), recorded(paid, paid.run)
+    result = paid("runs", "replay", paid.run, "--tools", paid.tools)
+    assert (result.exit_code, result.stdout) == (0, "It is paid.\n")
+    assert "came to the end that is kept" in result.stderr
+    assert len(paid.server.requests) == asked
+    assert recorded(paid, paid.run) == before
+
+
+def test_a_replay_of_a_run_that_has_not_ended_says_where_the_journal_does(waiting):
+    result = waiting("runs", "replay", waiting.run, "--tools", waiting.tools)
+    assert result.exit_code == 1
+    assert "ends before step 1.1" in result.stderr
+
+
+def test_a_replay_that_ends_otherwise_is_an_error(paid):
+    with closing(sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)) as file:
+        file.execute("UPDATE runs SET result = replace(result, 'It is paid.', 'It is free.')")
+    result = paid("runs", "replay", paid.run, "--tools", paid.tools)
+    assert result.exit_code == 1
+    assert "the replay ended otherwise" in result.stderr
+
+
+# ---------------------------------------------------------------------- export
+
+ODD = [
+    [ToolCall("c1", "get_order", "{'order_id': 'A-1',}"), call("note", order_id="</tool_call> & “북”")],
+    [ToolCall("c2", "get_order", '{"order_id": "A"}{"order_id": "B"}')],  # two in one, taken apart
+    [ToolCall("c3", "get_order", '{"order": 1}'), ToolCall("c4", "nothing", "{}")],  # refused
+    call("delete_order", order_id="A-1"),  # waits
+]
+CALLED = [
+    ("get_order", {"order_id": "A-1"}), ("note", {"order_id": "</tool_call> & “북”"}),
+    ("get_order", {"order_id": "A"}), ("get_order", {"order_id": "B"}),
+    ("get_order", {"order": 1}), ("nothing", {}),
+    ("delete_order", {"order_id": "A-1"}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def odd(deployed):
+    """A deployment with a run in which much had to be mended."""
+    made = deployed(ODD)
+    made.run, _ = made.begin("--yes-to", "medium")
+    return made
+
+
+def exported(deployment, form, *words):
+    result = deployment("runs", "export", deployment.run, "--format", form, *words)
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def read(calls):
+    return [(each.name, json.loads(each.arguments)) for each in calls]
+
+
+def test_the_journal_is_exported_whole_and_reads_back_to_the_same(odd):
+    kept, (head, *steps) = recorded(odd, odd.run), exported(odd, "jsonl")
+    assert input_from_json(head["input"]) == input_from_json(kept.record.input)
+    assert (head["kind"], head["journal_v"], head["status"]) == ("run", 1, "waiting")
+    assert [(each["key"], each["body"]) for each in steps] == [(step.key, step.body) for step in kept.steps]
+    assert {each["kind"] for each in steps} == {"model", "call"}
+    for each in steps:
+        (turn_from_json if each["kind"] == "model" else result_from_json)(each["body"])
+
+
+def test_fine_tuning_data_reads_back_to_the_same_calls_each_with_its_result(odd):
+    (line,) = exported(odd, "openai", "--tools", odd.tools)
+    messages, chat = line["messages"], dialect("openai-chat")
+    calls = [each for told in messages if told["role"] == "assistant" for each in chat.decode_message(told).calls]
+    assert read(calls) == CALLED
+    assert [told["tool_call_id"] for told in messages if told["role"] == "tool"] == [each.id for each in calls]
+    assert "get_order" in [tool["function"]["name"] for tool in line["tools"]]
+    assert conversation_of(messages)
+
+
+def test_hermes_conversations_read_back_to_the_same_calls(odd):
+    (line,) = exported(odd, "hermes", "--tools", odd.tools)
+    said = line["conversations"]
+    assert [told["from"] for told in said] == ["system", "human", *["gpt", "tool"] * 4]
+    turns = [dialect("hermes").decode(told["value"]) for told in said if told["from"] == "gpt"]
+    broken = {"order_id": "< /tool_call> & “북”"}  # a prompt holds no token that somebody else wrote
+    expected = [(name, broken if "</tool_call>" in str(each) else each) for name, each in CALLED]
+    assert read(each for turn in turns for each in turn.calls) == expected
+    assert "get_order" in said[0]["value"]
+
+
+def test_several_runs_are_several_lines_and_without_tools_none_are_told(paid):
+    second, _ = paid.begin()
+    result = paid("runs", "export", paid.run, second, "--format", "openai")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [set(line) for line in lines] == [{"messages"}] * 2
+
+
+def test_one_unknown_run_exports_nothing(paid):
+    result = paid("runs", "export", paid.run, "r_none")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+# ---------------------------------------------------------------------- what cannot be
+
+VERBS = [("show",), ("resume",), ("cancel",), ("fork", "--at-turn", "1"), ("replay",), ("export",)]
+
+
+@pytest.mark.parametrize(("verb", "words"), [(verb, words) for verb, *words in VERBS])
+def test_an_unknown_run_is_one_sentence(paid, verb, words):
+    result = paid("runs", verb, "r_none", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: there is no run 'r_none' in this store")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("verb", "words"), [(verb, words) for verb, *words in VERBS])
+def test_a_store_that_keeps_no_runs_says_so(paid, verb, words):
+    result = paid("runs", verb, paid.run, *words, "--store", "memory:")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the store 'memory:' keeps no runs; name one that does: --store sqlite:///handrail.db" in result.stderr
+
+
+@pytest.mark.parametrize(("place", "says"), [
+    ("sqlite:{}/none.db", "there is no store"),
+    ("oracle:x", "there is no store 'oracle'; known are memory, sqlite"),
+])  # fmt: skip
+def test_a_store_that_is_not_there_is_told_and_not_made(cli, tmp_path, place, says):
+    result = cli("runs", "list", "--store", place.format(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change", ["input = '[]'", "journal_v = 99"])
+def test_a_journal_that_cannot_be_read_is_one_sentence_and_hides_no_other_run(paid, change):
+    other, _ = paid.begin()
+    with closing(sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)) as file:
+        file.execute(f"UPDATE runs SET {change} WHERE run_id = ?", (paid.run,))
+    for words in (("show", paid.run), ("export", paid.run), ("replay", paid.run, "--tools", paid.tools)):
+        result = paid("runs", *words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "journal" in result.stderr
+        assert result.stderr.count("\n") == 1
+    listed = paid("runs", "list").stdout
+    assert paid.run in listed
+    assert other in listed

@@ -1,0 +1,116 @@
+"""Finding tools by words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import handrail as hr
+from handrail.ports import Described, Ranking
+from tests.selectors.tools import FEW, described, two_hundred
+
+
+def names(hits):
+    return [tool.name for tool in hits]
+
+
+@pytest.mark.parametrize(("question", "wanted"), [
+    ("What is the weather in Oslo?", "get_weather"),
+    ("outputs of our power plants", "getPowerOutput"),
+    ("I want my money back", "refund_order"),
+    ("帮我查一下明天去上海的火车票", "query_train_ticket"),
+    ("从哪个车站出发", "query_train_ticket"),
+    ("exporting user info", "user_info.export"),
+    ("A-17 account number", "user_info.export"),
+])  # fmt: skip
+def test_a_question_finds_its_tool(question, wanted):
+    assert names(hr.selectors.bm25(FEW).top(question, k=1)) == [wanted]
+
+
+def test_hits_are_the_tools_themselves_best_first():
+    hits = hr.selectors.bm25(hr.Toolset(FEW)).top("the weather of a city, or an order", k=5)
+    assert hits[0] is FEW[0]
+    assert isinstance(hr.selectors.bm25(FEW), Ranking)
+
+
+def test_functions_are_taken_as_tools():
+    def book_table(guests: int) -> str:
+        """Book a table in a restaurant."""
+
+    assert names(hr.selectors.bm25([book_table]).top("restaurant")) == ["book_table"]
+
+
+@pytest.mark.parametrize("question", ["", "  ", "the of and", "42", "zebra", "?!"])
+def test_a_question_without_a_telling_word_finds_nothing(question):
+    assert hr.selectors.bm25(FEW).top(question) == []
+
+
+@pytest.mark.parametrize("schema", [
+    {"type": "object", "properties": {"trip": {"type": "object", "properties": {"airline": {}}}}},
+    {"type": "object", "properties": {"trips": {"type": "array", "items": {"description": "An airline."}}}},
+    {"type": "object", "properties": {"carrier": {"enum": ["airline", "railway"]}}},
+    {"type": "object", "properties": {"carrier": {"anyOf": [{"properties": {"airline": True}}, {"type": "null"}]}}},
+])  # fmt: skip
+def test_words_deep_in_the_parameters_are_found(schema):
+    tool = Described("book", "Book.", schema)
+    assert hr.selectors.bm25([*FEW, tool]).top("which airline") == [tool]
+
+
+def test_a_word_of_the_name_counts_more_than_one_of_a_parameter():
+    by_parameter = described("send", "Send something.", weather="How it is sent.")
+    assert names(hr.selectors.bm25([by_parameter, *FEW]).top("weather"))[0] == "get_weather"
+
+
+def test_a_tag_in_the_users_language_finds_a_tool_in_another():
+    plain = hr.selectors.bm25(FEW)
+    tagged = [described("get_weather", "Get the current weather of a city.", tags=["天气", "气温"]), *FEW[1:]]
+    assert names(plain.top("北京今天天气怎么样")) == []
+    assert names(hr.selectors.bm25(tagged).top("北京今天天气怎么样", k=1)) == ["get_weather"]
+
+
+def test_every_sentence_of_a_question_brings_its_own_tool():
+    question = (
+        "I am preparing a long report on power plants, power meters and the output of each power plant over the year. "
+        "Then refund the customer."
+    )
+    plants = [described(f"plant_power_output_{n}", "Power output of a plant over a year.") for n in range(5)]
+    assert "refund_order" in names(hr.selectors.bm25([*plants, *FEW]).top(question, k=3))
+
+
+def test_of_several_tools_of_one_name_the_best_is_found_once():
+    twins = [Described("note", text, {"type": "object"}) for text in ("Write a note.", "Read a note from the archive.")]
+    assert hr.selectors.bm25([*twins, *FEW]).top("note in the archive") == [twins[1]]
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+TWO_HUNDRED = two_hundred()
+INDEX = hr.selectors.bm25(TWO_HUNDRED)
+_WORDS = ("approve", "the", "lease", "of", "vehicles", "Hanoi", "list.", "Then", "survey,", "and", "budget", "合同")
+_questions = st.lists(st.sampled_from(_WORDS), max_size=12).map(" ".join)
+
+
+@given(_questions, st.permutations(TWO_HUNDRED[:40]))
+def test_the_order_of_the_catalogue_does_not_matter(question, shuffled):
+    assert hr.selectors.bm25(shuffled).top(question, 9) == hr.selectors.bm25(TWO_HUNDRED[:40]).top(question, 9)
+
+
+@given(_questions, st.integers(0, 30))
+def test_more_hits_begin_with_the_fewer(question, k):
+    assert INDEX.top(question, k) == INDEX.top(question, k + 1)[:k]
+
+
+@given(_questions)
+def test_scores_never_rise_and_names_never_repeat(question):
+    scored = INDEX.scored(question, 50)
+    assert [score for _, score in scored] == sorted((score for _, score in scored), reverse=True)
+    assert len({tool.name for tool, _ in scored}) == len(scored) <= 50
+
+
+@given(st.sampled_from(TWO_HUNDRED))
+def test_a_tools_own_name_finds_it_first(tool):
+    assert INDEX.top(tool.name, 1) == [tool]
+
+
+@given(_questions, st.text(alphabet="qxz", min_size=4, max_size=8))
+def test_a_word_that_no_tool_has_changes_nothing(question, word):
+    assert INDEX.top(f"{word} {question}", 10) == INDEX.top(f"{question}", 10)
