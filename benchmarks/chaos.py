@@ -105,9 +105,7 @@ def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float
     living: dict[int, tuple[Child, float]] = {}
     try:
         while monotonic() < until:
-            ended = set(far.lines("ended"))
             for number, share in enumerate(shares):
-                left = [run_id for run_id in share if run_id not in ended]
                 child, dies_at = living.get(number, (None, 0.0))
                 if child is not None and has_ended(child):
                     child.told()
@@ -116,7 +114,8 @@ def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float
                     child.end()
                     kills += 1
                     del living[number]
-                if number not in living and left:
+                ended = set(far.lines("ended")) if number not in living else set()  # once whoever ended them is dead
+                if number not in living and (left := [run_id for run_id in share if run_id not in ended]):
                     life_s = dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S)
                     child = Child(partial(carry, opened, folder, left))
                     child.reached()  # else a slow connection would leave nothing of a short life

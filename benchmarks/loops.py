@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 import anthropic
@@ -16,7 +15,7 @@ import openai
 import handrail as hr
 from benchmarks import denominators
 from benchmarks.denominators import Provider, arguments_of
-from benchmarks.measuring import Figure, best_of, interleaved
+from benchmarks.measuring import Figure, interleaved
 from handrail.ports import Listener, Request
 from handrail.testing import ScriptedServer
 
@@ -183,25 +182,41 @@ async def one_call(quick: bool) -> list[Figure]:
 
 
 def over_http(quick: bool) -> list[Figure]:
-    """CPU of a client over real HTTP on the loopback interface, against the loop on the official SDK."""
+    """CPU of a client over real HTTP on the loopback interface, against the loop on the official SDK, both warm."""
     figures = []
-    for wire, on_the_sdk in _ON_THE_SDK.items():
+    for wire in _ON_THE_SDK:
         for turns, goal in ((10, 0.15), (40, 0.05)):
             script: list[Any] = [
                 [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)]
                 for turn in range(turns)
             ]
             with ScriptedServer([*script, "done"], wire=wire) as server:
-                rounds = 2 if quick else 4
-                # The server runs in this process too; what it costs is measured apart and taken off both.
-                asyncio.run(_on_handrail(server))
-                asked = list(zip(server.paths, [json.dumps(body).encode() for body in server.requests], strict=True))
-                base = best_of(lambda: _raw(server, asked), rounds=rounds)
-                sdk = best_of(lambda: asyncio.run(on_the_sdk(server)), rounds=rounds) - base
-                ours = best_of(lambda: asyncio.run(_on_handrail(server)), rounds=rounds) - base
+                times = asyncio.run(_clients(server, wire, rounds=2 if quick else 6))
+            # The server runs in this process too; what it and the sockets cost is measured apart and taken off both.
+            ours, sdk = (times[name] - times["raw"] for name in ("handrail", "sdk"))
             what = f"client CPU over HTTP, {turns} turns x 4 calls, {wire}"
-            figures.append(Figure(what, max(ours, 0.0) / sdk, "x hand/SDK", goal))
+            note = f"{ours * 1e3:.0f} of {sdk * 1e3:.0f} ms"
+            figures.append(Figure(what, max(ours, 0.0) / sdk, "x hand/SDK", goal, note=note))
     return figures
+
+
+async def _clients(server: ScriptedServer, wire: str, rounds: int) -> dict[str, float]:
+    client_of, on_the_sdk = _ON_THE_SDK[wire]
+    async with hr.Runtime([READ], budget=UNBOUND) as runtime, client_of(server) as client:
+
+        async def ours() -> None:
+            run = await runtime.run("How warm is it?", model=server.model)
+            assert run.ok, run
+
+        await ours()
+        asked = list(zip(server.paths, [json.dumps(body).encode() for body in server.requests], strict=True))
+
+        async def raw() -> None:
+            _raw(server, asked)
+
+        return await interleaved(
+            {"raw": raw, "sdk": lambda: on_the_sdk(client), "handrail": ours}, rounds=rounds, times=1
+        )
 
 
 def _raw(server: ScriptedServer, asked: Sequence[tuple[str, bytes]]) -> None:
@@ -213,53 +228,43 @@ def _raw(server: ScriptedServer, asked: Sequence[tuple[str, bytes]]) -> None:
     connection.close()
 
 
-async def _on_handrail(server: ScriptedServer) -> None:
-    async with hr.Runtime([READ], budget=UNBOUND) as runtime:
-        run = await runtime.run("How warm is it?", model=server.model)
-        assert run.ok, run
-
-
-async def _on_openai(server: ScriptedServer) -> None:
+async def _on_openai(client: openai.AsyncOpenAI) -> None:
     tools: Any = hr.Toolset([READ]).definitions()
-    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none") as client:
-        messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
-        while True:
-            answer = await client.chat.completions.create(model="scripted", messages=messages, tools=tools)
-            message = answer.choices[0].message
-            messages.append(message.model_dump(exclude_none=True))
-            if not message.tool_calls:
-                return
-            calls = [call.model_dump() for call in message.tool_calls]
-            messages += await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+    messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
+    while True:
+        answer = await client.chat.completions.create(model="scripted", messages=messages, tools=tools)
+        message = answer.choices[0].message
+        messages.append(message.model_dump(exclude_none=True))
+        if not message.tool_calls:
+            return
+        calls = [call.model_dump() for call in message.tool_calls]
+        messages += await asyncio.gather(*(denominators.hand_call(call) for call in calls))
 
 
-async def _on_anthropic(server: ScriptedServer) -> None:
+async def _on_anthropic(client: anthropic.AsyncAnthropic) -> None:
     tools: Any = hr.Toolset([READ]).definitions("anthropic")
-    async with anthropic.AsyncAnthropic(base_url=server.base_url.removesuffix("/v1"), api_key="none") as client:
-        messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
-        while True:
-            answer = await client.messages.create(model="scripted", max_tokens=1000, messages=messages, tools=tools)
-            messages.append({"role": "assistant", "content": [each.model_dump() for each in answer.content]})
-            calls = [
-                {"id": each.id, "function": {"name": each.name, "arguments": json.dumps(each.input)}}
-                for each in answer.content
-                if each.type == "tool_use"
-            ]
-            if not calls:
-                return
-            told = await asyncio.gather(*(denominators.hand_call(call) for call in calls))
-            results = [
-                {"type": "tool_result", "tool_use_id": each["tool_call_id"], "content": each["content"]}
-                for each in told
-            ]
-            messages.append({"role": "user", "content": results})
+    messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
+    while True:
+        answer = await client.messages.create(model="scripted", max_tokens=1000, messages=messages, tools=tools)
+        messages.append({"role": "assistant", "content": [each.model_dump() for each in answer.content]})
+        calls = [
+            {"id": each.id, "function": {"name": each.name, "arguments": json.dumps(each.input)}}
+            for each in answer.content
+            if each.type == "tool_use"
+        ]
+        if not calls:
+            return
+        told = await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+        results = [
+            {"type": "tool_result", "tool_use_id": each["tool_call_id"], "content": each["content"]} for each in told
+        ]
+        messages.append({"role": "user", "content": results})
 
 
-_ON_THE_SDK = {"openai-chat": _on_openai, "anthropic": _on_anthropic}
-
-
-def wall(run: Any) -> float:
-    """Seconds by the clock on the wall, for what waits."""
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+_ON_THE_SDK: dict[str, tuple[Callable[[ScriptedServer], Any], Callable[[Any], Awaitable[None]]]] = {
+    "openai-chat": (lambda server: openai.AsyncOpenAI(base_url=server.base_url, api_key="none"), _on_openai),
+    "anthropic": (
+        lambda server: anthropic.AsyncAnthropic(base_url=server.base_url.removesuffix("/v1"), api_key="none"),
+        _on_anthropic,
+    ),
+}

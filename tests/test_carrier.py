@@ -10,6 +10,7 @@ from typing import Annotated
 import pytest
 
 import handrail as hr
+from handrail import carrier
 from handrail.effects import Claimed, ClaimState
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
@@ -1000,3 +1001,20 @@ def test_a_tool_says_how_far_it_has_come(drive):
     assert driver.call("copy").text == "copied"
     told = driver.told(Progressed)
     assert [(each.done, each.total, each.note) for each in told] == [(n, 3, f"part {n}") for n in range(3)]
+
+
+def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_now(drive, monkeypatch):
+    # A process that was frozen after its claim: its own clock has gone on meanwhile.
+    times = iter([0.0, 10_000.0])
+    monkeypatch.setattr(carrier, "monotonic", lambda: next(times, 10_000.0))
+    started = []
+
+    def pay(order: str) -> str:
+        """Pay for an order."""
+        started.append(order)
+        return "paid"
+
+    result = drive([hr.FunctionTool(pay, effect="write")]).call("pay", {"order": "7"})
+    assert started == []
+    assert "not started" in result.failure.message
+

@@ -96,7 +96,7 @@ class Freezes(MemoryStore):
         return claimed
 
 
-def test_today_a_process_that_thaws_after_its_lease_starts_a_verified_write_a_second_time():
+def test_today_a_lease_that_ends_early_by_the_clock_of_the_store_lets_a_verified_write_start_twice():
     starts = []
 
     @hr.tool(effect="write", key="mail", verify=lambda arguments, context: hr.NotFound())
@@ -112,7 +112,7 @@ def test_today_a_process_that_thaws_after_its_lease_starts_a_verified_write_a_se
     assert len(starts) == 2
 
 
-def test_today_a_conversation_of_handle_counts_its_turns_anew_in_a_new_runtime():
+def test_a_conversation_of_handle_goes_on_in_a_new_runtime_and_its_repeats_are_seen():
     @hr.tool(effect="write")
     def add_note(text: str) -> str:
         """Add it."""
@@ -124,7 +124,8 @@ def test_today_a_conversation_of_handle_counts_its_turns_anew_in_a_new_runtime()
 
     store = MemoryStore()
     assert turn("one").ok
-    assert turn("two").failure.code == "IDEMPOTENCY_KEY_REUSED"
+    assert turn("two").ok
+    assert turn("one").replayed
 
 
 def test_today_a_small_budget_is_exceeded_by_the_line_that_speaks_of_the_cut():

@@ -140,9 +140,10 @@ def test_the_tool_that_must_be_called_is_shown(drive):
 # -- what was not shown ------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_was_not_shown_can_be_called_and_is_shown_from_then_on(drive):
+@pytest.mark.parametrize("selector", ["auto", "bm25", "search", "two-stage"])
+def test_a_tool_that_was_not_shown_can_be_called_and_is_shown_from_then_on(drive, selector):
     model = ScriptedModel([call("merge_survey_quito", record_id="SUR-1"), DONE])
-    run = drive(two_hundred()).run(QUESTION, model=model)
+    run = drive(two_hundred(), selector=selector).run(QUESTION, model=model)
     assert results_of(run)[0].ok
     assert [("merge_survey_quito" in names) for names in shown(model)] == [False, True]
 

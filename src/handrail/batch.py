@@ -208,7 +208,8 @@ class Batch:
             if isinstance(filled, Failure):
                 return filled
             pending = filled
-        place = keys.default_key(self._conduct.run_id, self._turn, lane.index) if pending.tool.writes else ""
+        stem = self._conduct.stem or self._conduct.run_id
+        place = keys.default_key(stem, self._turn, lane.index) if pending.tool.writes else ""
         admitted = admit(pending, self._conduct.policy, place, self._conduct.tell)
         if type(admitted) is Failure:
             return admitted

@@ -20,6 +20,7 @@ from concurrent.futures import Future as ThreadFuture
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from threading import Event as Flag
+from time import monotonic
 from typing import Any, Protocol, TypeGuard, cast
 
 from handrail import logs, retries
@@ -148,6 +149,7 @@ class Carrier:
         self.attempts: dict[Lane, Attempt] = {}
         self.waits: dict[Lane, Waiting] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
+        self.claimed_at: dict[Lane, float] = {}
         self.latest: dict[Lane, int] = {}
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
@@ -406,6 +408,11 @@ class Carrier:
         """Remember a claim, for the tool's context and for a late report."""
         if isinstance(effect, Claim):
             self.claims[lane] = effect, answer
+            self.claimed_at[lane] = monotonic()
+
+    def lease_is_over(self, lane: Lane) -> bool:
+        """Whether a write was claimed so long ago that somebody else may have taken it: this process was frozen."""
+        return monotonic() - self.claimed_at[lane] > self.claims[lane][0].lease_s
 
     # ------------------------------------------------------------------ tools
 
@@ -414,7 +421,7 @@ class Carrier:
         admitted = lane.admitted
         assert admitted is not None
         tool = admitted.tool
-        if effect.timeout_s <= 0:
+        if effect.timeout_s <= 0 or (tool.writes and self.lease_is_over(lane)):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
         if tool.opens and not self.host.services.is_open(tool):

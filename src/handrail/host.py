@@ -223,6 +223,7 @@ class Host:
         self.policy = policy or Policy()
         self.store: Store = _store(store)
         self._opened_store = isinstance(store, str)
+        self._nonce = token_hex(4)
         self.approver, self.observers = approver, tuple(observers)
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -366,6 +367,8 @@ class Host:
             _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
         check_injected(called, session.injected)
         session.conduct.keeps = run is not None
+        # Another process may count the turns of this run too, and two writes must not share the key of their place.
+        session.conduct.stem = f"{session.id}/{self._nonce}"
         with self._guard:  # two turns of one number would share the keys of their writes
             session.progress.turn += 1
             return session, session.progress.turn

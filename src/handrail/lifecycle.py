@@ -109,6 +109,7 @@ class Conduct:
         deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
+        stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
         epoch: How often the run was begun or taken over, where it is kept.
     """
 
@@ -123,6 +124,7 @@ class Conduct:
     repair: bool = True
     keeps: bool = True
     tell: Tell | None = None
+    stem: str = ""
     epoch: int = 0
 
 

@@ -105,6 +105,35 @@ def test_no_text_brings_a_control_token_into_a_prompt(dialect):
     assert harmless
 
 
+def keyed(key, schema):
+    """A conversation in which somebody chose the name of an argument, and a tool whose schema has words of its own."""
+    properties = {"city": {"type": "string", key: "x", f"x-{key}": {"y": key}}, f"p{key}": {"type": "string"}}
+    told = Described("get_weather", "Get it.", {"type": "object", "properties": properties, **schema})
+    call = ToolCall("call_0", "get_weather", json.dumps({key: "x", "n": {key: ["x"]}}))
+    return [UserMessage("Hi"), called(call), result("x")], [told]
+
+
+@every_family
+def test_no_name_of_an_argument_and_no_word_of_a_schema_becomes_a_token_between_brackets(dialect):
+    def count(key):
+        return tokens_in(dialect, dialect.encode_request(*keyed(key, {key: "x"})))
+
+    harmless = {count("a b"), count("a"), count("a-b>")}
+    for token in dialect.tokens:
+        cut = token.removeprefix("<"), token.removesuffix(">"), token[1:-1]
+        assert {count(key) for key in {token, *cut} if key != "type"} <= harmless, token
+
+
+@every_family
+def test_no_text_makes_a_token_of_what_the_template_writes_beside_it(dialect):
+    harmless = tokens_in(dialect, dialect.encode_request(conversation("x"), [tool(description="x")]))
+    for token in dialect.tokens:
+        for cut in range(1, len(token)):
+            said = f"{token[cut:]}x{token[:cut]}"
+            prompt = dialect.encode_request(conversation(said), [tool(description=said)])
+            assert tokens_in(dialect, prompt) == harmless, said
+
+
 TURNS = {
     "hermes": re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL),
     "llama3": re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)<\|eot_id\|>", re.DOTALL),

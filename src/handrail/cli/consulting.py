@@ -42,7 +42,7 @@ class Consulting(Runtime):
         said = self._consent.unasked(asked)
         if said is None:
             elsewhere = await super().ask_later(session, asked)
-            if False:
+            if elsewhere is not None:
                 return elsewhere
             said = await self.services.ask_human(self._consent.terminal, asked)
         known = await self._kept(session, asked)

@@ -4,8 +4,8 @@
     openai   a line for each run: `messages` in the chat form, and `tools` where they are given
     hermes   a line for each run: `conversations` of `from` and `value`, with calls in <tool_call> tags
 
-Rule 1: a conversation is what the model was shown and said, so that it reads back to the same calls. Arguments that
-        had to be mended are told as they were understood: nobody wants a model to learn the mistake.
+Rule 1: a conversation is what a dialect would send, so that it reads back to the same calls. Arguments that had to be
+        mended are told as they were understood: nobody wants a model to learn the mistake.
 Rule 2: a call without a result is told as one whose end is unknown; no conversation is refused for it.
 """
 

@@ -4,8 +4,8 @@
         → refund  {"order": "7", "amount": 500}
         … refund  has no result yet
 
-The journal holds what the model said and what became of its calls. What `conversation` does between the two is done
-here again where it needs no tools, so that the messages are those that the model was shown.
+The journal holds what the model said and what became of its calls; calls that were taken apart are taken apart here
+again. What a dialect mends on the way to a model stands here as the model wrote it.
 
 Rule 1: pure: steps come in, messages and lines come out.
 """
@@ -22,7 +22,7 @@ from handrail import journal, jsontext
 from handrail.budgets import Spent
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.timeline import Kind, Line, shortened
-from handrail.conversation import last_text, understood
+from handrail.conversation import last_text
 from handrail.errors import JournalMismatch
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, Usage, UserMessage
 from handrail.recording import worked_s
@@ -47,11 +47,9 @@ class Told:
 
     @property
     def messages(self) -> Iterator[Message]:
-        """The answer and the results that there are, as they go back to a model."""
-        there = [result for result in self.results if result is not None]
-        whole = len(there) == len(self.results)
-        yield AssistantMessage(understood(self.turn, there) if whole else self.turn)
-        yield from map(ToolMessage, there)
+        """The answer, as the model wrote it, and the results that there are."""
+        yield AssistantMessage(self.turn)
+        yield from (ToolMessage(result) for result in self.results if result is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from math import isfinite
 
 from handrail.errors import Json
 
-_MOST_LEVELS = 64
+MOST_LEVELS = 64
+"""Of nesting, that a request carries."""
+
 _MOST_SHOWN_CHARS = 80
 
 
@@ -30,7 +32,7 @@ def encodable(told: Json) -> Json:
     return told
 
 
-def can_go_back(value: Json, levels: int = _MOST_LEVELS) -> bool:
+def can_go_back(value: Json, levels: int = MOST_LEVELS) -> bool:
     """Whether a request can carry the value: no NaN and no infinity in it, and no more levels than these."""
     if isinstance(value, float):
         return isfinite(value)

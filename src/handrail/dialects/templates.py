@@ -433,6 +433,8 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
     "minimax-m2": Template(
         _minimax, ("]~b]user\n", "[e~[\n"), ("]~b]ai\n", "[e~[\n"), ("<response>", "</response>"),
         results=("]~b]tool\n", "[e~[\n"), between="\n", opens="<think>\n", calls_lead="\n", before_calls="\n",
+        # No tokens yet, but the `[e~[` after them would give them its first character, and no longer end the turn.
+        tokens=("]~!b", "[e~"),
     ),
     "granite3": Template(
         _granite, _granite_turn("user"), _granite_turn("assistant"), _granite_turn("tool_response"),

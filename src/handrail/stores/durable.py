@@ -427,7 +427,8 @@ def _decided(want: Want, ledger: Ledger, base: Base, now: float) -> Any:
         if settled and want.locks and want.state != "in_doubt":  # what may still happen keeps what it touches
             base.run(_SQL["unlock"], (_holder(want), want.fence))
         return settled
-    if want.locks and _is_locked(want, base, now):
+    row = ledger.rows.get((want.scope, want.key))
+    if want.locks and not (row is not None and row.state == "done") and _is_locked(want, base, now):
         return Claimed(ClaimState.LOCKED)
     claimed = ledger.claim(want, now)
     if want.locks and claimed.state in _TAKEN:
