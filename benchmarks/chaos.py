@@ -98,34 +98,64 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
 # ---------------------------------------------------------------------- killing
 
 
+@dataclass
+class Seat:
+    """A place for one process after the other, which carry the same runs."""
+
+    share: list[str]
+    child: Child | None = None
+    dies_at: float = 0.0
+    left: int = 0
+    stretch: float = 1.0
+    """Grows while processes die before they have ended a single run, so that a busy machine gets on too."""
+
+    def cleared(self) -> int:
+        """Take away a process that has ended, or kill it when its time has come; return how many were killed."""
+        if self.child is None:
+            return 0
+        ended = has_ended(self.child)
+        if not ended and monotonic() < self.dies_at:
+            return 0
+        if ended:
+            self.child.told()
+        self.child.end()
+        self.child = None
+        return not ended
+
+    def taken(self, begin: Callable[[list[str]], Child], far: Far, life_s: float) -> bool:
+        """Let a process go on with what is left; False when nothing is."""
+        if self.child is None:
+            ended = set(far.lines("ended"))  # read when whoever ended them is dead
+            left = [run_id for run_id in self.share if run_id not in ended]
+            self.stretch = min(2 * self.stretch, 64.0) if len(left) == self.left else 1.0
+            self.left = len(left)
+            if left:
+                self.child = begin(left)
+                self.child.reached()  # else a slow connection would leave nothing of a short life
+                self.dies_at = monotonic() + life_s * self.stretch
+        return self.child is not None
+
+
 def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random) -> int:
     """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock."""
     far, opened, kills = Far(folder), opener(store), 0
-    shares = [run_ids[number::PROCESSES] for number in range(PROCESSES)]
-    living: dict[int, tuple[Child, float]] = {}
+
+    def begin(left: list[str]) -> Child:
+        return Child(partial(carry, opened, folder, left))
+
+    seats = [Seat(run_ids[number::PROCESSES]) for number in range(PROCESSES)]
     try:
         while monotonic() < until:
-            for number, share in enumerate(shares):
-                child, dies_at = living.get(number, (None, 0.0))
-                if child is not None and has_ended(child):
-                    child.told()
-                    del living[number]
-                elif child is not None and monotonic() > dies_at:
-                    child.end()
-                    kills += 1
-                    del living[number]
-                ended = set(far.lines("ended")) if number not in living else set()  # once whoever ended them is dead
-                if number not in living and (left := [run_id for run_id in share if run_id not in ended]):
-                    life_s = dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S)
-                    child = Child(partial(carry, opened, folder, left))
-                    child.reached()  # else a slow connection would leave nothing of a short life
-                    living[number] = child, monotonic() + life_s
-            if not living:
-                return kills
+            kills += sum(seat.cleared() for seat in seats)
+            lives = [dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S) for _ in seats]
+            working = [seat.taken(begin, far, life_s) for seat, life_s in zip(seats, lives, strict=True)]
+            if not any(working):
+                break
             sleep(0.005)
     finally:
-        for child, _ in living.values():
-            child.end()
+        for seat in seats:
+            if seat.child is not None:
+                seat.child.end()
     return kills
 
 

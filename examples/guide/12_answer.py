@@ -25,10 +25,12 @@ def told(event: Event) -> None:
 
 
 async def main() -> None:
-    model = ScriptedModel([
-        '{"service": "billing", "severity": "terrible", "affected": -1}',
-        '{"service": "billing", "severity": "high", "affected": 12}',
-    ])
+    model = ScriptedModel(
+        [
+            '{"service": "billing", "severity": "terrible", "affected": -1}',
+            '{"service": "billing", "severity": "high", "affected": 12}',
+        ]
+    )
     async with hr.Runtime([], observers=[told]) as runtime:
         run = await runtime.run("What is wrong with billing?", model=model, output=Report)
     print(repr(run.output), "|", run.status, "after", run.spent.turns, "answers")

@@ -13,15 +13,9 @@ async def refund(order_id: str) -> str:
     return "paid"
 
 
-# As another program kept it, in the chat form, before it was killed.
-LOST = [
+LOST = [  # in the chat form, as another program kept it before it was killed
     {"role": "user", "content": "Refund order A-1."},
-    {
-        "role": "assistant",
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"order_id": "A-1"}'}}
-        ],
-    },
+    {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "refund", "arguments": "{}"}}]},
     {"role": "user", "content": "Did you?"},
 ]
 

@@ -203,7 +203,7 @@ class MortalStore:
         for name in dir(store):
             if not name.startswith("_") and callable(method := getattr(store, name)):
                 setattr(self, name, method)
-        self._moment, self._reached, self._left = moment, reached, moment.nth
+        self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
             "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
@@ -231,6 +231,10 @@ class MortalStore:
             return
         self._left -= 1
         if self._left == 0:
+            if self._moment.by == signal.SIGSTOP:
+                # Whoever freezes in the middle of a commit to SQLite holds everybody up until it thaws. Whatever was
+                # asked before this has been committed when this is answered.
+                _waited(self._store.kept("", ""))
             self._reached()
             os.kill(os.getpid(), self._moment.by)
 

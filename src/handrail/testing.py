@@ -154,7 +154,7 @@ class ScriptedServer:
         self.paths: list[str] = []
         spoken = dialect(wire)
         raw = [Completions(spoken), Generate(spoken)] if isinstance(spoken, PromptDialect) else [spoken]
-        self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES)) if each is not None]
+        self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))]
         self._lock = Lock()
         self._server = _Loopback(self)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"

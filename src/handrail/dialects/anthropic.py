@@ -108,7 +108,10 @@ class Anthropic(Wire):
         }
         if options.output is not None:
             # Effort stands in the same field, and is the user's own.
-            body["output_config"] = {**(options.extra.get("output_config") or {}), "format": _format(options.output)}
+            own = options.extra.get("output_config") or {}
+            if not isinstance(own, Mapping):
+                raise ConfigError("the option `output_config` is no object, so the form of the answer cannot stand in it")
+            body["output_config"] = {**own, "format": _format(options.output)}
         return body
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:

@@ -293,7 +293,8 @@ class ConverseStream(EventStream):
     def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
         self._names = _names_of(tools)
-        self._blocks: dict[int, _Growing] = {}
+        self._blocks: list[_Growing] = []
+        self._open: dict[int, _Growing] = {}  # by the index that the provider gave
         self._calls = 0
         self._stop: Json = None
         self._usage: Json = None
@@ -318,9 +319,14 @@ class ConverseStream(EventStream):
         index = told.get("contentBlockIndex", 0)
         if not isinstance(index, int):
             raise bodies.unreadable(f"the index of a block is {bodies.kind(index)}, not a number")
-        block = self._blocks.setdefault(index, _Growing())
-        if kind == "contentBlockStart":
-            block.begin(bodies.mapping(told.get("start") or {}, "the start of a block"), self._calls)
+        start = received.that_go_back(bodies.mapping(told.get("start") or {}, "the start of a block"))
+        block = self._open.get(index)
+        if start and block is not None and block.fields == start:
+            return  # proxies repeat events, and one call must not become two
+        if kind == "contentBlockStart" or block is None:
+            block = self._open[index] = _Growing()
+            self._blocks.append(block)
+            block.begin(start, self._calls)
             self._calls += block.is_call
         said = block.grow(bodies.mapping(told.get("delta") or {}, "a delta of the stream"))
         if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
@@ -333,7 +339,7 @@ class ConverseStream(EventStream):
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        blocks = [(block.whole(), block.arguments) for block in self._blocks.values()]
+        blocks = [(block.whole(), block.arguments) for block in self._blocks]
         return _turn(blocks, self._stop, self._usage, self._names)
 
 
@@ -354,7 +360,7 @@ class _Growing:
 
     def begin(self, start: Mapping[str, Json], position: int) -> None:
         """Take what the first event of the block says."""
-        self.fields |= received.that_go_back(start)
+        self.fields |= start
         if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(start):
             self.is_call, self.position = True, position
             self.name = bodies.string(call.get("name") or "", "a tool's name")

@@ -245,7 +245,8 @@ class MessageStream(EventStream):
         super().__init__(dialect, tools)
         self._names = _names_of(tools)
         self._blocks: dict[Json, tuple[Block, list[str]]] = {}  # by the index that the provider gave
-        self._calls: dict[Json, _Call] = {}
+        self._calls: list[_Call] = []
+        self._open: dict[Json, _Call] = {}  # by the index that the provider gave
         self._plan: list[str] = []
         self._thoughts: list[str] = []
         self._citations: list[Json] = []
@@ -296,12 +297,16 @@ class MessageStream(EventStream):
     def _take_call(self, kind: str, index: Json, told: Json, deltas: list[Delta]) -> None:
         told = bodies.mapping(told, "a call of the stream")
         function = bodies.mapping(told.get("function") or {}, "the function of a call")
-        if kind == "tool-call-start" or index not in self._calls:
+        call = self._open.get(index)
+        if kind == "tool-call-start" or call is None:
             if kind == "tool-call-end":
                 return
-            name = bodies.string(function.get("name") or "", "a tool's name")
-            self._calls[index] = _Call(len(self._calls), bodies.string(told.get("id") or "", "a call's id"), name)
-        call = self._calls[index]
+            id = bodies.string(told.get("id") or "", "a call's id")
+            if call is not None and id and id == call.id:
+                return  # gateways repeat events, and one call must not become two
+            call = _Call(len(self._calls), id, bodies.string(function.get("name") or "", "a tool's name"))
+            self._calls.append(call)
+            self._open[index] = call
         text = call.grow(bodies.string(function.get("arguments") or "", "the arguments of a call"))
         if kind == "tool-call-end":
             text = call.end()
@@ -315,7 +320,7 @@ class MessageStream(EventStream):
             "tool_plan": "".join(self._plan),
             "tool_calls": [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "".join(call.pieces)}}
-                for call in self._calls.values()
+                for call in self._calls
             ],
             "citations": self._citations,
         }

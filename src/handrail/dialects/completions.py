@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Self
 
+from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, writing
 from handrail.dialects.prompts import PromptDialect, PromptStream
 from handrail.dialects.sse import EventSplitter, ServerEvent
@@ -149,7 +150,7 @@ class Completions:
         """Return a reader for one streamed answer."""
         return _CompletionStream(self, writing.kept(tools), opened)
 
-    def encode_results(self, calls: Sequence[Json], results: Sequence[Json]) -> Json:
+    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text of the results, as the prompts hold it."""
         return self.prompt.encode_results(calls, results)
 
@@ -336,9 +337,6 @@ class _CompletionStream(EventStream):
 
 class _LineSplitter(EventSplitter):
     """Turns the pieces of a stream of JSON lines into events; see `EventSplitter`."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
         """Take the next piece and return the lines that it completes."""

@@ -359,7 +359,10 @@ def _with_form(options: Options) -> dict[str, Json]:
         "schema": strict if is_lossless else options.output.schema,
         "strict": is_lossless,
     }
-    return {**fields, "text": {**(fields.get("text") or {}), "format": form}}
+    own = fields.get("text") or {}
+    if not isinstance(own, Mapping):
+        raise ConfigError("the option `text` is no object, so the form of the answer cannot stand in it")
+    return {**fields, "text": {**own, "format": form}}
 
 
 def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[dict[str, Json]]:

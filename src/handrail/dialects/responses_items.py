@@ -67,7 +67,6 @@ _KINDS: Mapping[tuple[str, str, str], tuple[str, str]] = {
     for kind in kinds
     for part in (_PARTS[kind],)
 }
-_THOUGHTS = {"summary", "thought"}
 _APART = "\n\n"
 """Between two thoughts: summaries are paragraphs with headings of their own."""
 

@@ -108,9 +108,7 @@ class TextReader:
 
     def feed(self, text: str) -> list[Delta]:
         """Take the next piece and return what is new, in order."""
-        if self._answer and text:
-            self._source.feed(text)
-            self._go()
+        self.open_with(text)
         new, self._deltas = self._deltas, []
         return _joined(new)
 

@@ -1,7 +1,10 @@
 """A model behind HTTP: any wire dialect on httpx2.
 
-What is sent, read and tried again is one generator without I/O, which `ask` drives. A streamed answer is tried again
-only while nothing of it has been told.
+What is sent, read and tried again is one generator without I/O, which `ask` drives.
+
+Rule 1: what has been told is not taken back: a streamed answer is begun anew only while nothing of it has been told.
+Rule 2: nothing that may hold a key is ever shown: no header but those of `_OPEN_HEADERS`, no query of an address.
+Rule 3: no answer is unbounded: neither its size nor the silence between two pieces of it.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ _LEAST_SECRET_CHARS = 8
 _BETWEEN_WORDS = re.compile(r"[\s;,=]+")
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 _SCHEMES = {"basic", "bearer", "digest", "key", "token"}
+_VERSION = re.compile(r"/v\d\w*(?=/)")
+_VERSION_AT_END = re.compile(r"/v\d\w*$")
+_UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +71,6 @@ class _Place:
     auth: httpx2.BasicAuth | None
     target: bytes
 
-
-_VERSION = re.compile(r"/v\d\w*(?=/)")
-_VERSION_AT_END = re.compile(r"/v\d\w*$")
-_UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 
 Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
 
