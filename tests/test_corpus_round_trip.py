@@ -28,7 +28,7 @@ def turn_of(row):
 
 
 def told(turn):
-    """Names and arguments, so that 1, 1.0 and true differ; some wires hold arguments as objects, and spell them anew."""
+    """Names and arguments, so that 1, 1.0 and true differ; a wire that holds objects spells them anew."""
     return [(call.name, json.dumps(json.loads(call.arguments), sort_keys=True)) for call in turn.calls]
 
 

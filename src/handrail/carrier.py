@@ -193,6 +193,8 @@ class Carrier:
             case Invoke():
                 self.invoke(lane, effect)
             case Claim():
+                # Counted from the question, not from the answer: a process may be frozen between the two.
+                self.claimed_at[lane] = monotonic()
                 self.ask_store(lane, effect, self.host.store.claim, effect)
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
@@ -408,7 +410,6 @@ class Carrier:
         """Remember a claim, for the tool's context and for a late report."""
         if isinstance(effect, Claim):
             self.claims[lane] = effect, answer
-            self.claimed_at[lane] = monotonic()
 
     def lease_is_over(self, lane: Lane) -> bool:
         """Whether a write was claimed so long ago that somebody else may have taken it: this process was frozen."""

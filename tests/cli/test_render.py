@@ -169,3 +169,10 @@ def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_dialect(c
     ]
     told = rendered(cli, messages, name=spoken.name)
     assert told.get("body", told.get("prompt")) == spoken.encode_request(messages)
+
+
+@pytest.mark.parametrize(("name", "field"), [("anthropic", "output_config"), ("openai-responses", "text")])
+def test_an_option_that_leaves_no_place_for_the_form_of_the_answer_is_told(cli, name, field):
+    options = {"output": {"schema": {"type": "object"}}, "extra": {field: 7}}
+    result = cli("render", "--dialect", name, stdin=json.dumps({"messages": "Hi", "options": options}))
+    assert (result.exit_code, result.stderr.count("\n"), f"`{field}` is no object" in result.stderr) == (2, 1, True)

@@ -31,7 +31,7 @@ from handrail.messages import (
 )
 from handrail.ports import Described
 from tests import wires
-from tests.dialects.contract import RICH, TOOLS, DialectContract, in_pieces, read, shared
+from tests.dialects.contract import RICH, TOOLS, DialectContract, calls_told, in_pieces, read, shared
 
 ASKED = [UserMessage("How warm is it?")]
 RECORDED = wires.exchanges("bedrock_converse")
@@ -289,3 +289,21 @@ def test_any_bytes_give_a_turn_or_a_model_error(body):
             assert isinstance(told(), Turn)
         except ModelError as error:
             assert str(error)
+
+
+def call_events(id, city):
+    start = {"toolUse": {"toolUseId": id, "name": "get_weather"}}
+    return [
+        {"contentBlockStart": {"contentBlockIndex": 0, "start": start}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": json.dumps({"city": city})}}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+    ]
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(repeated):
+    first, second = call_events("a", "Oslo"), call_events("b", "Rome")
+    events = [*first[:1], *(first if repeated else first[1:]), *second, {"messageStop": {"stopReason": "tool_use"}}]
+    deltas, turn = read(DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events])
+    assert [(call.id, call.arguments) for call in turn.calls] == [("a", '{"city": "Oslo"}'), ("b", '{"city": "Rome"}')]
+    assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}

@@ -27,7 +27,7 @@ from handrail.messages import (
 )
 from handrail.models.providers import PROVIDERS
 from handrail.testing import ScriptedServer, call
-from tests.dialects.contract import TOOLS, DialectContract, read, shared
+from tests.dialects.contract import TOOLS, DialectContract, calls_told, read, shared
 
 ASKED = [UserMessage("How warm is it?")]
 
@@ -242,3 +242,23 @@ def test_the_preset_knows_the_place_and_the_key():
     model = PROVIDERS["cohere"]("command-a", environment={"CO_API_KEY": "k"})
     assert model.url(False) == "https://api.cohere.com/v2/chat"
     assert model._headers["authorization"] == "Bearer k"
+
+
+def call_events(id, city):
+    function = {"name": "get_weather", "arguments": ""}
+    return [
+        {"type": "tool-call-start", "index": 0, "delta": {"message": {"tool_calls": {"id": id, "function": function}}}},
+        {"type": "tool-call-delta", "index": 0, "delta": {"message": {"tool_calls": {"function": {
+            "arguments": json.dumps({"city": city})}}}}},
+        {"type": "tool-call-end", "index": 0},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(repeated):
+    first, second = call_events("a", "Oslo"), call_events("b", "Rome")
+    events = [*first[:1], *(first if repeated else first[1:]), *second]
+    events.append({"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}})
+    deltas, turn = read(DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events])
+    assert [(call.id, call.arguments) for call in turn.calls] == [("a", '{"city": "Oslo"}'), ("b", '{"city": "Rome"}')]
+    assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}

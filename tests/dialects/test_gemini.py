@@ -382,10 +382,13 @@ def test_the_work_grows_with_the_length_and_no_faster(parts):
 
 
 def _seconds(parts: list[dict]) -> float:
-    body = json.dumps(answer(*parts))
-    begun = time.process_time()
-    DIALECT.decode(body)
-    return time.process_time() - begun
+    """The best of three: a busy machine makes one of them slow, and never one of them fast."""
+    body, best = json.dumps(answer(*parts)), float("inf")
+    for _ in range(3):
+        begun = time.process_time()
+        DIALECT.decode(body)
+        best = min(best, time.process_time() - begun)
+    return best
 
 
 # -- the official client -----------------------------------------------------------------------------------------------

@@ -10,13 +10,15 @@ import signal
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
+from time import monotonic
 
 import pytest
 
 import handrail as hr
+from handrail import lifecycle
 from handrail.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
 from handrail.testing import ScriptedModel, call
-from tests.drivers import chat_message
+from tests.drivers import chat_message, until
 from tests.journeys.worlds import CLASSES, Far, tool
 
 
@@ -29,17 +31,19 @@ def far(tmp_path):
 
 
 def one_call(runtime, name, run_id, **_):
-    return told(runtime, run_id, [runtime.call(name, {"title": "a"}, run=run_id)])
+    return told(runtime, run_id, [runtime.call(name, {"title": f"{run_id}-a"}, run=run_id)])
 
 
 def one_batch(runtime, name, run_id, **_):
-    message = chat_message(call(name, title="a"), call(name, title="b"))
+    message = chat_message(call(name, title=f"{run_id}-a"), call(name, title=f"{run_id}-b"))
     answers = runtime.handle(message, run=run_id)
     return told(runtime, run_id, [], [answer["content"] for answer in answers])
 
 
 def one_run(runtime, name, run_id, resume):
-    model = ScriptedModel([[call("look"), call(name, title="a")], call(name, title="b"), "Two tickets."])
+    model = ScriptedModel(
+        [[call("look"), call(name, title=f"{run_id}-a")], call(name, title=f"{run_id}-b"), "Two tickets."]
+    )
     run = runtime.resume(run_id, model=model) if resume else runtime.run("Go on.", model=model, run_id=run_id)
     assert run.ok, run
     results = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
@@ -57,7 +61,10 @@ def told(runtime, run_id, results, texts=()):
 
 @dataclass(frozen=True)
 class Way:
-    """How writes come to handrail, and which of them is killed; None where it cannot be said which one."""
+    """How writes come to handrail, and which of them is killed; None where it cannot be said which one.
+
+    A call from elsewhere is known again in another process by a key of its tool's own; in a run its place will do.
+    """
 
     deed: object
     titles: str
@@ -84,17 +91,20 @@ CELLS = [
 
 @pytest.mark.parametrize(("way", "boundary", "replay"), CELLS)
 def test_a_write_that_died_happens_once_or_is_in_doubt(store, far, way, boundary, replay):
+    key = {} if way.journal else {"key": "{title}"}
     tools = [
-        tool(far, replay),
+        tool(far, replay, **key),
         hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read"),
     ]
-    deed = partial(way.deed, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
+    run_id = f"r_{token_hex(6)}"
+    deed = partial(way.deed, name=f"open_{replay}", run_id=run_id)
     killed(partial(deed, resume=False), tools, store=store, moment=Moment(boundary, way.nth))  # or NotReached is raised
     survived = done(partial(deed, resume=True), tools, store=store)
 
     assert len(survived["told"]) == len(way.titles)  # every call has its one result
     outcomes = {
-        title: (far.happened(title), doubtful(text)) for title, text in zip(way.titles, survived["told"], strict=True)
+        title: (far.happened(f"{run_id}-{title}"), doubtful(text))
+        for title, text in zip(way.titles, survived["told"], strict=True)
     }
     wanted = effects_wanted(replay, boundary), ends_in_doubt(replay, boundary)
     possible = {(1, False), wanted} | ({(0, True), (1, True)} if replay == "none" and way.hits is None else set())
@@ -119,7 +129,7 @@ def doubtful(text):
 
 def in_doubt(store, far, boundary):
     """Let a write of class `none` die, and return its deed with the tools."""
-    tools = [tool(far, "none")]
+    tools = [tool(far, "none", key="{title}")]
     deed = partial(one_call, name="open_none", run_id=f"r_{token_hex(6)}")
     killed(deed, tools, store=store, moment=Moment(boundary))
     return deed, tools
@@ -129,7 +139,7 @@ def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
     deed, tools = in_doubt(store, far, Boundary.AFTER_EFFECT)
     for _ in range(3):
         assert doubtful(done(deed, tools, store=store)["told"][0])
-    assert far.was_asked("a") == 1
+    assert len(far.lines("asked")) == 1
 
 
 @pytest.mark.parametrize(("boundary", "state", "effects"), [
@@ -147,7 +157,7 @@ def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state,
 
     assert done(resolve, tools, store=store) == "maria"
     assert not doubtful(done(deed, tools, store=store)["told"][0])
-    assert far.happened("a") == effects
+    assert len(far.lines("effects")) == effects
 
 
 # ---------------------------------------------------------------------- a worker that freezes
@@ -166,12 +176,7 @@ def frozen_and_replaced(deed, successor, tools, store, boundary):
         frozen.end()
 
 
-def audited(runtime, run_id):
-    """What the audit log holds of a run."""
-    return [[record.event, record.body] for record in runtime.store.log(run_id=run_id).result(10)]
-
-
-def call_and_hear(runtime, name, run_id, title="a"):
+def call_and_hear(runtime, name, run_id):
     """Make a call; return what the ledger said to its reports, with its result."""
     heard, settle = [], runtime.store.settle
 
@@ -180,35 +185,59 @@ def call_and_hear(runtime, name, run_id, title="a"):
         return heard[-1]
 
     runtime.store.settle = listening
-    result = runtime.call(name, {"title": title}, run=run_id)
+    result = runtime.call(name, {"title": run_id}, run=run_id)
     return {"heard": [answer.result(10) for answer in heard], "text": result.text}
 
 
 @pytest.mark.parametrize("replay", ["key", "verify"])
 def test_a_worker_that_froze_after_its_effect_and_was_replaced_is_not_heard(store, far, replay):
     deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(deed, deed, [tool(far, replay)], store, Boundary.AFTER_EFFECT)
-    assert after["heard"] == [True], after
+    frozen, after = frozen_and_replaced(deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_EFFECT)
+    assert after["heard"] == [True]
     assert frozen["heard"] == [False]  # its fence is the older one: the ledger keeps what the newer owner said
-    assert far.happened("a") == 1
-    log = done(partial(audited, run_id=deed.keywords["run_id"]), [], store=store)
-    print(log)
+    assert len(far.lines("effects")) == 1
 
 
 def test_a_late_owner_ends_the_doubt_that_its_freezing_raised(store, far):
     deed = partial(call_and_hear, name="open_none", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(deed, deed, [tool(far, "none")], store, Boundary.AFTER_EFFECT)
+    frozen, after = frozen_and_replaced(deed, deed, [tool(far, "none", key="{title}")], store, Boundary.AFTER_EFFECT)
     assert doubtful(after["text"])
     assert frozen["heard"] == [True]  # nobody else has done it, so its word is the truth
-    assert not doubtful(done(deed, [tool(far, "none")], store=store)["text"])
-    assert far.happened("a") == 1
+    assert not doubtful(done(deed, [tool(far, "none", key="{title}")], store=store)["text"])
+    assert len(far.lines("effects")) == 1
 
 
 @pytest.mark.parametrize("replay", ["key", "none"])
 def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
     deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen_and_replaced(deed, deed, [tool(far, replay)], store, Boundary.AFTER_CLAIM)
-    assert far.happened("a") == 1
+    frozen_and_replaced(deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_CLAIM)
+    assert len(far.lines("effects")) == 1
+
+
+def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
+    deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
+    frozen_and_replaced(deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_CLAIM)
+    assert len(far.lines("effects")) == 1
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the lease is counted from when the claim's answer is heard: a freeze just before that is missed",
+)
+def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_up(store, far, monkeypatch):
+    monkeypatch.setattr(lifecycle, "LEASE_BEYOND_TIMEOUT_S", 0.0)  # or it would have to freeze for half a minute
+    tools = [tool(far, "verify", key="{title}", timeout_s=1.0)]
+    deed = partial(call_and_hear, name="open_verify", run_id=f"r_{token_hex(6)}")
+    began = monotonic()
+
+    def successor(runtime):
+        until(lambda: monotonic() > began + 1.0)
+        return deed(runtime)
+
+    frozen, after = frozen_and_replaced(deed, successor, tools, store, Boundary.AFTER_CLAIM)
+    assert after["heard"] == [True]
+    assert frozen["heard"] in ([], [False])
+    assert len(far.lines("effects")) == 1
 
 
 def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_quietly(store, far):

@@ -110,7 +110,7 @@ class Anthropic(Wire):
             # Effort stands in the same field, and is the user's own.
             own = options.extra.get("output_config") or {}
             if not isinstance(own, Mapping):
-                raise ConfigError("the option `output_config` is no object, so the form of the answer cannot stand in it")
+                raise ConfigError("the option `output_config` is no object, so the answer's form has no place in it")
             body["output_config"] = {**own, "format": _format(options.output)}
         return body
 
@@ -133,9 +133,7 @@ class Anthropic(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [
-            _encode_result(call.id, result) for call, result in zip(calls, in_call_order(calls, results), strict=True)
-        ]
+        told = [_encode_result(result) for result in in_call_order(calls, results)]
         return [{"role": "user", "content": told}] if told else []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -419,7 +417,7 @@ def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMa
             cut = turn.finish in ("length", "error")
             return [block for block, _ in _said(turn, names) if not _is_refused(block, cut)]
         case ToolMessage(result):
-            return [_encode_result(result.call_id, result)]
+            return [_encode_result(result)]
         case UserMessage(text, parts):
             return [block for block in map(_encode_part, parts) if not _is_refused(block)] if parts else text
 
@@ -503,7 +501,7 @@ def _encode_shown(thing: Shown) -> Block | None:
     return {"type": "document", "source": source, **({"title": thing.name} if thing.name else {})}
 
 
-def _encode_result(call_id: str, result: ToolResult) -> Block:
+def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
     content: Json = result.value if _is_own_form(result) else text
     if result.media:
@@ -515,7 +513,7 @@ def _encode_result(call_id: str, result: ToolResult) -> Block:
         content = [*({"type": "text", "text": text} for _ in range(bool(text.strip()))), *blocks]
     return {
         "type": "tool_result",
-        "tool_use_id": _IDS.to_wire(call_id),
+        "tool_use_id": _IDS.to_wire(result.call_id),
         "content": content,
         "is_error": not result.ok,
     }

@@ -164,9 +164,7 @@ class Bedrock(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [
-            _encode_result(call.id, result) for call, result in zip(calls, in_call_order(calls, results), strict=True)
-        ]
+        told = [_encode_result(result) for result in in_call_order(calls, results)]
         return [{"role": "user", "content": told}] if told else []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -324,6 +322,8 @@ class ConverseStream(EventStream):
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
         if kind == "contentBlockStart" or block is None:
+            if kind == "contentBlockStop":
+                return
             block = self._open[index] = _Growing()
             self._blocks.append(block)
             block.begin(start, self._calls)
@@ -444,7 +444,7 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
         case AssistantMessage(turn):
             blocks = [block for block, _ in _said(turn, names)]
         case ToolMessage(result):
-            return [_encode_result(result.call_id, result)]
+            return [_encode_result(result)]
         case UserMessage(text, parts):
             blocks = [*map(_encode_part, parts)] if parts else [{"text": text}]
         case SystemMessage(text):
@@ -504,14 +504,14 @@ def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tu
     return {**sent, "toolUse": told}, call.arguments
 
 
-def _encode_result(call_id: str, result: ToolResult) -> Block:
+def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
     told: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
         thing = shown(media)
         told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
     status = "success" if result.ok else "error"
-    return {"toolResult": {"toolUseId": _IDS.to_wire(call_id), "content": told, "status": status}}
+    return {"toolResult": {"toolUseId": _IDS.to_wire(result.call_id), "content": told, "status": status}}
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:

@@ -154,7 +154,7 @@ class Gemini(Wire):
         """
         names = _names_of(())
         told = zip(calls, in_call_order(calls, results), strict=True)
-        parts = [part for call, result in told for part in _encode_result(call.id, names.to_wire(call.name), result)]
+        parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
         return [{"role": "user", "parts": parts}] if parts else []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
     for are_results, group in groupby(spoken, lambda message: isinstance(message, ToolMessage)):
         if are_results:
             results = [message.result for message in group if isinstance(message, ToolMessage)]
-            told = (_encode_result(each.call_id, names.to_wire(called[each.call_id]), each) for each in results)
+            told = (_encode_result(each, names.to_wire(called[each.call_id])) for each in results)
             contents.append({"role": "user", "parts": [*chain.from_iterable(told)]})
             continue
         for message in group:
@@ -387,9 +387,9 @@ def _id(id: str) -> dict[str, Json]:
     return {"id": id} if id and not was_made(id) else {}
 
 
-def _encode_result(call_id: str, name: str, result: ToolResult) -> Iterator[Part]:
+def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
     """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
-    yield {"functionResponse": {**_id(call_id), "name": name, "response": _response(result)}}
+    yield {"functionResponse": {**_id(result.call_id), "name": name, "response": _response(result)}}
     yield from (_encode_shown(thing) for thing in filter(None, map(shown, result.media)))
 
 

@@ -166,7 +166,7 @@ class OpenAIChat(Wire):
             case UserMessage(text, parts):
                 return {"role": "user", "content": list(map(_part, parts)) if parts else text}
             case ToolMessage(result):
-                return _encode_result(result.call_id, result)
+                return _encode_result(result)
             case AssistantMessage(turn):
                 return _encode_assistant(turn, names or _names_of(()))
 
@@ -182,7 +182,7 @@ class OpenAIChat(Wire):
             ValueError: The results are not one for each call.
         """
         ordered = in_call_order(calls, results)
-        told = [_encode_result(call.id, result) for call, result in zip(calls, ordered, strict=True)]
+        told = [_encode_result(result) for result in ordered]
         return told + [self.encode_message(each) for each in _shown_by(ordered)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -501,8 +501,8 @@ def _encode_call(call: ToolCall, names: NameMap, arguments: str) -> dict[str, Js
     }
 
 
-def _encode_result(call_id: str, result: ToolResult) -> dict[str, Json]:
-    return {"role": "tool", "tool_call_id": call_id, "content": result_text(result)}
+def _encode_result(result: ToolResult) -> dict[str, Json]:
+    return {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)}
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------

@@ -167,9 +167,7 @@ class OpenAIResponses(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        return [
-            _encode_result(call.id, result) for call, result in zip(calls, in_call_order(calls, results), strict=True)
-        ]
+        return [_encode_result(result) for result in in_call_order(calls, results)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -361,7 +359,7 @@ def _with_form(options: Options) -> dict[str, Json]:
     }
     own = fields.get("text") or {}
     if not isinstance(own, Mapping):
-        raise ConfigError("the option `text` is no object, so the form of the answer cannot stand in it")
+        raise ConfigError("the option `text` is no object, so the answer's form has no place in it")
     return {**fields, "text": {**own, "format": form}}
 
 
@@ -376,7 +374,7 @@ def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[d
                 content = [_encode_part(part) for part in parts] if parts else text
                 items.append({"type": "message", "role": "user", "content": content})
             case ToolMessage(result):
-                items.append(_encode_result(result.call_id, result, custom=result.call_id in free_text))
+                items.append(_encode_result(result, custom=result.call_id in free_text))
             case AssistantMessage(turn):
                 said = _encode_assistant(turn, names, is_kept)
                 free_text |= {item["call_id"] for item in said if item["type"] == "custom_tool_call"}
@@ -424,13 +422,13 @@ def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None
     return spelled
 
 
-def _encode_result(call_id: str, result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
+def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
     text: Json = result_text(result)
     if result.media:
         spoken = [{"type": "input_text", "text": text}] if text else []
         text = [*spoken, *(_encode_media(media) for media in result.media)]
     kind = "custom_tool_call_output" if custom else "function_call_output"
-    return {"type": kind, "call_id": call_id, "output": text}
+    return {"type": kind, "call_id": result.call_id, "output": text}
 
 
 def _encode_media(media: Media) -> dict[str, Json]:
