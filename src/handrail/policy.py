@@ -84,13 +84,13 @@ class Policy:
         max_permission: Tools that need more are not shown to the model, and refused if called.
         ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
         rules: The first that matches decides, before risk is looked at. None can grant a permission.
+        approval_s: How long a question to a person stays open that is kept for later.
     """
 
     max_permission: Permission = "write"
     ask_from: Risk | None = "high"
     rules: Sequence[Rule] = ()
     approval_s: float = 7 * 24 * 3600.0
-    """How long a question to a person stays open that is kept for later."""
     done_before: frozenset[str] = frozenset()
     """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
 

@@ -125,7 +125,8 @@ class Runtime(Host):
 
         Args:
             how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, as for `run`. What cannot be
-                kept (an object as model, dependencies, injected values, a selector) is given again.
+                kept (an object as model, dependencies, injected values, a selector) is given again. Without `output`
+                the answer is held to the schema that was kept, and `Run.output` is its plain JSON value.
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name.
