@@ -416,3 +416,22 @@ def test_one_step_is_taken_back_alone(on):
     assert shop.cancelled == [("lamp", 1, 1)]
     with pytest.raises(ConfigError, match="what can is"):
         on(store, shop.tools, "undo", "r_1", ["1.1"])
+
+
+def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(on):
+    store, world = MortalStore(), World()
+    arguments = {"order": "7", "amount": 500.0}
+    assert on(store, world.tools, "call", "refund", arguments, run="chat").failure.code == "APPROVAL_PENDING"
+    store.decide(store.questions()[0].id, granted=True, by="maria")
+    first, second = (on(store, world.tools, "call", "refund", arguments, run="chat") for _ in range(2))
+    assert first.value == second.value == {"refunded": 500.0}
+    assert second.replayed
+    assert world.tickets == [("7", 500.0)]
+
+
+def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
+    store, world = MortalStore(), World()
+    result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
+    assert result.failure.code == "APPROVAL_PENDING"
+    assert store.questions() == []
+

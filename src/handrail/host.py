@@ -571,8 +571,8 @@ class Host:
         ledger knows whether the call has happened.
         """
         store = self.store
-        if not isinstance(store, ApprovalStore):
-            return None
+        if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
+            return None  # nobody could come back for the answer of a call that belongs to no run
         name = digest({"run": session.id, "place": asked.place, "digest": asked.digest})[:16]
         question = Question(
             f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
@@ -589,9 +589,19 @@ class Host:
                 return Approval(False, expired=True)
             case "denied":
                 return Approval(False, kept.by, kept.because)
-        if kept.state == "used" and not (session.recording and session.recording.goes_on):
+        if kept.state == "used" and not self._knows_again(session, asked.call.name):
             return Approval(False, kept.by, "this approval has been used")
         return Approval(True, kept.by, kept.because, kept.edited)
+
+    def _knows_again(self, session: Session, name: str) -> bool:
+        """Whether a call whose approval was used before may go on: the ledger answers it, and lets nothing run twice.
+
+        So it is for a run that was interrupted in the meantime, and for a write that is known by its key or by what it
+        does. One that is meant to be done twice alike, without a key, needs a new word.
+        """
+        tool = self.callable_tools().get(name)
+        known = tool is not None and tool.writes and (tool.key is not None or not tool.repeatable)
+        return known or (session.recording is not None and session.recording.goes_on)
 
     def open(self, session: Session, messages: Sequence[Message], output: Any, model: Model) -> None:
         """Begin a run with these messages, made fit to send, and with the form that its answer must have.

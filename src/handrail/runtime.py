@@ -75,6 +75,7 @@ class Runtime(Host):
         Args:
             message: The assistant's message, or the whole answer that holds it, as a dictionary or an SDK's object.
             run: Names the conversation, so that repeated writes and circles are seen across its turns.
+            dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
         """
         wire = wire_dialect(dialect)
         turn = wire.decode_message(as_json(message), self.tools)

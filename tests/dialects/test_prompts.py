@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import handrail as hr
 from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import mistral
+from handrail.dialects import dialect, mistral
 from handrail.dialects.layouts import broken
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
@@ -455,3 +455,18 @@ def test_text_beside_a_call_is_left_out_where_the_template_leaves_it_out():
     messages = [*QUESTION, called(weather(), text="Let me look."), result("21")]
     assert "Let me look." not in hr.dialect("llama3").encode_request(messages, [tool()])
     assert "Let me look.\n<tool_call>" in hr.dialect("hermes").encode_request(messages, [tool()])
+
+
+@pytest.mark.parametrize("body", [
+    {"choices": [{"text": '<tool_call>\n{"name": "refund", "arguments": {}}\n</tool_call>'}]},
+    {"response": '<tool_call>\n{"name": "refund", "arguments": {}}\n</tool_call>'},
+])  # fmt: skip
+def test_the_whole_answer_of_a_completion_endpoint_is_read_too(body):
+    assert [call.name for call in dialect("hermes").decode(body).calls] == ["refund"]
+
+
+def test_an_object_that_holds_no_answer_is_not_read_as_text():
+    with pytest.raises(ModelError) as caught:
+        dialect("hermes").decode({"message": "<tool_call>"})
+    assert caught.value.code == "unreadable"
+

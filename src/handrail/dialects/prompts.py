@@ -20,7 +20,7 @@ from datetime import date
 from functools import cached_property
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, remembered, texts, writing
+from handrail.dialects import Conversation, ToolLike, bodies, remembered, texts, writing
 from handrail.dialects.entries import Answer, Entry, entries_of, has_results, said_in, systems_first
 from handrail.dialects.layouts import Head, Opening, Template, as_json, broken, broken_in, described
 from handrail.dialects.names import NameMap, NameRule
@@ -216,7 +216,7 @@ class PromptDialect:
             finish: How the server says that the model ended, if it says so.
         """
         stream = self.stream(tools, opened=opened)
-        stream.feed(body if isinstance(body, (str, bytes)) else json.dumps(body, ensure_ascii=False))
+        stream.feed(body if isinstance(body, (str, bytes)) else _text_of(body))
         return stream.close(finish)
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
@@ -371,3 +371,17 @@ class _Telling:
             safe = broken_in(value, self._dialect.tokens)
             text = text if safe == value else as_json(safe)
         return self._safe(text)
+
+
+def _text_of(body: Json) -> str:
+    """Return what the model wrote of a completion endpoint's whole answer.
+
+    Raises:
+        ModelError: It is no such answer: read as text, its calls would be passed over in silence.
+    """
+    told = bodies.mapping(body, "the body")
+    choices = told.get("choices")
+    if choices:
+        choice = bodies.mapping(bodies.items(choices, "`choices`")[0], "`choices[0]`")
+        return bodies.string(choice.get("text"), "the text")
+    return bodies.string(told.get("response"), "`response`")

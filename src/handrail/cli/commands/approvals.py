@@ -13,7 +13,7 @@ from handrail.cli.keeping import QUESTIONS, brief, command_line, laid_out, momen
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
 from handrail.host import now_of
-from handrail.ports import ApprovalStore
+from handrail.ports import ApprovalStore, RunStore
 from handrail.records import ApprovalState, Question
 
 
@@ -144,6 +144,7 @@ def _decide(
     wanted = "approved" if granted else "denied"
     with QUESTIONS.opened(place) as kept:
         before = _found(kept, id)
+        is_kept = isinstance(kept, RunStore) and now_of(kept.recorded(before.run_id)) is not None
         if before.state != "open":
             raise ConfigError(f"the question {id!r} is {before.state}{_word(before)} and takes no further word")
         after = now_of(kept.decide(id, granted=granted, by=by, because=because, edited=edited)) or before
@@ -155,7 +156,8 @@ def _decide(
     say(f"{wanted}{_word(after)}: {_call(after)}")
     if edited is not None and (left_out := [name for name in after.arguments if name not in edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
-    say(f"go on:   {command_line(f'runs resume {after.run_id} --tools ...', place)}")
+    resume = command_line(f"runs resume {after.run_id} --tools ...", place)
+    say(f"go on:   {resume}" if is_kept else f"go on:   hand the same call over again with run={after.run_id!r}")
 
 
 def _found(kept: ApprovalStore, id: str) -> Question:
