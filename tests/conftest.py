@@ -1,8 +1,14 @@
 """What many tests start from."""
 
+import signal
+
 import pytest
 
 from tests.drivers import KINDS, Driver
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
