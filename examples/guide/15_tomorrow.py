@@ -1,10 +1,9 @@
 """A run waits for a person in a store; the word is given on the command line; another runtime goes on with it."""
 
-import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
+from sys import executable
 from tempfile import TemporaryDirectory
 
 from pydantic import BaseModel
@@ -14,8 +13,6 @@ from handrail.testing import ScriptedServer, call
 
 
 class Outcome(BaseModel):
-    """What the shop's own program goes on with."""
-
     order_id: str
     refunded: float
 
@@ -26,28 +23,16 @@ def refund(order_id: str, amount: float) -> str:
     return f"{amount:g} paid back"
 
 
-def handrail(place: str, *command: str) -> str:
-    """Type a command of handrail where `handrail.db` lies; elsewhere it takes `--store` or HANDRAIL_STORE."""
-    typed = [sys.executable, "-m", "handrail", *command]
-    return subprocess.run(typed, cwd=place, check=True, capture_output=True, text=True, encoding="utf-8").stdout
-
-
-async def main(place: str, wire: str) -> None:
+script = [call("refund", order_id="A-2", amount=180), '{"order_id": "A-2", "refunded": 180}']
+with TemporaryDirectory() as place, ScriptedServer(script, wire="hermes") as server:
     store = f"sqlite:///{Path(place, 'handrail.db')}"
-    answer = '{"order_id": "A-2", "refunded": 180}'
-    with ScriptedServer([call("refund", order_id="A-2", amount=180), answer], wire=wire) as server:
-        async with hr.Runtime([refund], store=store) as today:
-            run = await today.run("Refund A-2.", model=server.model, output=Outcome, run_id="case-7")
-        print(server.model.partition("@")[0], "|", run.status, "|", run.reason)
-
-        (question,) = json.loads(handrail(place, "approvals", "list", "--json"))["questions"]
-        print(handrail(place, "approvals", "approve", question["id"], "--by", "anna"), end="")
-
-        async with hr.Runtime([refund], store=store) as tomorrow:  # in any process
-            run = await tomorrow.resume("case-7", output=Outcome)
-        print(repr(run.output))
-
-
-for wire in ("anthropic", "hermes"):
-    with TemporaryDirectory() as place:
-        asyncio.run(main(place, wire))
+    approvals = [executable, "-m", "handrail", "approvals"]  # what anna types: handrail approvals ...
+    with hr.SyncRuntime([refund], store=store) as today:
+        run = today.run("Refund A-2.", model=server.model, output=Outcome)
+        print(run.status, "|", run.reason)
+    listed = subprocess.check_output([*approvals, "list", "--json", "--store", store])
+    (question,) = json.loads(listed)["questions"]
+    told = subprocess.check_output([*approvals, "approve", question["id"], "--by", "anna", "--store", store], text=True)
+    print(told.splitlines()[0])
+    with hr.SyncRuntime([refund], store=store) as tomorrow:  # in any process
+        print(repr(tomorrow.resume(run.id, output=Outcome).output))
