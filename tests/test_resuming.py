@@ -15,6 +15,7 @@ from handrail.errors import ConfigError, Fenced, JournalMismatch, StoreUnavailab
 from handrail.records import Entry, RunRecord
 from handrail.stores.memory import MemoryStore
 from handrail.stores.shelf import Shelf
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS
 
@@ -418,15 +419,37 @@ def test_one_step_is_taken_back_alone(on):
         on(store, shop.tools, "undo", "r_1", ["1.1"])
 
 
-def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(on):
-    store, world = MortalStore(), World()
-    arguments = {"order": "7", "amount": 500.0}
-    assert on(store, world.tools, "call", "refund", arguments, run="chat").failure.code == "APPROVAL_PENDING"
-    store.decide(store.questions()[0].id, granted=True, by="maria")
-    first, second = (on(store, world.tools, "call", "refund", arguments, run="chat") for _ in range(2))
+def approved(on, store, tools, arguments):
+    assert on(store, tools, "call", "refund", arguments, run="chat").failure.code == "APPROVAL_PENDING"
+    (asked,) = store.questions().result(BOUND_S)
+    store.decide(asked.id, granted=True, by="maria").result(BOUND_S)
+
+
+def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(on, tmp_path):
+    world, arguments = World(), {"order": "7", "amount": 500.0}
+    with SqliteStore(tmp_path / "a.db") as store:
+        approved(on, store, world.tools, arguments)
+        first, second = (on(store, world.tools, "call", "refund", arguments, run="chat") for _ in range(2))
     assert first.value == second.value == {"refunded": 500.0}
     assert second.replayed
     assert world.tickets == [("7", 500.0)]
+
+
+def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again(on, tmp_path):
+    tried = []
+
+    def refund(order: str, amount: float) -> None:
+        """Refund an order."""
+        tried.append(order)
+        raise hr.NoEffect("the till is closed")
+
+    tools = [hr.FunctionTool(refund, effect="write", approve=True, blocking=False)]
+    arguments = {"order": "7", "amount": 500.0}
+    with SqliteStore(tmp_path / "a.db") as store:
+        approved(on, store, tools, arguments)
+        codes = [on(store, tools, "call", "refund", arguments, run="chat").failure.code for _ in range(2)]
+    assert codes == ["TOOL_ERROR", "NOT_APPROVED"]
+    assert tried == ["7"]
 
 
 def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
@@ -434,4 +457,3 @@ def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
     result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
     assert result.failure.code == "APPROVAL_PENDING"
     assert store.questions() == []
-

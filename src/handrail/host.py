@@ -73,6 +73,7 @@ from handrail.ports import (
     ApprovalStore,
     Approver,
     AuditStore,
+    LedgerStore,
     Model,
     Observer,
     Request,
@@ -589,19 +590,23 @@ class Host:
                 return Approval(False, expired=True)
             case "denied":
                 return Approval(False, kept.by, kept.because)
-        if kept.state == "used" and not self._knows_again(session, asked.call.name):
+        if kept.state == "used" and not await self._knows_again(session, asked.call.name):
             return Approval(False, kept.by, "this approval has been used")
         return Approval(True, kept.by, kept.because, kept.edited)
 
-    def _knows_again(self, session: Session, name: str) -> bool:
-        """Whether a call whose approval was used before may go on: the ledger answers it, and lets nothing run twice.
+    async def _knows_again(self, session: Session, name: str) -> bool:
+        """Whether a call whose approval was used before may go on: only where the ledger answers it and nothing runs.
 
-        So it is for a run that was interrupted in the meantime, and for a write that is known by its key or by what it
-        does. One that is meant to be done twice alike, without a key, needs a new word.
+        So it is for a run that was interrupted in the meantime, and for a write of a named run that the ledger still
+        holds. One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
         """
-        tool = self.callable_tools().get(name)
-        known = tool is not None and tool.writes and (tool.key is not None or not tool.repeatable)
-        return known or (session.recording is not None and session.recording.goes_on)
+        if session.recording is not None and session.recording.goes_on:
+            return True
+        tool, store = self.callable_tools().get(name), self.store
+        if tool is None or not tool.writes or (tool.repeatable and not tool.key) or not isinstance(store, LedgerStore):
+            return False
+        held = await later(store.writes(run_id=session.id))
+        return any(each.scope == f"{self._scope}{name}" and each.state != "failed" for each in held)
 
     def open(self, session: Session, messages: Sequence[Message], output: Any, model: Model) -> None:
         """Begin a run with these messages, made fit to send, and with the form that its answer must have.
