@@ -6,6 +6,7 @@ of deltas and errors, and what an unfinished event means are settled here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from handrail.dialects import Dialect, ToolLike, bodies
@@ -14,7 +15,7 @@ from handrail.errors import ModelError
 from handrail.messages import Delta, Turn
 
 
-class EventStream:
+class EventStream(ABC):
     """A `DialectStream` over server-sent events."""
 
     def __init__(self, dialect: Dialect, tools: Collection[ToolLike]) -> None:
@@ -24,17 +25,17 @@ class EventStream:
         self._error: ModelError | None = None
         self._turn: Turn | None = None
 
+    @abstractmethod
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event with data, and append what is new in it.
 
         Raises:
             ModelError: The event is an error, or unreadable.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self) -> Turn:
         """Return the turn of all events taken. Without a clean end its `finish` is `error`."""
-        raise NotImplementedError
 
     def unstreamed(self, body: str) -> Turn:
         """Return the turn of a plain answer that came where a stream was asked for."""

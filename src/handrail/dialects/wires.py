@@ -6,6 +6,7 @@ Rule 2: a demand that no model could meet never leaves: it is a mistake in setti
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from handrail.messages import Way
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(ABC):
     """A `WireDialect` but for its form.
 
     Attributes:
@@ -38,9 +39,9 @@ class Wire:
         defined: list[dict[str, Json]] = remembered(tools, (type(self), strict), lambda: self.define(tools, strict))
         return defined
 
+    @abstractmethod
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `definitions`, which remembers it."""
-        raise NotImplementedError
 
     def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
         """Return what an error answer means; see `provider_errors.classify`."""
