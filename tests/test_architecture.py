@@ -47,11 +47,16 @@ PERFORMING = [
 PROGRAMS = ["cli"]
 ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 
-PLUGINS = {"models", "stores", "approvers", "observers", "selectors"}
+PLUGINS = {"models", "stores", "approvers", "observers", "selectors", "sandboxes", "toolbox"}
 PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
 SELECTORS_MAY_USE = {*NOUNS, "names", "tools", "toolset"}
+TOOLBOX_MAY_USE = {*NOUNS, *DESCRIBING, "sandboxes"}
 
-MAY_USE = {**dict.fromkeys(PLUGINS, PLUGINS_MAY_USE), "selectors": SELECTORS_MAY_USE}
+# fmt: off
+MAY_USE = {
+    **dict.fromkeys(PLUGINS, PLUGINS_MAY_USE), "selectors": SELECTORS_MAY_USE, "toolbox": TOOLBOX_MAY_USE,
+}
+# fmt: on
 
 LONGEST_BODY = 60
 
