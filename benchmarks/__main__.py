@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "register": costs.register,
     "import": costs.importing,
     "stores": stores.durable_writes,
+    "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
     "selection": selection.selection,
 }
 

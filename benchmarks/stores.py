@@ -1,26 +1,30 @@
-"""What a durable write costs: a claim and a settlement, both on the disk before anybody goes on."""
+"""What durability costs: a claim and a settlement on the disk before anybody goes on, and whole runs of them."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Figure
+import handrail as hr
+from benchmarks import denominators
+from benchmarks.denominators import Provider
+from benchmarks.loops import READ, FakeModel, get_weather
+from benchmarks.measuring import Figure, interleaved
 from handrail.effects import Claim, ClaimState, Settle
-from handrail.host import new_run_id
-from handrail.ports import Store
+from handrail.ports import Store, later
+from handrail.sessions import new_run_id
 from handrail.stores.sqlite import SqliteStore
 
 CALLERS = (1, 4, 16, 64)
 WRITES_A_RUN = 5
+WRITE = hr.FunctionTool(get_weather, effect="write")
 
 
 def durable_writes(quick: bool) -> list[Figure]:
@@ -33,6 +37,39 @@ def durable_writes(quick: bool) -> list[Figure]:
                     figure = _figure(kind, store, callers, (100 if quick else 400) * min(callers, 32))
                     best[kind, callers] = min(best.get((kind, callers), figure), figure, key=lambda each: each.value)
     return list(best.values())
+
+
+async def durable_crowd(quick: bool) -> list[Figure]:
+    """200 runs at once of 5 turns x 2 calls, 10 ms model, every step of every run on the disk: CPU of this process."""
+    count = 50 if quick else 200
+    provider, model = Provider(5, 2, 0.01), FakeModel(5, 2, 0.01)
+
+    def crowd(runtime: hr.Runtime) -> Callable[[], Awaitable[Any]]:
+        return lambda: asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count)))
+
+    with sqlite() as file, postgres() as server:
+        stores = {"in memory": "memory", "SQLite": file, **({"Postgres": server} if server else {})}
+        kinds = {"reads": READ, "writes": WRITE}
+        runtimes = {
+            f"{name}, {kind}": hr.Runtime([tool], store=store)
+            for name, store in stores.items()
+            for kind, tool in kinds.items()
+        }
+        times = await interleaved(
+            {
+                "hand": lambda: asyncio.gather(*(denominators.loop(provider) for _ in range(count))),
+                **{name: crowd(each) for name, each in runtimes.items()},
+            },
+            rounds=2 if quick else 5,
+            times=1,
+        )
+    return [
+        Figure(
+            f"{count} runs at once, all durable: {name}", times[name] / times["hand"], "x hand", 1.5,
+            note=f"{(times[name] - times['hand']) / count / 10 * 1e6:.0f} us a call above hand",
+        )
+        for name in runtimes
+    ]  # fmt: skip
 
 
 def _figure(kind: str, store: Any, callers: int, count: int) -> Figure:
@@ -56,21 +93,11 @@ async def writes(store: Store, callers: int, count: int) -> None:
         for number in todo:
             run, turn = (run, turn + 1) if turn < WRITES_A_RUN else (new_run_id(), 1)
             key, fingerprint = f"{run}/{turn}/0", sha256(number.to_bytes(4)).digest()
-            claimed = await answer(store.claim(Claim("refund", key, fingerprint, run, "none", 60.0)))
+            claimed = await later(store.claim(Claim("refund", key, fingerprint, run, "none", 60.0)))
             assert claimed.state is ClaimState.FRESH
-            assert await answer(store.settle(Settle("refund", key, claimed.fence, "done", {"id": number})))
+            assert await later(store.settle(Settle("refund", key, claimed.fence, "done", {"id": number})))
 
     await asyncio.gather(*(caller() for _ in range(callers)))
-
-
-async def answer(given: Any) -> Any:
-    """Wait for a store's answer as `runtime` does: by a call into the loop."""
-    if not isinstance(given, Future):
-        return given
-    loop = asyncio.get_running_loop()
-    mine = loop.create_future()
-    given.add_done_callback(lambda done: loop.call_soon_threadsafe(lambda: mine.set_result(done.result())))
-    return await mine
 
 
 @contextmanager

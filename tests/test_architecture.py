@@ -7,18 +7,18 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 
-NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "chain", "ports", "plugins", "logs"]
+NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports", "plugins", "logs"]
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "validation", "keys", "expressions", "limits", "tools", "toolset",
+    "portability", "validation", "keys", "expressions", "limits", "guards", "pages", "tools", "toolset",
     "linting", "sources",
 ]
 # fmt: on
 # fmt: off
 DECIDING = [
     "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping",
-    "lifecycle", "batch", "history", "structured", "conversation", "journal", "redaction", "audit",
+    "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal", "redaction", "audit",
 ]
 # fmt: on
 PERFORMING = [
@@ -32,9 +32,16 @@ PERFORMING = [
     "undoing",
     "services",
     "showing",
+    "owners",
+    "sessions",
+    "approvals",
+    "decisions",
+    "asking",
+    "forking",
     "host",
     "carrier",
     "runners",
+    "workflows",
     "runtime",
     "sync",
     "evaluation",
@@ -50,7 +57,7 @@ ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 PLUGINS = {"models", "stores", "approvers", "observers", "selectors", "sandboxes", "toolbox"}
 PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
 SELECTORS_MAY_USE = {*NOUNS, "names", "tools", "toolset"}
-TOOLBOX_MAY_USE = {*NOUNS, *DESCRIBING, "sandboxes"}
+TOOLBOX_MAY_USE = {*NOUNS, *DESCRIBING, "sandboxes", "selectors"}
 
 # fmt: off
 MAY_USE = {
@@ -121,7 +128,9 @@ def test_the_nouns_need_only_the_standard_library():
 
 def test_no_module_of_the_core_is_async():
     """Sync and async are one implementation: what both drivers share has no `await`."""
-    core = {*NOUNS, *DESCRIBING, *DECIDING, "dialects", "carrier"} - {"ports"}
+    # `ports` says what others write; `pages` reads a user's async generator, which nothing else can; `wakeups` brings
+    # what threads answer to a loop.
+    core = {*NOUNS, *DESCRIBING, *DECIDING, "dialects", "carrier"} - {"ports", "pages", "wakeups"}
     coroutines = [
         f"{path.relative_to(SRC)}:{node.lineno}"
         for path in modules()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -11,20 +12,26 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.audit import notice_of
-from handrail.chain import FIRST, linked, verify
-from handrail.records import AuditRecord, Notice
+from handrail.chain import FIRST, digest, spelled, verify
+from handrail.records import AuditRecord
 from handrail.redaction import HIDDEN, Redactor
 
 
-def chain(count, key=b""):
+def chain(count, key=b"", run_id="r_1"):
     records, prev = [], FIRST
     for seq in range(1, count + 1):
-        record = linked(
-            Notice("r_1", "CallFinished", {"n": seq, "城": "北京"}), seq=seq, at=seq / 7, prev=prev, key=key
-        )
-        records.append(record)
-        prev = record.hash
+        body = {"n": seq, "城": "北京"}
+        hash = digest(seq, seq / 7, run_id, "CallFinished", spelled(body), prev, key)
+        records.append(AuditRecord(seq, seq / 7, run_id, "CallFinished", body, prev, hash))
+        prev = hash
     return records
+
+
+def test_a_hash_is_that_of_the_whole_record_as_canonical_json():
+    [_, record] = chain(2, run_id='r_"1"')
+    told = {name: value for name, value in record.as_json().items() if name != "hash"}
+    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    assert record.hash == hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def through_json(record):
@@ -68,9 +75,7 @@ def test_a_checkpoint_finds_a_cut_tail_and_a_log_that_was_written_anew():
     checkpoint = (4, records[3].hash)
     assert verify(records, checkpoint=checkpoint) == (5, None)
     assert "ends with record 3" in verify(records[:3], checkpoint=checkpoint)[1].why
-    other = [linked(Notice("r_2", "RunEnded", {}), seq=1, at=1.0, prev=FIRST)]
-    for seq in range(2, 6):
-        other.append(linked(Notice("r_2", "RunEnded", {}), seq=seq, at=1.0, prev=other[-1].hash))
+    other = chain(5, run_id="r_2")
     assert verify(other) == (5, None)
     assert "written anew" in verify(other, checkpoint=checkpoint)[1].why
 

@@ -28,6 +28,15 @@ def missing(*tools: Any, item: str) -> list[str]:
     return [line.says for line in check(tools).missing if line.item == item]
 
 
+def test_a_tool_in_a_thread_that_looks_whether_it_is_given_up_ends_at_its_deadline():
+    @hr.tool(effect="read")
+    def count(context: hr.Context[None]) -> int:
+        """Count."""
+        return 0 if context.cancelled.is_set() else 1
+
+    assert missing(count, item="timeout") == []
+
+
 @pytest.mark.parametrize(("trouble", "tool", "fix"), SIX_TROUBLES, ids=[row[0] for row in SIX_TROUBLES])
 def test_a_bad_toolset_is_told_each_of_the_six_troubles_and_what_ends_it(trouble, tool, fix):
     told = [line for line in check(BAD).missing if line.trouble == trouble and line.tool == tool]

@@ -129,3 +129,11 @@ def test_nobody_forges_a_line_in_a_dialect_of_one_file():
 def test_a_dialect_of_one_file_is_a_dialect():
     assert isinstance(the_dialect(), Dialect)
     assert the_dialect().encode_results([hr.ToolCall("c", "look")], [hr.ToolResult("c", value=21)]) == "RESULT 21"
+
+
+@pytest.mark.parametrize("program", sorted((EXAMPLES / "flow").glob("*.py")), ids=lambda program: program.name)
+def test_a_program_about_flow_is_short_and_shown(program):
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= 50
+    page = (EXAMPLES.parent / "docs/flow.md").read_text(encoding="utf-8")
+    for kind in ("file", "output"):
+        assert f"<!-- {kind}: examples/flow/{program.name} -->" in page

@@ -152,6 +152,15 @@ def test_what_the_model_has_said_is_not_asked_for_again(on):
     assert world.looks == ["Bern", "Köln"]
 
 
+def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    before, asked = store.recorded("r_1"), len(store.asked)
+    never = ScriptedModel([call("create_ticket", title="never")])
+    assert on(store, world.tools, "resume", "r_1", model=never).text == "Two tickets."
+    assert (store.recorded("r_1"), len(store.asked), never.requests) == (before, asked, [])
+
+
 def test_a_replay_does_nothing_and_tells_the_same(on):
     store, world = MortalStore(), World()
     first = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")

@@ -281,7 +281,7 @@ def test_all_or_some_is_decided_by_number_and_by_cost():
 
 
 def test_the_example_of_many_tools_prints_what_it_saves(capsys):
-    runpy.run_path(str(Path(__file__).parent.parent / "examples/many_tools.py"), run_name="__main__")
+    runpy.run_path(str(Path(__file__).parent.parent / "examples/apps/many_tools.py"), run_name="__main__")
     every, few = (
         int(line.split("~")[-1].split()[0].replace(",", "")) for line in capsys.readouterr().out.splitlines()[:2]
     )

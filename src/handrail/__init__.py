@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from handrail import testing as testing
     from handrail.budgets import Budget as Budget
     from handrail.calls import Media as Media
+    from handrail.calls import Page as Page
     from handrail.calls import ToolCall as ToolCall
     from handrail.calls import ToolResult as ToolResult
     from handrail.context import Context as Context
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
     from handrail.errors import ToolError as ToolError
+    from handrail.flow import Forbid as Forbid
+    from handrail.flow import Require as Require
+    from handrail.flow import Step as Step
     from handrail.linting import lint as lint
     from handrail.messages import AssistantMessage as AssistantMessage
     from handrail.messages import Options as Options
@@ -59,20 +63,24 @@ if TYPE_CHECKING:
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.tools import BaseTool as BaseTool
     from handrail.tools import FunctionTool as FunctionTool
+    from handrail.tools import Then as Then
     from handrail.tools import tool as tool
     from handrail.toolset import Toolset as Toolset
+    from handrail.workflows import SyncWorkflow as SyncWorkflow
+    from handrail.workflows import Workflow as Workflow
 
 _MODULES = ("dialects", "errors", "events", "jsontext", "planning", "selectors", "testing")
 _HOME_OF = {
     name: home
     for home, names in {
         "budgets": "Budget",
-        "calls": "Media ToolCall ToolResult",
+        "calls": "Media Page ToolCall ToolResult",
         "context": "Context Injected",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
         "SetupError StoreUnavailable ToolDefinitionError ToolError",
+        "flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
         "policy": "Policy Rule",
@@ -81,8 +89,9 @@ _HOME_OF = {
         "runtime": "Runtime",
         "structured": "Form",
         "sync": "SyncRuntime",
-        "tools": "BaseTool FunctionTool tool",
+        "tools": "BaseTool FunctionTool Then tool",
         "toolset": "Toolset",
+        "workflows": "SyncWorkflow Workflow",
     }.items()
     for name in names.split()
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 from handrail import keys
 from handrail.errors import Json
@@ -19,6 +20,7 @@ from handrail.events import (
     CallFinished,
     Event,
     FinishedLate,
+    LateResult,
     ModelAnswered,
     RunEnded,
     RunStarted,
@@ -32,6 +34,14 @@ def notice_of(event: Event, run_id: str, redactor: Redactor) -> Notice | None:
     """Return what is to be recorded of an event; None of one that decides and changes nothing."""
     body = _body(event, redactor)
     return None if body is None else Notice(run_id, type(event).__name__, body)
+
+
+def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> Notice:
+    """Return what is to be recorded of a person's decision; `arguments` among what is told are redacted."""
+    arguments: Any = told.pop("arguments", None)
+    shown = {name: redactor.text(each) if isinstance(each, str) else each for name, each in told.items()}
+    edited = {} if arguments is None else _arguments(arguments, redactor)
+    return Notice(run_id, word, {"by": by, **shown, **edited})
 
 
 def _body(event: Event, redactor: Redactor) -> dict[str, Json] | None:
@@ -66,6 +76,9 @@ def _body(event: Event, redactor: Redactor) -> dict[str, Json] | None:
             )  # fmt: skip
         case FinishedLate(call=call, value=value, error=error):
             return _of(call.id, call.name, error=redactor.text(error), result=_sha256(redactor.text(text_of(value))))
+        case LateResult(call=call, key=key, fence=fence, state=state, value=value):
+            said = _sha256(redactor.text(text_of(value)))
+            return _of(call.id, call.name, key=key, fence=fence, state=state, result=said)
         case _:
             return None
 

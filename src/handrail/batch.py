@@ -41,10 +41,18 @@ from handrail.toolset import Toolset
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One call on its way. `admitted` is None until it has passed every check."""
+    """One call on its way. `admitted` is None until it has passed every check.
+
+    Attributes:
+        index: Its place among the calls of the batch.
+        place: Its place in the turn, for journal and keys; a step that follows a call stands behind all calls.
+        key: Of a write that declares none, where it is not to follow from its place.
+    """
 
     index: int
     call: ToolCall
+    place: int
+    key: str = ""
     admitted: Admitted | None = None
     life: Life | None = None
     pending: Read | None = None
@@ -52,6 +60,14 @@ class Lane:
 
 
 Todo: TypeAlias = tuple[Lane, Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a call stands that code makes: its place in the turn, and its key if it is a write that declares none."""
+
+    place: int
+    key: str
 
 
 class Batch:
@@ -62,6 +78,12 @@ class Batch:
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
         known: Results that are known already, by the place of the call: those calls are not carried out again.
+        slots: Of calls that code makes, one for each. What they say is meant: nothing in them refers to another call,
+            and the same write again is done again.
+
+    Attributes:
+        prescribes: One of its tools declares what follows, or that the run ends.
+        followed: What became of the step that followed a call, by the place of the call; see `following`.
     """
 
     def __init__(
@@ -75,8 +97,13 @@ class Batch:
         spent: Spent,
         turn: int = 1,
         known: Mapping[int, ToolResult] | None = None,
+        slots: Sequence[Slot] = (),
     ) -> None:
-        self.lanes = [Lane(index, call) for index, call in enumerate(calls)]
+        self.lanes = [Lane(index, call, index) for index, call in enumerate(calls)]
+        for lane, slot in zip(self.lanes, slots, strict=False):
+            lane.place, lane.key = slot.place, slot.key
+        self.prescribes, self.by_code = False, bool(slots)
+        self.followed: dict[int, ToolResult] = {}
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.todo: deque[Todo] = deque()
         self.left = len(calls)
@@ -94,7 +121,9 @@ class Batch:
             lane.since = conduct.now()
             known = read(lane.call, tools, finish, repair=conduct.repair, sees=sees)
             if type(known) is Failure:
-                self._end(lane, self._known.get(lane.index) or refused(lane.call, known))
+                self._end(lane, self._known.get(lane.place) or refused(lane.call, known))
+            elif self.by_code:
+                self._begin(lane, known)
             elif known.tool.resource or known.tool.after or "$" in lane.call.arguments:
                 lane.pending, planned = known, True
             else:
@@ -183,7 +212,9 @@ class Batch:
         if lane.pending is not None:  # it had to wait
             lane.pending, lane.since = None, self._conduct.now()
         admitted = self._admitted(lane, pending)
-        if self._known and (result := self._known.get(lane.index)) is not None:
+        if pending.tool.then is not None or pending.tool.ends_run:
+            self.prescribes = True
+        if self._known and (result := self._known.get(lane.place)) is not None:
             lane.admitted = None if type(admitted) is Failure else admitted
             self._end(lane, result)
             return
@@ -191,8 +222,8 @@ class Batch:
             self._end(lane, refused(lane.call, admitted, pending.repairs))
             return
         lane.admitted = admitted
-        if admitted.verdict.decision is Decision.ASK:
-            admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.index)
+        if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
+            admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.place)
         if self._conduct.tell is not None:
             self._conduct.tell(CallAdmitted(lane.call, deepcopy(admitted.arguments), admitted.repairs))
         if is_plain(admitted):
@@ -203,16 +234,20 @@ class Batch:
             self.todo.append((lane, next(lane.life)))
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
-        if (self._uses and self._uses[lane.index]) or "$" in lane.call.arguments:
+        if not self.by_code and ((self._uses and self._uses[lane.index]) or "$" in lane.call.arguments):
             filled = self._filled(lane, pending)
             if isinstance(filled, Failure):
                 return filled
             pending = filled
         stem = self._conduct.stem or self._conduct.run_id
-        place = keys.default_key(stem, self._turn, lane.index) if pending.tool.writes else ""
+        refusal = self._conduct.refusal
+        if refusal is not None and not self.by_code and (said := refusal(pending.tool.name)):
+            return said
+        place = lane.key or (keys.default_key(stem, self._turn, lane.place) if pending.tool.writes else "")
         admitted = admit(pending, self._conduct.policy, place, self._conduct.tell)
         if type(admitted) is Failure:
             return admitted
+        admitted.guarded = not self.by_code
         return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
 
     def _filled(self, lane: Lane, pending: Read) -> Read | Failure:

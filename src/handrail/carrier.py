@@ -32,12 +32,14 @@ from handrail.effects import (
     CallCancelled,
     Claim,
     Claimed,
+    ClaimState,
     Effect,
     End,
     Invoke,
     Keep,
     Outcome,
     Raised,
+    Renew,
     Reserve,
     Returned,
     Settle,
@@ -47,10 +49,11 @@ from handrail.effects import (
     Wait,
 )
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable, ToolError
-from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, Progressed
-from handrail.host import Host, Session
-from handrail.lifecycle import Admitted
+from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, LateResult, Progressed
+from handrail.host import Host
+from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Admitted
 from handrail.processes import Apart, ProcessEnded
+from handrail.sessions import Session
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
@@ -58,8 +61,15 @@ from handrail.workers import Job, attempted
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
 
+# How often it is looked whether a lease is a third over. The shortest lease that there is has three of them.
+BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
+
 # A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
 STORE_S = 60.0
+
+
+TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
+"""Answers to a claim that make the write the caller's own."""
 
 
 class Stoppable(Protocol):
@@ -153,6 +163,7 @@ class Carrier:
         self.latest: dict[Lane, int] = {}
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
+        self.beat: Stoppable | None = None
         self.pumping = self.cancelled = False
         self.people_asked, self.waited_until = 0, 0.0
 
@@ -182,6 +193,8 @@ class Carrier:
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
+        if self.beat is not None:
+            self.beat.cancel()
         self.ground.over()
 
     def perform(self, lane: Lane, effect: Effect) -> None:
@@ -306,13 +319,7 @@ class Carrier:
             self.session.tell(ApprovalGiven(effect.call, answer))
             self.answer(lane, answer)
 
-        approver = self.host.approver
-        asking = partial(self.host.services.ask_human, approver, effect) if approver else self.later_of(effect)
-        self.begin(lane, effect, asking, answered)
-
-    def later_of(self, effect: AskHuman) -> Callable[[], Awaitable[Any]]:
-        """Return what asks a person who is not here."""
-        return partial(self.host.ask_later, self.session, effect)
+        self.begin(lane, effect, partial(self.host.approvals.word_on, self.session, effect), answered)
 
     def count_wait(self) -> None:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
@@ -407,9 +414,47 @@ class Carrier:
             self.throw(lane, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
 
     def claimed(self, lane: Lane, effect: Any, answer: Any) -> None:
-        """Remember a claim, for the tool's context and for a late report."""
-        if isinstance(effect, Claim):
+        """Remember a claim, for the tool's context and for a late report; tell of a settlement that met no row."""
+        if isinstance(effect, Settle) and answer is False:
+            self.refused_late(lane, effect)
+        elif isinstance(effect, Claim):
             self.claims[lane] = effect, answer
+            if self.beat is None and self.host.leases is not None:
+                self.beat = self.ground.later(BEAT_S, self.keep_leases)
+
+    def keep_leases(self) -> None:
+        """Renew the leases of writes that are still under way. Whoever is frozen or dead does not."""
+        self.beat = self.ground.later(BEAT_S, self.keep_leases)
+        for lane in self.claims:
+            if self.batch.results[lane.index] is None:
+                self.renew(lane)
+
+    def renew(self, lane: Lane) -> None:
+        """Renew a lease that is a third over; from any thread."""
+        claim, claimed = self.claims[lane]
+        at, leases = monotonic(), self.host.leases
+        if claimed.state not in TAKEN or leases is None or at - self.claimed_at[lane] < claim.lease_s / 3:
+            return
+        try:
+            answer = leases.renew(Renew(claim.scope, claim.key, claimed.fence, claim.lease_s, claim.locks))
+        except Exception as error:  # it is tried again at the next beat, and the lease may be over until then
+            logs.raised(f"the lease of {lane.call.name!r} in run {self.session.id} could not be renewed", error)
+            return
+        if isinstance(answer, ThreadFuture):
+            answer.add_done_callback(partial(self.renewal_came, lane, at))
+        else:
+            self.renewed(lane, at, answer)
+
+    def renewal_came(self, lane: Lane, at: float, done: ThreadFuture[bool]) -> None:
+        """The store has answered, in its own thread. Where it could not, it is asked again at the next beat."""
+        if (error := done.exception()) is not None:
+            logs.raised(f"the lease of {lane.call.name!r} in run {self.session.id} could not be renewed", error)
+        else:
+            self.renewed(lane, at, done.result())
+
+    def renewed(self, lane: Lane, at: float, held: bool) -> None:
+        """The store has renewed a lease, or says that somebody else has the write: it is not started again here."""
+        self.claimed_at[lane] = at if held else float("-inf")
 
     def lease_is_over(self, lane: Lane) -> bool:
         """Whether a write was claimed so long ago that somebody else may have taken it: this process was frozen."""
@@ -475,8 +520,15 @@ class Carrier:
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        report = partial(self.ground.post, self.progressed, lane) if self.session.observers else None
+        report = partial(self.heard, lane) if self.session.observers or lane in self.claims else None
         return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag, report)
+
+    def heard(self, lane: Lane, done: float, total: float | None, note: str) -> None:
+        """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
+        if lane in self.claims and lane in self.attempts:
+            self.renew(lane)
+        if self.session.observers:
+            self.ground.post(self.progressed, lane, done, total, note)
 
     def progressed(self, lane: Lane, done: float, total: float | None, note: str) -> None:
         """A tool says how far it has come; what it says after its end is no news."""
@@ -585,13 +637,33 @@ class Carrier:
             settle = late_settlement(self.claims.get(lane), outcome)
             # A late "nothing happened" speaks for its own attempt; a newer one may have done it.
             if settle and (settle.state == "done" or self.latest.get(lane) == attempt.number):
-                self.host.store.settle(settle)
+                self.settle_late(lane, settle)
         except Exception as error:  # the claim stays in doubt, as it was told
             logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
         if cast(Admitted, lane.admitted).resources and self.over_for(lane):
             self.let_resources_go(lane)
         if self.session.observers:
             self.session.tell(late_event(lane, outcome))
+
+    def settle_late(self, lane: Lane, settle: Settle) -> None:
+        """Settle a claim after its call was answered; whether it was still ours is told when it is known."""
+        answer = self.host.store.settle(settle)
+        if isinstance(answer, ThreadFuture):
+            answer.add_done_callback(partial(self.settled_late, lane, settle))
+        elif answer is False:
+            self.refused_late(lane, settle)
+
+    def settled_late(self, lane: Lane, settle: Settle, done: ThreadFuture[bool]) -> None:
+        """The store has answered, in its own thread."""
+        if (error := done.exception()) is not None:
+            logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
+        elif done.result() is False:
+            self.refused_late(lane, settle)
+
+    def refused_late(self, lane: Lane, settle: Settle) -> None:
+        """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
+        if self.session.observers:
+            self.session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
 
     def over_for(self, lane: Lane) -> bool:
         """Whether nothing of this lane will be carried on."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from handrail.errors import Json
-from handrail.records import AuditRecord, Notice
+from handrail.records import AuditRecord
 
 FIRST = "0" * 64
 """What stands before the first record."""
@@ -30,12 +29,15 @@ class Broken:
     why: str
 
 
-def linked(notice: Notice, *, seq: int, at: float, prev: str, key: bytes = b"") -> AuditRecord:
-    """Return the record of a notice, chained to the hash before it."""
-    return AuditRecord(
-        seq, at, notice.run_id, notice.event, notice.body, prev,
-        _digest(seq, at, notice.run_id, notice.event, notice.body, prev, key),
-    )  # fmt: skip
+spelled = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""Return a record's body as its hash covers it: canonical JSON, in ASCII."""
+
+
+def digest(seq: int, at: float, run_id: str, event: str, body: str, prev: str, key: bytes = b"") -> str:
+    """Return the hash of a record whose body has been `spelled`: that of the whole record as canonical JSON."""
+    named = f'"event":{json.dumps(event)},"prev":{json.dumps(prev)},"run_id":{json.dumps(run_id)}'
+    data = f'{{"at":{json.dumps(at)},"body":{body},{named},"seq":{seq}}}'.encode()
+    return hmac.new(key, data, "sha256").hexdigest() if key else hashlib.sha256(data).hexdigest()
 
 
 def verify(
@@ -52,7 +54,7 @@ def verify(
             return seq, Broken(record.seq, f"record {seq + 1} is missing: after {seq} comes {record.seq}")
         if record.prev != prev:
             return seq, Broken(record.seq, f"record {record.seq} does not follow record {seq}: something was taken out")
-        wanted = _digest(record.seq, record.at, record.run_id, record.event, record.body, prev, key)
+        wanted = digest(record.seq, record.at, record.run_id, record.event, spelled(record.body), prev, key)
         if not hmac.compare_digest(wanted, record.hash):
             return seq, Broken(record.seq, f"record {record.seq} was changed, or hashed with another key")
         if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
@@ -63,10 +65,3 @@ def verify(
     if checkpoint and seq < checkpoint[0]:
         return seq, Broken(seq + 1, f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}")
     return seq, None
-
-
-def _digest(seq: int, at: float, run_id: str, event: str, body: Mapping[str, Json], prev: str, key: bytes) -> str:
-    told = {"seq": seq, "at": at, "run_id": run_id, "event": event, "body": body, "prev": prev}
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    data = text.encode()
-    return hmac.new(key, data, "sha256").hexdigest() if key else hashlib.sha256(data).hexdigest()

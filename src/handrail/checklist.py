@@ -130,10 +130,11 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
         yield Missing(
             f"may take {tool.timeout_s:g} s, and everybody waits for it", f"timeout_s={MOST_TIMEOUT_S:g} or less"
         )
-    if not tool.is_async and tool.blocking and tool.isolation == "none":
+    in_a_thread = not tool.is_async and tool.blocking and tool.isolation == "none"
+    if in_a_thread and not sources.heeds_its_end(tool.run):
         yield Missing(
             "a thread cannot be ended: the call is answered at its deadline, and the thread hangs on",
-            'isolation="process", or blocking=False where it is quick for certain',
+            'isolation="process", blocking=False where it is quick for certain, or a look at `context.cancelled`',
         )
     for seen in sources.blocking_calls(tool.run):
         yield Missing(f"{seen.what} (line {seen.line} of it)", seen.instead)

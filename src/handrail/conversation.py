@@ -24,6 +24,7 @@ from handrail.budgets import Budget, Spent
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
+from handrail.flow import Course
 from handrail.history import as_history
 from handrail.lifecycle import Conduct
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
@@ -63,6 +64,8 @@ class AskModel:
     messages: Sequence[Message]
     tools: Toolset
     number: int
+    choice: str = ""
+    """Which call it must make, or `none`, as `Options.tool_choice` says it; empty leaves it to the run's options."""
 
 
 @dataclass(slots=True)
@@ -94,6 +97,7 @@ def conversation(
     conduct: Conduct,
     started: float,
     wanted: Wanted | None = None,
+    course: Course | None = None,
 ) -> Talk:
     """Yield what must happen until the run is over; return how it ended.
 
@@ -101,18 +105,31 @@ def conversation(
         tools: Gives the tools of the next turn; asked once a turn, so that a set may change from step to step.
         started: When the run began, on `conduct.now`.
         wanted: The form that the answer must have, if any.
+        course: Which calls must be made or must not, if there are rules for it.
     """
     spent = progress.spent
+    if course is not None:
+        conduct.refusal = course.refusal
     while True:
         if over := budgets.used_up(budget, spent, conduct.now() - started):
             return Ending("budget", over, last_text(progress.messages))
         progress.turn += 1
-        shown = tools()
-        turn: Turn = yield AskModel(progress.messages, shown, progress.turn)
+        shown, choice = tools(), ""
+        if course is not None:
+            course.begin(progress.turn)
+            choice = course.choice(shown)
+        turn: Turn = yield AskModel(progress.messages, shown, progress.turn, choice)
         spent.turns += 1
         spent.usage += turn.usage
         if not turn.calls:
             progress.messages.append(AssistantMessage(turn))
+            if course is not None and _answered(turn).status == "done":
+                owed, omitted = course.heeded(None, answers=True)
+                if omitted:
+                    return Ending("stopped", omitted, turn.text)
+                if owed:
+                    progress.messages.append(UserMessage(owed))
+                    continue
             if ending := _answered(turn) if wanted is None else _answered_in_form(turn, wanted, progress, conduct):
                 return ending
             continue
@@ -123,11 +140,16 @@ def conversation(
         if called.calls:
             batch: Batch = yield RunCalls(called, shown, progress.turn)
             results, circle = heed_repeats(progress.repeats, batch)
-        taken: Ending | None = None
+        owed = ""
+        if course is not None:
+            owed, omitted = course.heeded(batch if called.calls else None, answers=called is not turn)
+            circle = omitted or circle
+        taken = _prescribed(batch, wanted) if called.calls and batch.prescribes else None
         if wanted and called is not turn:
-            answer = wanted.called(turn)
+            answer = Failure(Code.NOT_PERMITTED, owed) if owed else wanted.called(turn)
             results = wanted.results(turn, results, answer)
-            taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
+            if not (owed or taken):
+                taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
         if any(result.failure or result.repairs or result.handle for result in results):  # rarely: one look for all
             progress.reads_on = progress.reads_on or any(result.handle for result in results)
             turn = understood(turn, results)
@@ -136,6 +158,9 @@ def conversation(
         progress.messages.extend(map(ToolMessage, results))
         if ending := (Ending("stopped", circle, turn.text) if circle and taken is None else taken):
             return ending
+
+
+_PENDING = Code.APPROVAL_PENDING
 
 
 def _answered(turn: Turn) -> Ending:
@@ -181,9 +206,27 @@ def _taken(answer: Answer | Failure, text: str, wanted: Wanted, turn: int, condu
 def _ends_with(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Ending | None:
     if used_up and all(result.failure and result.failure.code == Code.BUDGET_EXHAUSTED for result in results):
         return Ending("budget", used_up, turn.text)  # it was told in every result, and had its chance to answer
-    if any(result.failure is not None and result.failure.code == Code.APPROVAL_PENDING for result in results):
-        waiting = [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
+    if waiting := [result.name for result in results if result.failure and result.failure.code == _PENDING]:
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)
+    return None
+
+
+def _prescribed(batch: Batch, wanted: Wanted | None) -> Ending | None:
+    """Return how the run ends by what its tools declare: a step waits for a person, or a result is the answer."""
+    waiting = [each.name for each in batch.followed.values() if each.failure and each.failure.code == _PENDING]
+    if waiting:
+        return Ending("waiting", f"waiting for approval of {', '.join(waiting)}")
+    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
+        followed = batch.followed.get(lane.index, result)
+        if lane.admitted is None or not lane.admitted.tool.ends_run or not (result.ok and followed.ok):
+            continue
+        value = result.value
+        if wanted is not None:
+            answer = wanted.plan.read(text_of(value))
+            if isinstance(answer, Failure):
+                return Ending("invalid", f"{result.name} ends the run, and {answer.message}", result.text)
+            value = answer.value
+        return Ending("done", "", result.text, value)
     return None
 
 

@@ -33,6 +33,7 @@ from handrail.errors import Json
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Risk: TypeAlias = Literal["low", "medium", "high"]
 ReplayClass: TypeAlias = Literal["key", "verify", "none"]
+ApprovalScope: TypeAlias = Literal["once", "run", "rule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,10 @@ class AskHuman:
     `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
 
     Attributes:
-        place: Where in its run the call stands.
+        place: Where the call stands: run, turn and number; `#` and more where it is asked about once more.
         digest: Of the tool as it is described and of the arguments: what the answer is bound to.
+        pin: Of the tool as it is described.
+        parameters: The JSON Schema of the arguments, to hold an edit to.
     """
 
     call: ToolCall
@@ -71,13 +74,17 @@ class AskHuman:
     description: str = ""
     place: str = ""
     digest: str = ""
+    pin: str = ""
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no word: the question was open for its time, and nobody answered.
+    `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
+    meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
+    that keeps standing words keeps one; anywhere else it is meant once.
     """
 
     granted: bool
@@ -85,6 +92,7 @@ class Approval:
     reason: str = ""
     arguments: Mapping[str, Json] | None = None
     expired: bool = False
+    scope: ApprovalScope = "once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,8 @@ class Claim:
         epoch: Of the run, where it is kept: who took it over need not wait for the leases of its earlier owners.
         locks: Resources to be held with the claim, among all processes on the store; see `Reserve` for those of one.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
+        repeat_window_s: The guard looks so far back for such a write of any run, too; 0 looks into this run only.
+        key_ttl_s: For how long the far side knows a key again; one that was begun before that is in doubt.
     """
 
     scope: str
@@ -118,6 +128,8 @@ class Claim:
     guard: bool = True
     epoch: int = 0
     locks: Sequence[str] = ()
+    repeat_window_s: float = 0.0
+    key_ttl_s: float = float("inf")
 
 
 class ClaimState(Enum):
@@ -251,6 +263,20 @@ class Settle:
     fence: int
     state: SettledState
     value: Json = None
+    locks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Say that a claimed write is still under way: its lease, and that of its locks, runs anew from now.
+
+    No call asks for it: a driver says it for as long as it lives.
+    """
+
+    scope: str
+    key: str
+    fence: int
+    lease_s: float
     locks: Sequence[str] = ()
 
 

@@ -2,7 +2,8 @@
 
 Rule 1: an event is plain data. It holds the model's text and the tool's values; redaction is the observer's duty, once.
 Rule 2: events are told in the order in which things happened. The last one of a call is its `CallFinished`, but for a
-        `FinishedLate`. It holds the call's own result; a model that repeats itself is told `REPEATED_CALL` instead.
+        `FinishedLate` or `LateResult`. It holds the call's own result; a model that repeats itself is told
+        `REPEATED_CALL` instead.
 """
 
 from __future__ import annotations
@@ -175,6 +176,18 @@ class FinishedLate:
 
 
 @dataclass(frozen=True, slots=True)
+class LateResult:
+    """The ledger refused how a write ended: a newer owner has it, or a person has said how it ended meanwhile."""
+
+    call: ToolCall
+    scope: str
+    key: str
+    fence: int
+    state: str
+    value: Json = None
+
+
+@dataclass(frozen=True, slots=True)
 class HttpExchange:
     """One request and its answer as they were on the wire, secrets masked."""
 
@@ -214,6 +227,7 @@ Event: TypeAlias = (
     | AttemptFailed
     | CallFinished
     | FinishedLate
+    | LateResult
     | HttpExchange
     | RunEnded
 )

@@ -5,6 +5,7 @@ A run is its input and its steps. A step has a key that names its place, not its
     3.m     the model's third answer
     3.0     the result of the first call of that turn
     3.0.p   a person's word on that call
+    3.2     behind the results of its two calls: of the step that followed the first, with the call that code made
 
 So calls that ran side by side may have ended in any order, and code that has changed meanwhile finds what it needs.
 Resuming is running: the same generators are driven again, and what has a step is answered from it.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch, Json
 from handrail.messages import (
     AssistantMessage,
+    Finish,
     Message,
     Options,
     Output,
@@ -37,6 +39,7 @@ from handrail.messages import (
     Usage,
     UserMessage,
 )
+from handrail.records import Step
 from handrail.shaping import plain
 
 
@@ -51,6 +54,10 @@ class Asked:
     output: Json = None
     done_before: Sequence[str] = ()
     """What the run that this one was forked from has done since, as `policy.act` tells it: a person is asked again."""
+    flow: Sequence[Json] = ()
+    """The rules of its course, as `flow.rules_as_json` tells them."""
+    workflow: Sequence[Json] = ()
+    """Of a run whose steps a function makes: its name, and its arguments."""
 
 
 def model_key(turn: int) -> str:
@@ -161,6 +168,26 @@ def result_from_json(body: Json) -> ToolResult:
         )
 
 
+def calls_in(steps: Iterable[Step]) -> Iterator[tuple[Step, str, ToolCall, Finish]]:
+    """Yield what was called in a run: the step that tells it, the key of its result, the call, the turn's finish."""
+    for step in steps:
+        if step.kind == "model":
+            answer = turn_from_json(step.body)
+            yield from (
+                (step, call_key(step.turn, index), call, answer.finish) for index, call in enumerate(answer.calls)
+            )
+        elif call := call_by_code(step):
+            yield step, step.key, call, "calls"
+
+
+def call_by_code(step: Step) -> ToolCall | None:
+    """Return the call that a step tells of, where code made it and it stands in no model's answer."""
+    body = step.body
+    if step.kind != "call" or not isinstance(body, Mapping) or "arguments" not in body:
+        return None
+    return ToolCall(str(body.get("call", "")), str(body.get("name", "")), str(body["arguments"]))
+
+
 def approval_as_json(approval: Approval) -> dict[str, Json]:
     """Return a person's word as a journal keeps it."""
     told = {"granted": approval.granted, "by": approval.by, "reason": approval.reason}
@@ -194,6 +221,8 @@ def input_as_json(asked: Asked) -> dict[str, Json]:
         "budget": dict(asked.budget),
         "output": asked.output,
         "done_before": list(asked.done_before),
+        **({"flow": list(asked.flow)} if asked.flow else {}),
+        **({"workflow": list(asked.workflow)} if asked.workflow else {}),
     }
 
 
@@ -209,6 +238,8 @@ def input_from_json(body: Json) -> Asked:
             told["budget"],
             told.get("output"),
             tuple(told.get("done_before", ())),
+            tuple(told.get("flow", ())),
+            tuple(told.get("workflow", ())),
         )
 
 

@@ -45,9 +45,7 @@ def template(text: str) -> Template:
     def filled(arguments: Mapping[str, Json]) -> str:
         parts = [literals[0]]
         for path, literal in zip(paths, literals[1:], strict=True):
-            value: Json = arguments
-            for name in path:
-                value = value[name]
+            value = _looked_up(path, arguments)
             plain = isinstance(value, str) and not _LIKE_OTHER_JSON.match(value)
             parts.append((value if plain else canonical(value)).translate(escapes))
             parts.append(literal)
@@ -66,6 +64,30 @@ def _separates(sign: str) -> bool:
 
 def _escaped(sign: str) -> str:
     return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
+
+
+def written(text: str, arguments: Mapping[str, Json]) -> Json:
+    """Fill the fields of a text that names nothing, so that nothing in it is escaped; one field alone keeps its type.
+
+    >>> written("{count}", {"count": 2}), written("{count} left in {place}", {"count": 2, "place": "a:b"})
+    (2, '2 left in a:b')
+
+    Raises:
+        LookupError, TypeError: A field is not there.
+    """
+    literals, paths = _parsed(text)
+    values = [_looked_up(path, arguments) for path in paths]
+    if literals == ["", ""]:
+        return values[0]
+    told = [value if isinstance(value, str) else canonical(value) for value in values]
+    return "".join(piece for pair in zip(literals, [*told, ""], strict=True) for piece in pair)
+
+
+def _looked_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
+    value: Json = arguments
+    for name in path:
+        value = value[name]
+    return value
 
 
 def names_in(text: str) -> set[str]:

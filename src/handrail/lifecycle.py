@@ -56,6 +56,8 @@ from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
+LONGEST_LEASE_S = 90.0
+"""Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only."""
 ISOLATIONS = ("none", "process")
 """What a driver can give; a tool that demands more is refused, never run with less."""
 _SHORTEST_ATTEMPT_S = 0.01
@@ -96,7 +98,9 @@ class Admitted:
     note: str = ""
     """A sentence for the model beside the result, from before the call ran."""
     place: str = ""
-    """Where in its run the call stands; known of those that a person is asked about."""
+    """Where in its run the call stands; known of those that a person may be asked about."""
+    guarded: bool = True
+    """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class Conduct:
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
         epoch: How often the run was begun or taken over, where it is kept.
+        refusal: Why a model may not call a tool at this step of the run; None where no rules are.
     """
 
     policy: Policy
@@ -126,6 +131,8 @@ class Conduct:
     tell: Tell | None = None
     stem: str = ""
     epoch: int = 0
+    renews: bool = False
+    refusal: Callable[[str], Failure | None] | None = None
 
 
 # ---------------------------------------------------------------------- admission
@@ -256,7 +263,7 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     """
     try:
         if call.verdict.decision is Decision.ASK:
-            answer = yield _question(call)
+            answer = yield _question(call, call.verdict.reason, call.place)
             if refusal := _heeded(answer, call, conduct):
                 return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
@@ -272,14 +279,14 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     return (yield from _told(call, ended, conduct))
 
 
-def _question(call: Admitted) -> AskHuman:
-    tool, verdict = call.tool, call.verdict
+def _question(call: Admitted, reason: str, place: str) -> AskHuman:
+    tool = call.tool
     # What a person agrees to is this: the tool as it describes itself, and exactly these arguments.
     shown = {"tool": tool.name, "version": tool.version, "description": tool.description, "schema": tool.parameters}
-    digest = keys.digest({**shown, "arguments": call.arguments})
     return AskHuman(
-        call.call, deepcopy(call.arguments), verdict.risk, verdict.reason, tool.description, call.place, digest
-    )
+        call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
+        keys.digest({**shown, "arguments": call.arguments}), keys.digest(shown), tool.parameters,
+    )  # fmt: skip
 
 
 def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> ToolResult:
@@ -345,33 +352,87 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
 
 
 def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
+    """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on."""
+    while True:
+        claim = _claim_of(call, conduct)
+        claimed = yield from _claimed(claim, call.tool, conduct)
+        ended, state = yield from _performed(claim, claimed, call, conduct)
+        question = _asks_again(claim, claimed, state, call)
+        if question is None:
+            return ended
+        try:
+            answer: Approval | None = yield question
+        except CallCancelled:
+            return ended
+        if answer is None or answer.granted:
+            if refusal := _heeded(answer, call, conduct):
+                return Ended(failure=refusal, attempts=ended.attempts)
+            # What a person has done again is a new write: under the old key it would be the old one.
+            call.key = call.key if claimed.repeated else _key_again(call, claimed)
+            call.guarded = False
+            continue
+        return ended
+
+
+def _claim_of(call: Admitted, conduct: Conduct) -> Claim:
     tool = call.tool
-    claim = Claim(
+    return Claim(
         f"{conduct.scope}{tool.name}",
         call.key,
         keys.fingerprint(tool.name, tool.version, call.arguments),
         conduct.run_id,
         tool.replay_class,
-        tool.timeout_s + LEASE_BEYOND_TIMEOUT_S,
-        guard=not tool.repeatable,
+        _lease_s(tool, conduct),
+        guard=call.guarded and not tool.repeatable,
         epoch=conduct.epoch,
         locks=tuple(each.key for each in call.resources if each.exclusive),
+        key_ttl_s=tool.key_ttl_s,
+        repeat_window_s=tool.repeat_window_s,
     )
-    claimed = yield from _claimed(claim, tool, conduct)
+
+
+def _performed(
+    claim: Claim, claimed: Claimed, call: Admitted, conduct: Conduct
+) -> Generator[Effect, Any, tuple[Ended, SettledState | None]]:
+    """Do what a claim's answer allows and record how it ended; None where nothing was this call's to do."""
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
             ended, state = yield from _write_attempts(call, conduct)
         case ClaimState.CHECK:
             ended, state = yield from _check_first(call, conduct)
         case _:
-            return _not_mine(claimed, call)
+            return _not_mine(claimed, call), "in_doubt" if claimed.state is ClaimState.IN_DOUBT else None
     value = shaping.plain(ended.value) if state == "done" else None
     try:
         yield Settle(claim.scope, claim.key, claimed.fence, state, value, claim.locks)
     except (StoreUnavailable, CallCancelled):
         # What happened is still told. The claim stays open, so whoever claims next learns that it is in doubt.
         pass
-    return ended
+    return ended, state
+
+
+def _asks_again(claim: Claim, claimed: Claimed, state: SettledState | None, call: Admitted) -> AskHuman | None:
+    """Return what a person is asked once the ledger has spoken, where the tool leaves it to one."""
+    tool, place = call.tool, f"{call.place}#{_key_again(call, claimed)}"
+    if claimed.repeated and claimed.state is ClaimState.DONE and tool.asks_before_repeating:
+        return _question(call, f"the same {tool.name} was already done, with these arguments", place)
+    if state == "in_doubt" and tool.on_doubt == "ask":
+        reason = (
+            f"{tool.name} was begun and nobody knows whether it happened. Look first: approve to run it again, deny to "
+            f"leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
+        )
+        return _question(call, reason, place)
+    return None
+
+
+def _key_again(call: Admitted, claimed: Claimed) -> str:
+    """Return the key under which a person has a write done again that is in doubt; another for each doubt."""
+    return f"{call.key}/again-{claimed.fence}"
+
+
+def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
+    lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
+    return min(lease_s, LONGEST_LEASE_S) if conduct.renews else lease_s
 
 
 def _claimed(claim: Claim, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Claimed]:

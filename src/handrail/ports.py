@@ -6,20 +6,32 @@ answers at once. One port serves both drivers, and a store that needs no waiting
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from handrail.effects import Approval, AskHuman, Claim, Claimed, Settle, SettledState
+from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.messages import Delta, Message, Options, Turn
-from handrail.records import AuditRecord, Begun, Entry, Notice, Question, RunRecord, WriteRecord
+from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.wakeups import brought
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Future[T]"
 """A value now, or a future of it."""
+
+
+async def later(answer: Answer[T]) -> T:
+    """Return a store's answer, waiting for it where it comes later."""
+    return await brought(answer) if isinstance(answer, Future) else answer
+
+
+def now_of(answer: Answer[T]) -> T:
+    """Return a store's answer, blocking this thread until it is there."""
+    return answer.result() if isinstance(answer, Future) else answer
 
 
 @runtime_checkable
@@ -50,6 +62,15 @@ class Store(Protocol):
 
     def kept(self, run_id: str, handle: str) -> Answer[str | None]:
         """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
+        ...
+
+
+@runtime_checkable
+class LeaseStore(Protocol):
+    """A store to which an owner who lives can say so: claims of long calls then need no long leases."""
+
+    def renew(self, renew: Renew) -> Answer[bool]:
+        """Let the lease of a claim run anew from now. False when it has ended, or somebody else has it."""
         ...
 
 
@@ -112,6 +133,23 @@ class ApprovalStore(Protocol):
 
     def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[Question]]:
         """Return questions, the oldest first."""
+        ...
+
+
+@runtime_checkable
+class GrantStore(Protocol):
+    """A store that keeps people's standing words, which answer questions before they are asked."""
+
+    def grant(self, grant: Grant) -> Answer[Grant]:
+        """Keep a standing word; one that was revoked is in force again."""
+        ...
+
+    def grants(self, *, tool: str = "") -> Answer[Sequence[Grant]]:
+        """Return those that are in force, the oldest first."""
+        ...
+
+    def revoke(self, id: str, *, by: str) -> Answer[bool]:
+        """Take a standing word back. False when none of that id is in force."""
         ...
 
 
@@ -235,8 +273,99 @@ class Selector(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A program that is to run apart from everything else.
+
+    Attributes:
+        argv: The program and its arguments; no shell reads them.
+        files: Laid into its folder before it starts, by relative path.
+        timeout_s: When it is killed, with everything that it started.
+        memory_bytes: What one process of it may address.
+        output_bytes: How much is kept of what it writes to each of stdout and stderr; the rest is dropped.
+        returned_bytes: How much is brought back of the files that it made or changed, all together.
+        returned_files: How many of them.
+    """
+
+    argv: Sequence[str]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    timeout_s: float = 30.0
+    memory_bytes: int = 512 * 1024 * 1024
+    output_bytes: int = 64 * 1024
+    returned_bytes: int = 8 * 1024 * 1024
+    returned_files: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """How a program in a sandbox ended, and what it left.
+
+    Attributes:
+        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, or by
+            something else, `lost`.
+        exit_code: Negative for a signal; None when nobody saw it end.
+        dropped_bytes: What it wrote beyond what is kept.
+        files: What it made or changed, by relative path.
+        left: Files that were not brought back: too large, too many, links.
+    """
+
+    end: Literal["exited", "timeout", "cancelled", "lost"]
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    dropped_bytes: int = 0
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    left: Sequence[str] = ()
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """A place where a program runs apart, more or less so.
+
+    Attributes:
+        level: `process` or `isolated`; see `sandboxes` for what each keeps out.
+    """
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def lacks(self) -> str:
+        """Why this machine cannot give it, as a clause; empty when it can."""
+        ...
+
+    @property
+    def python(self) -> str:
+        """The Python interpreter that is in there, with its standard library."""
+        ...
+
+    def run(self, job: Job, cancelled: threading.Event) -> JobEnded:
+        """Run a program to its end, in a thread. When this returns, nothing of it runs any more.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        ...
+
+
 Approver: TypeAlias = Callable[[AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"]
 """Whoever is asked, sync or async. True and False are short for an `Approval`; None means nobody is there."""
+
+@runtime_checkable
+class Withdrawing(Protocol):
+    """An approver that takes a question back. One that cannot is left alone, and what it says then is not heard."""
+
+    def __call__(self, asked: AskHuman) -> Any:
+        """Ask, as every `Approver` does."""
+        ...
+
+    def withdraw(self, asked: AskHuman, question: Question) -> None:
+        """Stop asking: somebody else has answered, or the question is still open and nobody waits any longer.
+
+        Called once, from any thread, with the very object that was asked.
+        """
+        ...
+
 
 Observer: TypeAlias = Callable[[Event], None]
 """Sees every event and changes nothing. It is called in the driver's thread and must not block."""

@@ -10,9 +10,10 @@ Rule 2: a call that waits for a person has no result yet; its siblings keep thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from handrail import journal
+from handrail.batch import Batch
 from handrail.calls import ToolResult
 from handrail.conversation import Ending, Status
 from handrail.errors import Code, JournalMismatch
@@ -57,21 +58,24 @@ class Recording:
         step = self._step(journal.model_key(turn))
         return None if step is None else journal.turn_from_json(step.body)
 
-    def results(self, turn: int, count: int) -> dict[int, ToolResult]:
+    def results(self, turn: int, places: Iterable[int]) -> dict[int, ToolResult]:
         """Return those results of a turn's calls that are known, by the place of the call."""
-        found = {index: self._step(journal.call_key(turn, index)) for index in range(count)}
-        return {index: journal.result_from_json(step.body) for index, step in found.items() if step is not None}
+        found = {place: self._step(journal.call_key(turn, place)) for place in places}
+        return {place: journal.result_from_json(step.body) for place, step in found.items() if step is not None}
 
     def note_answer(self, turn: int, answer: Turn) -> None:
         """A model has answered."""
         self._note(Step(journal.model_key(turn), "model", journal.turn_as_json(answer), self._elapsed_s()))
 
-    def note_results(self, turn: int, results: Sequence[ToolResult]) -> None:
-        """The calls of a turn have ended, but for those that wait for a person."""
+    def note_results(self, turn: int, batch: Batch) -> None:
+        """The calls of a turn, or of what followed them, have ended, but for those that wait for a person."""
         elapsed_s = self._elapsed_s()
-        for index, result in enumerate(results):
+        for lane, result in zip(batch.lanes, batch.finished(), strict=True):
             if result.failure is None or result.failure.code != Code.APPROVAL_PENDING:
-                self._note(Step(journal.call_key(turn, index), "call", journal.result_as_json(result), elapsed_s))
+                body = journal.result_as_json(result)
+                if lane.key:  # a step that follows a call; every other call stands in an answer
+                    body["arguments"] = lane.call.arguments
+                self._note(Step(journal.call_key(turn, lane.place), "call", body, elapsed_s))
 
     def entry(self) -> Entry | None:
         """Return what is to be entered now, if anything is."""

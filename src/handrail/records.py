@@ -6,7 +6,7 @@ Plain values between drivers and stores. `journal` says what the JSON in them me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from handrail.errors import Json
@@ -50,6 +50,7 @@ class RunRecord:
         input: What it was asked, see `journal.input_as_json`.
         result: How it ended, as `Run.as_json` tells it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
+        owner: The process that drives it, or did so last; see `owners`.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class RunRecord:
     created: float = 0.0
     updated: float = 0.0
     journal_v: int = JOURNAL_V
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,9 @@ class Question:
         digest: Of tool, its description and schema, and the arguments; a word on another digest is no word on this one.
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows.
         expires: Unix time in seconds, by the store's clock.
+        pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
+        parameters: The JSON Schema of the arguments, which an edit is held to.
+        place: Where the call stands, see `effects.AskHuman`.
     """
 
     id: str
@@ -114,6 +119,35 @@ class Question:
     edited: Mapping[str, Json] | None = None
     asked: float = 0.0
     expires: float = 0.0
+    pin: str = ""
+    parameters: Mapping[str, Json] = field(default_factory=dict)
+    place: str = ""
+
+    @property
+    def step(self) -> str:
+        """The key of the call's step in its run: `2.0` is the first call of the second turn."""
+        return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A person's standing word: calls of a tool that are asked about for this reason are approved from now on.
+
+    Attributes:
+        id: Made from the rest: the same word twice is one.
+        run_id: The run that it is for; empty for every run.
+        pin: Digest of the tool as it describes itself; one that describes itself otherwise is asked about again.
+        reason: Why a person was asked: the rule, or the risk. Another reason is another question.
+        at: Unix time in seconds, by the store's clock.
+    """
+
+    id: str
+    run_id: str
+    tool: str
+    pin: str
+    reason: str
+    by: str
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ What performing an effect means stands in `carrier`; what a run does next stands
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -17,14 +17,19 @@ from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
 from handrail.conversation import AskModel, Ending
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, check_new, known, later, wire_dialect
+from handrail.flow import Rules
+from handrail.forking import fork_of
+from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector
+from handrail.ports import Model, Observer, Selector, later
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runners import Runners
 from handrail.runs import Run
+from handrail.sessions import Session
 from handrail.showing import selector_of
 from handrail.undoing import Undoable, undoable
+from handrail.wakeups import mailbox
+from handrail.workflows import driven
 
 
 class Runtime(Host):
@@ -96,6 +101,7 @@ class Runtime(Host):
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
         selector: str | Selector | None = None,
+        flow: Rules = (),
     ) -> Run:
         """Ask the model, carry out its calls, feed back the results, until it answers or may not go on.
 
@@ -107,6 +113,7 @@ class Runtime(Host):
             output: The form of the answer: a type, a JSON Schema, or a `Form`; `Run.output` is then its value.
             observers: Called with every event of this run, beside those of the runtime.
             selector: What this run shows of many tools, in place of the runtime's.
+            flow: Which calls it must make and must not, and when: `hr.Require`, `hr.Forbid`.
 
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
@@ -115,6 +122,7 @@ class Runtime(Host):
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
         session.selector = None if selector is None else selector_of(selector)
+        session.course = self.course(flow)
         self.open(session, messages, output, asked)
         return await self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 
@@ -125,18 +133,20 @@ class Runtime(Host):
         One that has ended gives its `Run` again.
 
         Args:
-            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, as for `run`. What cannot be
-                kept (an object as model, dependencies, injected values, a selector) is given again. Without `output`
-                the answer is held to the schema that was kept, and `Run.output` is its plain JSON value.
+            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, `flow`, as for `run`. What
+                cannot be kept (an object as model, dependencies, injected values, a selector, a rule's function) is
+                given again. Without `output` the answer is held to the schema that was kept, and `Run.output` is its
+                plain JSON value.
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name.
             JournalMismatch: What was kept cannot be read by this version.
         """
-        begun = await later(self.runs.recorded(run_id))
+        begun = known(await later(self.runs.recorded(run_id)), run_id)
         session, asked, model = self.again(begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
-        return await self._to_its_end(session, model, cast(Begun, begun).record)
+        record = self.taken_over(session, begun, anew=how.get("output") is not None)
+        return await self._to_its_end(session, model, record)
 
     async def replay(self, run_id: str, **how: Any) -> Run:
         """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
@@ -155,10 +165,40 @@ class Runtime(Host):
 
         What the other run has written since is not done again without a person's word.
         """
-        record, first = self.fork_of(await later(self.runs.recorded(run_id)), run_id, at_turn)
+        record, first = fork_of(known(await later(self.runs.recorded(run_id)), run_id), at_turn, self.callable_tools())
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)
+
+    async def workflow(
+        self,
+        fn: Callable[..., Awaitable[Any]],
+        arguments: Mapping[str, Json] | None = None,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        **how: Any,
+    ) -> Run:
+        """Run a function that makes the steps of a run itself, and leaves to models what it will; see `workflows`.
+
+        With a store that keeps runs it survives its process: call this again with the same `run_id`, and each step that
+        has happened is answered from what was recorded. What the function raises is raised here.
+
+        Args:
+            fn: Called with a `Workflow` and the arguments; what it returns is `Run.output`.
+            arguments: JSON. May be left out when a kept workflow is gone on with.
+            how: What its runs of models take unless they say otherwise: `model`, `selector`, `observers`, `system`, ...
+
+        Raises:
+            ConfigError: The `run_id` is taken by another run, or by one with other arguments.
+            JournalMismatch: A step is not the one that was recorded.
+        """
+        session = self.session(
+            run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ())
+        )
+        return await driven(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
     async def undoable(self, run_id: str) -> list[Undoable]:
         """Return what a kept run has written and its tools can take back, the newest first."""
@@ -178,7 +218,7 @@ class Runtime(Host):
         for tool in self.taking_back(await self.undoable(run_id), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
             batch = self.batch_of(tool, session)
-            await self._carry(session, batch)
+            await self.carry(session, batch)
             undone += batch.finished()
         return undone
 
@@ -235,9 +275,9 @@ class Runtime(Host):
     async def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
         match step:
             case AskModel():
-                return await self.ask(session, model, step)
+                return await self.asker.ask(session, model, step)
             case Batch():
-                return await self._carry(session, step)
+                return await self.carry(session, step)
             case Entry():
                 return await later(self.runs.enter(step))
 
@@ -247,11 +287,11 @@ class Runtime(Host):
         """Carry out calls that come from elsewhere, as one turn of the run they name."""
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
         batch = self.batch(session, turn, number)
-        if not batch.done:
-            await self._carry(session, batch)
+        for each in self.carried(session, batch, number):
+            await self.carry(session, cast(Batch, each))  # without a journal there is nothing to enter
         return self.heeded(session, batch, run)
 
-    async def _carry(self, session: Session, batch: Batch) -> None:
+    async def carry(self, session: Session, batch: Batch) -> None:
         """Carry out the calls of one turn; every one has its result when this returns."""
         ground = LoopGround(self._runners)
         await _carried(Carrier(self, ground, session, batch), ground)
@@ -260,10 +300,10 @@ class Runtime(Host):
 class LoopGround:
     """The running event loop as a carrier's ground."""
 
-    __slots__ = ("_loop", "_runners", "finished")
+    __slots__ = ("_loop", "_mailbox", "_runners", "finished")
 
     def __init__(self, runners: Runners) -> None:
-        self._loop, self._runners = asyncio.get_running_loop(), runners
+        self._loop, self._mailbox, self._runners = asyncio.get_running_loop(), mailbox(), runners
         self.finished: asyncio.Future[None] | None = None
         """Made by whoever has to wait for it."""
 
@@ -274,7 +314,7 @@ class LoopGround:
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`. It is left when its loop is closed."""
         try:
-            self._loop.call_soon_threadsafe(then, *args)
+            self._mailbox.post(then, *args)
         except RuntimeError:
             then(*args)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from handrail.calls import Media
+from handrail.calls import Media, Page
 from handrail.errors import Failure, Json
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
@@ -61,6 +61,8 @@ def text_of(value: Any) -> str:
 
 def _written(value: Any) -> str:
     """Return a value that is no text and holds no media as JSON."""
+    if type(value) is Page:
+        value = value.as_json()
     for bytes_mode in _BYTES_MODES:
         try:
             return to_json(value, inf_nan_mode="strings", bytes_mode=bytes_mode, fallback=_repr).decode()
@@ -142,6 +144,8 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
+    if isinstance(value, Page) and (page := _cut_page(value, text, room)):
+        return page
     flat = None if isinstance(value, str) else _parsed(text)
     if isinstance(flat, list):
         return _cut_rows(flat, text, room)
@@ -199,6 +203,22 @@ def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
     first, last = len(kept_head), len(rows) - len(kept_tail)
     cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
     return Shaped("[" + ",".join([*kept_head, *reversed(kept_tail)]) + "]", cut, text)
+
+
+def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
+    """Keep the first rows that fit. What can be asked for again by its place is not kept; None if no row fits."""
+    left, kept = room - _size(_written(replace(whole, rows=()))), 0
+    for row in whole.rows:
+        left -= _size(_written(row)) + 1
+        if left < 0:
+            break
+        kept += 1
+    if not kept:
+        return None
+    if whole.offset is not None:
+        return Shaped(_written(replace(whole, rows=whole.rows[:kept], next=whole.offset + kept)))
+    cut = f"rows {kept} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
+    return Shaped(_written(replace(whole, rows=whole.rows[:kept])), cut, text)
 
 
 def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
@@ -261,7 +281,7 @@ def with_note(text: str, note: str, value: Any) -> str:
     """Return a result's text with a note for the model: one more field of an object, else one more line."""
     if not note:
         return text
-    if isinstance(value, dict) and "note" not in value and isinstance(_parsed(text), dict):
+    if isinstance(value, dict | Page) and isinstance(told := _parsed(text), dict) and "note" not in told:
         return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'
     return f"{text}\n[note: {note}]"
 

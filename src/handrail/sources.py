@@ -57,6 +57,14 @@ def blocking_calls(function: Callable[..., Any]) -> Iterator[Seen]:
             yield Seen(node.lineno, f"calls `{named}`, which holds up every other call", f"`{_BLOCKING[named]}`")
 
 
+def heeds_its_end(function: Callable[..., Any]) -> bool:
+    """Whether a function looks at `context.cancelled` or at its deadline, as one in a thread must to end in time."""
+    return any(isinstance(node, ast.Attribute) and node.attr in _ENDS for node in _nodes(function))
+
+
+_ENDS = ("cancelled", "deadline", "remaining_s")
+
+
 def unclear_errors(function: Callable[..., Any]) -> Iterator[Seen]:
     """Yield where a function fails in a way from which the model cannot go on."""
     for node in _nodes(function):

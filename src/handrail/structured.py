@@ -220,14 +220,16 @@ class Wanted:
 
     # -- how the model is asked
 
-    def asking(self, request: Request) -> Request:
-        """Return the request as it asks for the answer in the present way."""
+    def asking(self, request: Request, choice: str = "") -> Request:
+        """Return the request as it asks for the answer in the present way; `choice` is the course's, if it has one."""
         options, tools = request.options, cast(Toolset, request.tools)
         if self.way == "native":
             return replace(request, options=replace(options, output=Output(self.plan.schema, self.plan.name)))
         if self.way == "tool":
             shown = self._with_tool(tools)
-            choice = "required" if len(tools) else self.tool_name
+            # Without tools, or where none of them may be called, there is but the answer to be given.
+            must = {"": "required" if len(tools) else self.tool_name, "none": self.tool_name}
+            choice = must.get(choice, choice)
             return replace(request, tools=shown, options=replace(options, tool_choice=choice))
         return replace(request, messages=_told(request.messages, self._instruction(tools)))
 

@@ -27,14 +27,18 @@ from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
-from handrail.host import Host, Session, arguments_text, as_json, check_new, known, new_run_id, now_of, wire_dialect
+from handrail.flow import Rules
+from handrail.forking import fork_of
+from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector
+from handrail.ports import Model, Observer, Selector, now_of
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
 from handrail.services import outcome_of
+from handrail.sessions import Session, new_run_id
 from handrail.showing import selector_of
 from handrail.undoing import Undoable, undoable
+from handrail.workflows import driven_here
 
 T = TypeVar("T")
 
@@ -91,21 +95,24 @@ class SyncRuntime(Host):
         run_id: str | None = None,
         observers: Sequence[Observer] = (),
         selector: str | Selector | None = None,
+        flow: Rules = (),
     ) -> Run:
         """See `Runtime.run`."""
         asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
         session.selector = None if selector is None else selector_of(selector)
+        session.course = self.course(flow)
         self.open(session, messages, output, asked)
         return self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 
     def resume(self, run_id: str, **how: Any) -> Run:
         """See `Runtime.resume`."""
-        begun = now_of(self.runs.recorded(run_id))
+        begun = known(now_of(self.runs.recorded(run_id)), run_id)
         session, asked, model = self.again(begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
-        return self._to_its_end(session, model, cast(Begun, begun).record)
+        record = self.taken_over(session, begun, anew=how.get("output") is not None)
+        return self._to_its_end(session, model, record)
 
     def replay(self, run_id: str, **how: Any) -> Run:
         """See `Runtime.replay`."""
@@ -117,10 +124,27 @@ class SyncRuntime(Host):
 
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
         """See `Runtime.fork`."""
-        record, first = self.fork_of(now_of(self.runs.recorded(run_id)), run_id, at_turn)
+        record, first = fork_of(known(now_of(self.runs.recorded(run_id)), run_id), at_turn, self.callable_tools())
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)
+
+    def workflow(
+        self,
+        fn: Callable[..., Any],
+        arguments: Mapping[str, Json] | None = None,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        **how: Any,
+    ) -> Run:
+        """See `Runtime.workflow`."""
+        session = self.session(
+            run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ())
+        )
+        return driven_here(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
     def undoable(self, run_id: str) -> list[Undoable]:
         """See `Runtime.undoable`."""
@@ -132,7 +156,7 @@ class SyncRuntime(Host):
         for tool in self.taking_back(self.undoable(run_id), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
             batch = self.batch_of(tool, session)
-            self._carry(session, batch)
+            self.carry(session, batch)
             undone += batch.finished()
         return undone
 
@@ -214,20 +238,20 @@ class SyncRuntime(Host):
     def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
         match step:
             case AskModel():
-                return self._background.result(self.ask(session, model, step))
+                return self._background.result(self.asker.ask(session, model, step))
             case Batch():
-                return self._carry(session, step)
+                return self.carry(session, step)
             case Entry():
                 return now_of(self.runs.enter(step))
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
         batch = self.batch(session, turn, number)
-        if not batch.done:
-            self._carry(session, batch)
+        for each in self.carried(session, batch, number):
+            self.carry(session, cast(Batch, each))  # without a journal there is nothing to enter
         return self.heeded(session, batch, run)
 
-    def _carry(self, session: Session, batch: Batch) -> None:
+    def carry(self, session: Session, batch: Batch) -> None:
         ThreadGround(self._background).carry(Carrier, self, session, batch)
 
 

@@ -15,8 +15,9 @@ Rule 2: a tool that declares no effect counts as a write wherever safety matters
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType, UnionType
 from typing import (
@@ -36,7 +37,8 @@ from typing import (
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from handrail import expressions, keys, limits, names, portability, schema
+from handrail import expressions, keys, limits, names, pages, portability, schema
+from handrail.calls import Page
 from handrail.context import Context, Injected
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
@@ -57,6 +59,8 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "risk": get_args(Risk),
     "isolation": get_args(Isolation),
     "replay": ("key",),
+    "on_repeat": ("return_previous", "ask"),
+    "on_doubt": ("tell", "ask"),
 }
 # Words of a schema by which arguments may have names that its `properties` do not list.
 _MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
@@ -102,6 +106,8 @@ class BaseTool:
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
     """`key`: the far side tells duplicates apart by `context.idempotency_key`; a lost answer may be asked for again."""
+    key_ttl_s: float = 24 * 3600.0
+    """With `replay="key"`: how long the far side knows a key again. What was begun before that is in doubt."""
     verify: Callable[..., Any] | None = None
     """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
     compensate: Callable[..., Any] | None = None
@@ -116,8 +122,18 @@ class BaseTool:
     """Names of tools whose calls of the same turn must end first."""
     repeatable: bool = False
     """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
+    repeat_window_s: float = 0.0
+    """A write with the same arguments counts as a repeat also in other runs, for so long after it was begun."""
+    on_repeat: Literal["return_previous", "ask"] | None = None
+    """What becomes of a repeat: the first result is given again, or a person is asked; by default if destructive."""
+    on_doubt: Literal["tell", "ask"] = "tell"
+    """When nobody knows whether it happened: the model is told, or the run waits for a person to look."""
     poll: bool = False
     """Asking again and again is its use; never counted as repeating itself."""
+    then: Then | None = None
+    """The call that code makes whenever a call of this tool has succeeded."""
+    ends_run: bool = False
+    """A call of it that succeeds ends the run: what it returns is the answer, and the model is not asked again."""
     most_at_once: int | None = None
     """How many calls of it may be under way at once in this process; more wait in line."""
     rate: str | None = None
@@ -189,18 +205,26 @@ class BaseTool:
         return "key" if self.replay == "key" else "verify" if self.verify else "none"
 
     @cached_property
+    def asks_before_repeating(self) -> bool:
+        """Whether a person is asked before the same write is done again."""
+        return (self.on_repeat or ("ask" if self.effect == "destructive" else "")) == "ask"
+
+    @cached_property
+    def may_ask_later(self) -> bool:
+        """Whether a person may be asked once the ledger has spoken."""
+        return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
+
+    @cached_property
     def docs(self) -> Docs:
         """The docstring of `run`, else of the class, taken apart."""
         return read_docstring(inspect.getdoc(self.run) or inspect.getdoc(type(self)))
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name):
-            # Only what is absent comes here: a description that nobody declared is read from the docstring, once.
-            if name != "description":
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self.description = self.docs.description
-            return self.description
+        @cached_property
+        def description(self):
+            """What is told to the model; read from the docstring where nobody declared it."""
+            return self.docs.description
 
     @property
     def summary(self) -> str:
@@ -334,6 +358,10 @@ class BaseTool:
                 continue
         return touched
 
+    def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the arguments with those that were left out as they are by default."""
+        return {**self._defaults, **arguments}
+
     def rate_key_of(self, arguments: Mapping[str, Json]) -> str:
         """What this call's rate is counted for; empty when it is counted with all others."""
         try:
@@ -385,6 +413,8 @@ class BaseTool:
             if (said := getattr(self, setting)) is not None and said not in permitted:
                 known = ", ".join(permitted)
                 raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
+        if self.then is not None and not isinstance(self.then, Then):
+            raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if self.effect == "read" and (self.key or self.replay or self.verify or self.compensate):
             raise ToolDefinitionError(
                 f"Tool {self.name!r} is a read; `key`, `replay`, `verify` and `compensate` mean nothing to it."
@@ -392,10 +422,12 @@ class BaseTool:
         one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
         if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
-        if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
-            raise ToolDefinitionError(f"Tool {self.name!r} is a generator, which runs when it is read; return a list.")
+        if pages.yields(self.run):
+            self._page()
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
+        if not (self.key_ttl_s > 0 and self.repeat_window_s >= 0):
+            raise ToolDefinitionError(f"Tool {self.name!r}: `key_ttl_s` is above 0 and `repeat_window_s` at least 0.")
         if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
         try:
@@ -403,6 +435,16 @@ class BaseTool:
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
+
+    def _page(self) -> None:
+        """Let a generator's rows come page by page."""
+        if self.writes or self.isolation != "none" or "parameters" in self.__dict__:
+            raise ToolDefinitionError(
+                f"Tool {self.name!r} is a generator, which runs as far as it is read. Only a read can be one, described "
+                'by type hints and without isolation: declare effect="read", or return a list.'
+            )
+        self.run = pages.paged(self.run, self.result_bytes or pages.PAGE_BYTES)
+        self.returns = Page if self.returns is None else self.returns
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
@@ -415,6 +457,7 @@ class BaseTool:
             "key": keys.names_in(self.key) if isinstance(self.key, str) else set(),
             "rate_key": keys.names_in(self.rate_key) if self.rate_key else set(),
             "approve": expressions.names_in(self.approve) if isinstance(self.approve, str) else set(),
+            "then": self.then.names - {"result"} if self.then else set(),
         }
         for setting, named in looked_at.items():
             for name in sorted(named - properties.keys()):
@@ -429,6 +472,67 @@ class BaseTool:
 
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A fixed step: the call that code makes, each time, once a call of the tool that declares it has succeeded.
+
+        @hr.tool(effect="write", key="order:{order_id}", then=hr.Then(send_receipt, {"order": "{order_id}"}))
+
+    It is a call like any other, with every check, its own key and its own result, which the model reads as a note
+    beside the first one's. It need not be among the tools that a model sees.
+
+    Attributes:
+        tool: What is called.
+        arguments: A template: text that is one field (`"{order_id}"`, `"{result.total}"`) becomes that value, of
+            whatever type; fields among other text are written out; a dot goes into an object. Or a function that gets
+            the first call's arguments and its `result`, plain JSON, and returns the arguments, or None for no step.
+
+    Raises:
+        ToolDefinitionError: `tool` is no tool, or a text is no template.
+    """
+
+    tool: BaseTool
+    arguments: Mapping[str, Json] | Callable[..., Mapping[str, Json] | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool, BaseTool):
+            raise ToolDefinitionError(f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none.")
+        _ = self.names  # parsing the templates checks them
+
+    @property
+    def names(self) -> set[str]:
+        """What the templates look at: arguments of the first call, and `result`."""
+        texts = () if callable(self.arguments) else _texts_in(dict(self.arguments))
+        return set().union(*map(keys.names_in, texts))
+
+    def given(self, arguments: Mapping[str, Json], result: Json) -> Mapping[str, Json] | None:
+        """Return the arguments of the step; None where there is to be none.
+
+        Raises:
+            LookupError, TypeError: A template looks at what is not there; a function may raise anything.
+        """
+        if callable(self.arguments):
+            return self.arguments(**arguments, result=result)
+        known = {**arguments, "result": result}
+        return {name: _filled(value, known) for name, value in self.arguments.items()}
+
+
+def _texts_in(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(each)
+
+
+def _filled(value: Json, known: Mapping[str, Json]) -> Json:
+    if isinstance(value, Mapping):
+        return {name: _filled(each, known) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, known) for each in value]
+    return keys.written(value, known) if isinstance(value, str) else value
 
 
 class FunctionTool(BaseTool):

@@ -58,6 +58,7 @@ class Toolset:
                     "or set a group apart with `Toolset.prefix`."
                 )
             grown[tool.name] = tool
+        _check_steps(grown)
         self._state = _State(grown)
 
     def remove(self, *tool_names: str) -> None:
@@ -190,6 +191,16 @@ def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
     if callable(given):
         return FunctionTool(given)
     raise ToolDefinitionError(f"{given!r} is no tool: neither a function nor a `BaseTool`.")
+
+
+def _check_steps(tools: Mapping[str, BaseTool]) -> None:
+    """Check that a step is told from the tools by its name: its writes are kept under it."""
+    named = dict(tools)
+    for tool in tools.values():
+        while tool.then is not None:
+            tool = tool.then.tool
+            if named.setdefault(tool.name, tool).run is not tool.run:
+                raise DuplicateToolError(f"The step {tool.name!r} of a `then=` has another tool's name; rename one.")
 
 
 def _renamed(tool: BaseTool, name: str) -> BaseTool:

@@ -17,6 +17,7 @@ from typing import Any
 from handrail import journal
 from handrail.calls import ToolResult
 from handrail.errors import Failure, Json
+from handrail.following import with_steps
 from handrail.lifecycle import admit, read
 from handrail.policy import Policy, act
 from handrail.records import Begun
@@ -38,22 +39,19 @@ class Undoable:
 
 def undoable(begun: Begun, tools: Toolset) -> list[Undoable]:
     """Return what a run has done and its tools can take back, the newest first."""
+    tools = Toolset(with_steps(tools))
     results = {step.key: journal.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
     found: dict[str, Undoable] = {}
-    for step in begun.steps:
-        if step.kind != "model":
+    for step, place, call, finish in journal.calls_in(begun.steps):
+        asked, result = read(call, tools, finish), results.get(place)
+        if isinstance(asked, Failure) or result is None or not _is_own(asked.tool, result):
             continue
-        answer = journal.turn_from_json(step.body)
-        for index, call in enumerate(answer.calls):
-            place = journal.call_key(step.turn, index)
-            asked, result = read(call, tools, answer.finish), results.get(place)
-            if isinstance(asked, Failure) or result is None or not _is_own(asked.tool, result):
-                continue
-            admitted = admit(asked, Policy(max_permission="admin"))
-            if not isinstance(admitted, Failure):
-                # The same act again in one run was answered by the first one's result, unless it is meant twice.
-                name = place if asked.tool.repeatable else act(asked.tool.name, admitted.arguments)
-                found.setdefault(name, Undoable(place, asked.tool.name, admitted.arguments, result.value))
+        admitted = admit(asked, Policy(max_permission="admin"))
+        if not isinstance(admitted, Failure):
+            # The same act again in one run was answered by the first one's result, unless it is meant twice.
+            is_meant = asked.tool.repeatable or step.kind == "call"
+            name = place if is_meant else act(asked.tool.name, admitted.arguments)
+            found.setdefault(name, Undoable(place, asked.tool.name, admitted.arguments, result.value))
     return [*found.values()][::-1]
 
 

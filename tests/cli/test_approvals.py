@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.terminals import PATIENCE_S, program_in_terminal
 
@@ -84,9 +85,21 @@ def test_edited_arguments_are_what_runs(waiting):
     assert 'with {"order_id": "B-2"} instead' in waiting("runs", "show", waiting.run).stdout
 
 
-def test_edited_arguments_may_come_from_stdin_and_what_they_leave_out_is_said(waiting):
-    told = waiting("approvals", "approve", waiting.question()["id"], "--edit", "-", stdin='{"id": "B-2"}')
-    assert "left out of the edited arguments: order_id" in told.stdout
+def test_edited_arguments_may_come_from_stdin(waiting):
+    told = waiting("approvals", "approve", waiting.question()["id"], "--edit", "-", stdin='{"order_id": "B-2"}')
+    assert '{"order_id": "B-2"}' in told.stdout
+
+
+@pytest.mark.parametrize(("edited", "says"), [
+    ('{"id": "B-2"}', "`order_id` is required"),
+    ('{"order_id": 7.5}', "`order_id` must be"),
+])  # fmt: skip
+def test_edited_arguments_that_do_not_fit_the_tool_are_refused_at_once_and_decide_nothing(waiting, edited, says):
+    result = waiting("approvals", "approve", waiting.question()["id"], "--edit", edited)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert waiting.question()["state"] == "open"
 
 
 @pytest.mark.parametrize("edited", ["no json", "[1]", '"text"'])
@@ -152,6 +165,59 @@ def test_what_is_said_at_the_terminal_is_kept_and_used_like_any_other_word(waiti
         assert program.wait(PATIENCE_S) == 5
     (kept,) = waiting.json("approvals", "list", "--state", "all")["questions"]
     assert (kept["state"], kept["because"]) == ("denied", "not today")
+
+
+def test_a_question_at_a_terminal_may_be_answered_from_another_process_and_is_then_taken_back(waiting):
+    words = ("runs", "resume", waiting.run, "--tools", waiting.tools, "--store", waiting.place)
+    with program_in_terminal(*words) as (person, program):
+        person.reads_until(r"\(a\)pprove")
+        waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
+        seen = person.reads_all()
+        assert program.wait(PATIENCE_S) == 0
+    assert "taken back: it is approved by maria" in seen
+    assert "It is gone." in seen
+
+
+@pytest.mark.parametrize("scope", ["run", "rule"])
+def test_a_word_for_more_than_one_call_is_listed_answers_the_next_question_and_is_revoked(waiting, scope):
+    waiting("approvals", "approve", waiting.question()["id"], "--for", scope, "--by", "maria")
+    assert resumed(waiting).exit_code == 0
+    (rule,) = waiting.json("approvals", "rules")["rules"]
+    assert (rule["tool"], rule["by"]) == ("delete_order", "maria")
+    assert rule["run_id"] == (waiting.run if scope == "run" else "")
+    assert rule["id"] in waiting("approvals", "rules").stdout
+
+    _, second = waiting.begin()
+    assert second.exit_code == (0 if scope == "rule" else 3)  # another run, so the word for this one does not hold
+
+    told = waiting("approvals", "revoke", rule["id"], "--by", "otto")
+    assert "asked about again" in told.stdout
+    assert waiting("approvals", "rules").stdout == ""
+    assert waiting.begin()[1].exit_code == 3
+    assert waiting("approvals", "revoke", rule["id"]).exit_code == 2
+    words = [(each["event"], each["body"]["by"]) for each in decisions_in(waiting)]
+    assert words == [("ApprovalDecided", "maria"), ("Granted", "maria"), ("Revoked", "otto")]
+
+
+def decisions_in(waiting):
+    with SqliteStore(waiting.place.removeprefix("sqlite:")) as store:
+        log = [each.as_json() for each in store.log().result(PATIENCE_S)]
+    return [each for each in log if each["event"] in ("ApprovalDecided", "Granted", "Revoked")]
+
+
+def test_a_denial_is_in_the_audit_log_with_who_and_why(waiting):
+    waiting("approvals", "deny", waiting.question()["id"], "--by", "maria", "--reason", "ask first")
+    (denial,) = decisions_in(waiting)
+    assert denial["run_id"] == waiting.run
+    assert [denial["body"][name] for name in ("by", "granted", "reason", "tool")] == [
+        "maria", False, "ask first", "delete_order"
+    ]  # fmt: skip
+
+
+def test_other_arguments_are_for_one_call_only(waiting):
+    words = ("approvals", "approve", waiting.question()["id"], "--for", "run", "--edit", '{"order_id": "B-2"}')
+    assert waiting(*words).exit_code == 2
+    assert waiting.question()["state"] == "open"
 
 
 @pytest.mark.parametrize("verb", ["show", "approve", "deny"])

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handrail.effects import Claim, Claimed, ClaimState, Settle
-from handrail.ports import Store
+from handrail.effects import Claim, Claimed, ClaimState, Renew, Settle
+from handrail.ports import LeaseStore, Store
 
 OVER_S, LONG_S = -1.0, 600.0
 THREADS = 64
@@ -74,6 +74,88 @@ class StoreContract:
         claimed = self.claimed(store, replay, lease_s=lease_s)
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, state, value)))
         return claimed
+
+    # -- how long a far side knows a key, and acts of other runs -------------------------------------------------------
+
+    @pytest.mark.parametrize("settled", [None, "in_doubt"])
+    def test_a_key_that_the_far_side_may_have_forgotten_is_in_doubt(self, store, settled):
+        claimed = self.claimed(store, "key", lease_s=OVER_S)
+        if settled:
+            assert now(store.settle(Settle("refund", "refund:881", claimed.fence, settled)))
+        again = replace(A_REFUND, replay="key", key_ttl_s=OVER_S)
+        assert {now(store.claim(again)).state for _ in range(2)} == {ClaimState.IN_DOUBT}
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "late")))  # its owner may report
+
+    LATELY = replace(A_REFUND, key="refund:other", run_id="r2", repeat_window_s=LONG_S)
+
+    @pytest.mark.parametrize(("settled", "answer"), [
+        ("done", ClaimState.DONE),
+        (None, ClaimState.BUSY),
+        ("in_doubt", ClaimState.IN_DOUBT),
+        ("failed", ClaimState.FRESH),
+    ])  # fmt: skip
+    def test_the_same_act_lately_in_another_run_is_a_repeat_where_a_window_says_so(self, store, settled, answer):
+        claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
+        if settled:
+            settle = Settle("refund", "refund:881", claimed.fence, settled, "it" if settled == "done" else None)
+            assert now(store.settle(settle))
+        again = now(store.claim(self.LATELY))
+        assert (again.state, again.value) == (answer, "it" if settled == "done" else None)
+        assert again.repeated is (answer is not ClaimState.FRESH)
+
+    @pytest.mark.parametrize("other", [
+        {"repeat_window_s": 0.0},                            # it looks into its own run only
+        {"scope": "acme/refund"},                            # of another tenant
+        {"fingerprint": b"fp-881-30"},
+        {"guard": False},                                    # it is meant to be done twice
+    ])  # fmt: skip
+    def test_without_a_window_or_with_another_act_nothing_is_a_repeat(self, store, other):
+        self.settled_lately(store)
+        assert now(store.claim(replace(self.LATELY, **other))).state is ClaimState.FRESH
+
+    def settled_lately(self, store):
+        claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "it")))
+
+    def test_exactly_one_of_many_runs_that_do_the_same_act_at_once_is_fresh(self, store, hurried):
+        together = Barrier(THREADS)
+
+        def claim(number):
+            act = replace(self.LATELY, key=f"act:{number}", run_id=f"run:{number}")
+            together.wait(20)
+            return now(store.claim(act)).state.value
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            assert sorted(threads.map(claim, range(THREADS))) == ["busy"] * (THREADS - 1) + ["fresh"]
+
+    # -- leases -------------------------------------------------------------------------------------------------------
+
+    def renewed(self, store: Store, claimed: Claimed, **other) -> bool:
+        return now(store.renew(replace(Renew("refund", "refund:881", claimed.fence, LONG_S), **other)))
+
+    def test_it_can_be_told_that_an_owner_lives(self, store):
+        assert isinstance(store, LeaseStore)
+
+    @pytest.mark.parametrize("replay", ["none", "key", "verify"])
+    def test_a_lease_that_is_renewed_keeps_others_out(self, store, replay):
+        claimed = self.claimed(store, replay, lease_s=OVER_S)
+        assert self.renewed(store, claimed)
+        assert now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.BUSY
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 1)))
+
+    def test_an_owner_that_was_replaced_renews_nothing(self, store):
+        frozen = self.claimed(store, "key", lease_s=OVER_S)
+        newer = now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)))
+        assert not self.renewed(store, frozen)
+        again = now(store.claim(replace(A_REFUND, replay="key")))
+        assert again.fence == newer.fence + 1  # the newer owner's lease is over all the same
+
+    @pytest.mark.parametrize("state", ["done", "failed", "in_doubt"])
+    def test_what_has_ended_is_not_renewed(self, store, state):
+        assert not self.renewed(store, self.settled(store, state, "verify", lease_s=OVER_S))
+
+    def test_what_was_never_claimed_is_not_renewed(self, store):
+        assert not self.renewed(store, Claimed(ClaimState.FRESH, 1), key="another")
 
     # -- claims -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from handrail.chain import verify
-from handrail.effects import ClaimState, Settle
+from handrail.effects import ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, RunRecord, Step
@@ -93,6 +93,23 @@ class DurableContract(StoreContract):
         now(store.claim(again))
         assert now(store.claim(replace(again, epoch=2))).state is ClaimState.AGAIN
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+
+    def test_a_lease_that_is_renewed_keeps_what_the_write_touches(self, store):
+        first = now(store.claim(replace(self.TOUCHING, lease_s=5.0)))
+        assert now(store.renew(Renew("refund", "refund:881", first.fence, LONG_S, self.TOUCHING.locks)))
+        self.pass_time(6.0)
+        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+
+    def test_a_window_ends_and_one_of_two_processes_opens_the_next(self, store):
+        other = self.again()
+        self.settled_lately(store)
+        assert now(other.claim(self.LATELY)).state is ClaimState.DONE
+        self.pass_time(LONG_S + 1)
+        acts = [replace(self.LATELY, key=f"act:{n}", run_id=f"other{n}") for n in range(2)]
+        assert [now(acts_of.claim(act)).state for acts_of, act in zip((store, other), acts, strict=True)] == [
+            ClaimState.FRESH, ClaimState.BUSY
+        ]  # fmt: skip
+        closed(other)
 
     # -- the audit log -------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ class TestSqliteStore(DurableContract):
 
     def pass_time(self, seconds):
         with closing(sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)) as file, file:
-            file.execute("UPDATE effects SET lease_until = lease_until - ?", (seconds,))
+            file.execute("UPDATE effects SET lease_until = lease_until - ?, begun = begun - ?", (seconds, seconds))
+            file.execute("UPDATE acts SET at = at - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
             file.execute("UPDATE locks SET until = until - ?", (seconds,))
 
@@ -118,14 +119,14 @@ def test_the_tables_of_a_newer_handrail_are_not_touched(file):
 
 def test_a_store_of_an_older_version_is_brought_forward_once(file, monkeypatch):
     SqliteStore(file).close()
-    monkeypatch.setattr(sqlite, "_MIGRATIONS", ("schema_1", "schema_2"))
-    monkeypatch.setattr(sqlite, "VERSION", 2)
-    monkeypatch.setitem(sqlite._SQL, "schema_2", "ALTER TABLE effects ADD COLUMN colour TEXT;\n")
+    monkeypatch.setattr(sqlite, "_MIGRATIONS", (*sqlite._MIGRATIONS, "schema_next"))
+    monkeypatch.setattr(sqlite, "VERSION", VERSION + 1)
+    monkeypatch.setitem(sqlite._SQL, "schema_next", "ALTER TABLE effects ADD COLUMN colour TEXT;\n")
     for _ in range(2):
         with SqliteStore(file) as store:
             assert claimed(store).state in (ClaimState.FRESH, ClaimState.BUSY)
     with closing(sqlite3.connect(file)) as found:
-        assert found.execute("SELECT version FROM schema_version").fetchall() == [(1,), (2,)]
+        assert found.execute("SELECT version FROM schema_version").fetchall() == [(n + 1,) for n in range(VERSION + 1)]
 
 
 def test_only_its_owner_may_read_the_file(file):

@@ -26,6 +26,7 @@ from typing import Literal, TextIO, TypeAlias
 
 from handrail.effects import Approval, AskHuman
 from handrail.errors import Json
+from handrail.records import Question
 
 Word: TypeAlias = Literal["approve", "deny", "edit"]
 
@@ -66,6 +67,7 @@ class TerminalApprover:
         self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
         self._one_at_a_time = Lock()
         self.visit = 0
+        self._withdrawn: list[tuple[AskHuman, Question]] = []
 
     def __call__(self, asked: AskHuman) -> Approval | None:
         """Ask about one call; None when nobody is there."""
@@ -78,6 +80,16 @@ class TerminalApprover:
                 return _Question(keyboard, self._output or sys.stderr, self, visit).put(asked)
             except _NobodyThere:
                 return None
+            finally:
+                self._withdrawn = [each for each in self._withdrawn if each[0] is not asked]
+
+    def withdraw(self, asked: AskHuman, question: Question) -> None:
+        """See `ports.Withdrawing`; who has answered elsewhere is told."""
+        self._withdrawn.append((asked, question))
+
+    def answered_elsewhere(self, asked: AskHuman) -> Question | None:
+        """Return how a question stands that was withdrawn."""
+        return next((question for each, question in self._withdrawn if each is asked), None)
 
     def leave(self) -> None:
         """Give up every question that stands: whoever asked has gone. Later ones are asked as ever."""
@@ -102,6 +114,7 @@ class _Question:
 
     def put(self, asked: AskHuman) -> Approval:
         """Show the call and take a clear answer."""
+        self._asked = asked
         arguments = asked.arguments
         self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
         self._say("".join(f"{_INDENT}{printable(line)}\n" for line in asked.description.splitlines()))
@@ -147,6 +160,10 @@ class _Question:
         typed = False
         while not typed:
             typed = _has_line(self._keyboard)
+            if (taken := self._approver.answered_elsewhere(self._asked)) is not None:
+                by = f" by {printable(taken.by)}" if taken.by else ""
+                self._say(f"\n{_INDENT}This question is taken back: it is {taken.state}{by}.\n")
+                raise _NobodyThere
             if self._visit != self._approver.visit:
                 raise _NobodyThere  # also with a line there: it is meant for whoever reads next
         line = self._keyboard.readline()

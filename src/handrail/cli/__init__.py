@@ -42,6 +42,8 @@ COMMANDS = {
     "ledger": "Look at writes, and say how one ended that nobody knows of.",
     "audit": "Follow, check and export the log of what was decided and done.",
     "store": "Look after the store of a deployment: a SQLite file or a Postgres database.",
+    "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
+    "new": "Begin a project: tools, a test that kills them, and settings, in a new folder.",
     "doctor": "Say what this machine has, and what is missing.",
     "completion": "Print the completion script for a shell.",
 }

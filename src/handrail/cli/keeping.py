@@ -23,15 +23,11 @@ from handrail.cli.options import USUAL_STORE, Setup, usual_store
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
-from handrail.host import now_of
-from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, Store
+from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
 from handrail.runs import Run
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
-
-EVERY = 1_000_000_000
-"""As many as there are, where a store asks how many are wanted."""
 
 
 @contextmanager
@@ -87,6 +83,7 @@ class Port(Generic[T]):
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
 QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
+GRANTS: Port[GrantStore] = Port(GrantStore, "standing words")
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 

@@ -16,7 +16,7 @@ from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
 from handrail.cli import settings
-from handrail.cli.consulting import Consent, Consulting
+from handrail.cli.consulting import Consent
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
 from handrail.dialects import WireDialect
@@ -135,7 +135,7 @@ class Setup:
 
     def runtime(self, *observers: Observer, store: str | Store = "memory:") -> Runtime:
         """Return a runtime; it is the caller's to close."""
-        return Consulting(self.tools, store=store, policy=self.policy, observers=observers, consent=self.consent)
+        return Runtime(self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent)
 
 
 _SETUP = (

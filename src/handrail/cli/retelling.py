@@ -120,6 +120,8 @@ def _turns(steps: Sequence[Step]) -> Iterator[Told]:
         ended.sort(key=lambda each: int(each.key.split(".")[1]))
         known = [journal.result_from_json(each.body) for each in ended]
         turn = _separated(journal.turn_from_json(step.body), known)
+        if by_code := list(filter(None, map(journal.call_by_code, ended))):
+            turn = replace(turn, calls=[*turn.calls, *by_code])
         yield Told(step.turn, turn, _in_order(turn.calls, known), step.elapsed_s, worked_s(ended) or step.elapsed_s)
 
 
@@ -146,11 +148,11 @@ def _in_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[
 # ---------------------------------------------------------------------- as lines
 
 
-def lines_of(told: Told, words: Mapping[str, Question], *, whole: bool) -> Iterator[tuple[float, Line]]:
+def lines_of(told: Told, words: Mapping[str, Sequence[Question]], *, whole: bool) -> Iterator[tuple[float, Line]]:
     """Yield what a person reads of one turn, each line with the seconds that the run had worked by then.
 
     Args:
-        words: What people were asked about calls, by the call's id.
+        words: What people were asked about calls, by the key of the call's step.
     """
     turn, at = told.turn, told.answered_s
     yield at, Line("turn", about=f"turn {told.number}", whole=True)
@@ -158,8 +160,8 @@ def lines_of(told: Told, words: Mapping[str, Question], *, whole: bool) -> Itera
         yield at, Line("said", turn.text, whole=True)
     for call in turn.calls:
         yield at, _shown("call", "", call.arguments, call.name, whole)
-    for call, result in zip(turn.calls, told.results, strict=True):
-        if asked := words.get(call.id):
+    for index, (call, result) in enumerate(zip(turn.calls, told.results, strict=True)):
+        for asked in words.get(journal.call_key(told.number, index), ()):
             yield at, _word(asked)
         if result is None:
             yield at, Line("waiting", "has no result yet", call.name, whole=True)

@@ -77,7 +77,9 @@ class Page:
 
     def turns(self, *, whole: bool) -> None:
         """What was said and done."""
-        words = {question.call_id: question for question in self._questions}
+        words: dict[str, list[Question]] = {}
+        for question in self._questions:
+            words.setdefault(question.step, []).append(question)
         for told in self._told.turns:
             for self._at_s, line in lines_of(told, words, whole=whole):
                 self._printer.show(line)

@@ -60,7 +60,7 @@ class Bm25:
 
     def __init__(self, tools: Iterable[Any], *, weights: Weights | None = None) -> None:
         self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
-        self._postings = _postings([_weighed(tool, weights or Weights()) for tool in self.tools])
+        self._postings = postings([_weighed(tool, weights or Weights()) for tool in self.tools])
 
     def top(self, query: str, k: int = 5) -> list[Any]:
         """Return up to `k` tools that share words with the query, best first, no two of one name."""
@@ -161,17 +161,21 @@ def _described(schema: Json, weights: Weights, levels: int) -> Iterator[tuple[st
             yield from _described(each, weights, levels - 1)
 
 
-def _postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
-    """Return for every word where it stands and what it is worth there."""
+def postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """Return for every word in which of the texts it stands, by place, and what it is worth there.
+
+    Args:
+        weighed: The words of each text, each with the sum of its weights.
+    """
     sizes = [sum(found.values()) for found in weighed]
     usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
-    postings: dict[str, dict[int, float]] = {}
+    worth: dict[str, dict[int, float]] = {}
     for place, found in enumerate(weighed):
         room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
         for word, weight in found.items():
-            postings.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
-    for found_at in postings.values():
+            worth.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
+    for found_at in worth.values():
         rarity = math.log(1 + (len(weighed) - len(found_at) + 0.5) / (len(found_at) + 0.5))
         for place in found_at:
             found_at[place] *= rarity
-    return postings
+    return worth

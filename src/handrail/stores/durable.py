@@ -18,17 +18,19 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from importlib import resources
-from queue import Empty, SimpleQueue
+from itertools import chain
 from secrets import token_hex
-from threading import Lock, Thread, current_thread
+from threading import Condition, Lock, Thread, current_thread
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from handrail.effects import Claim, Claimed, ClaimState, Settle
+from handrail.effects import Claim, Claimed, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.stores.ledger import Ledger, Row
 
@@ -64,6 +66,8 @@ class KeptText:
 
 
 Values: TypeAlias = Sequence[Any]
+Named: TypeAlias = tuple[str, str, str | None, str | None]
+"""Scope and key of a write; and its run and fingerprint, where the same act in that run counts as well."""
 
 
 class Keeper(Protocol):
@@ -71,6 +75,10 @@ class Keeper(Protocol):
 
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement with `?` for what is given; return its rows."""
+        ...
+
+    def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Run a statement whose `VALUES (?)` stands for all these rows; return its own."""
         ...
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -100,8 +108,12 @@ class Base(Keeper, Protocol):
     Only `commit` may leave it open whether it succeeded, when the connection broke in the middle.
     """
 
-    def begin(self, named: str) -> tuple[float, Iterable[Values]]:
-        """Begin a transaction; return the time and the rows of a JSON list of [scope, key, run_id, fingerprint].
+    def begin(self) -> float:
+        """Begin a transaction; return the time."""
+        ...
+
+    def rows(self, named: Sequence[Named]) -> Iterable[Values]:
+        """Return the rows that a group names.
 
         That is the row of each key and, where a run is named, the last row of the same act in that run that did not
         fail; ordered by `begun`. Their values are in the order of `Row`.
@@ -131,15 +143,19 @@ class Base(Keeper, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something to be done in the transaction of a group, with the time. What it raises is its own caller's answer.
+    """Something to be done in the transaction of a group: once for all of a group that share `do`.
 
-    It raises before it has changed anything; and it may be done twice, the first time in vain.
+    Attributes:
+        do: Takes the connection, the time and what was `given` with each; returns an answer for each. A `Fenced` among
+            them is raised to its own caller, and stands for nothing having changed. It may be done twice, the first
+            time in vain.
     """
 
-    do: Callable[[Any, float], Any]
+    do: Callable[[Any, float, Sequence[Any]], Sequence[Any]]
+    given: Any = None
 
 
-Want: TypeAlias = Claim | Settle | KeptText | Deed
+Want: TypeAlias = Claim | Settle | Renew | KeptText | Deed
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +164,7 @@ class _Ask:
 
     want: Want | Callable[[Any], Any]
     answer: Future[Any]
+    shared: bool = False
 
 
 class Writer:
@@ -155,8 +172,10 @@ class Writer:
 
     def __init__(self, base: Base, name: str) -> None:
         self._base = base
-        self._queue: SimpleQueue[_Ask | None] = SimpleQueue()
+        self._asked: deque[_Ask] = deque()
+        self._shared: dict[Callable[..., Any], tuple[list[Any], Future[Any]]] = {}
         self._open, self._guard = True, Lock()
+        self._change = Condition(self._guard)
         self._process = os.getpid()
         self._thread = Thread(target=self._run, name=f"handrail store {name}", daemon=True)
         self._thread.start()
@@ -167,50 +186,79 @@ class Writer:
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
-        if os.getpid() != self._process:
-            raise StoreUnavailable("the store was opened before this process was forked; open it anew here")
+        self._check_process()
         ask = _Ask(want, Future())
         with self._guard:
-            if not self._open:
-                raise StoreUnavailable("the store is closed")
-            self._queue.put(ask)
+            self._put(ask)
         return ask.answer
+
+    def share(self, do: Callable[..., Any], given: Iterable[Any]) -> Future[Any]:
+        """Have something done whose answer is the same for all who want it: they share a list, a future, a wake-up.
+
+        Nobody can cancel it: it is others' too.
+
+        Raises:
+            StoreUnavailable: As `ask`.
+        """
+        self._check_process()
+        with self._guard:
+            shared = self._shared.get(do)
+            if shared is None:
+                answer: Future[Any] = Future()
+                answer.set_running_or_notify_cancel()
+                shared = [], answer
+                self._put(_Ask(Deed(do, shared[0]), answer, shared=True))
+                self._shared[do] = shared
+            shared[0].extend(given)
+        return shared[1]
+
+    def _check_process(self) -> None:
+        # Before the lock is touched: whoever held it when the process was forked is not there to let it go.
+        if os.getpid() != self._process:
+            raise StoreUnavailable("the store was opened before this process was forked; open it anew here")
+
+    def _put(self, ask: _Ask) -> None:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        if not self._asked:
+            self._change.notify()
+        self._asked.append(ask)
 
     def close(self) -> None:
         """Carry out what was asked until now, then end. In a fork nothing is ours to close."""
         if os.getpid() != self._process:
             return
         with self._guard:
-            if self._open:
-                self._open = False
-                self._queue.put(None)
+            self._open = False
+            self._change.notify()
         if current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
-        while group := self._next():
-            asks = [ask for ask in group if ask.answer.set_running_or_notify_cancel()]
+        while (first := self._next()) is not None:
+            # Whoever comes while a transaction waits for its beginning is still of its group.
+            begun = None if callable(first.want) else _begun(self._base)
+            asks = [ask for ask in self._group() if ask.shared or ask.answer.set_running_or_notify_cancel()]
             if together := [ask for ask in asks if not callable(ask.want)]:
-                _together(self._base, together)
+                _together(self._base, together, begun)
+            elif begun is not None:
+                self._base.rollback()  # everyone has gone away
             for ask in asks:
                 if callable(ask.want):
                     _alone(self._base, ask, ask.want)
         self._base.close()
 
-    def _next(self) -> list[_Ask]:
-        """Return whatever has been asked for since the last time, at least one; nothing once the store is closed."""
-        group: list[_Ask] = []
-        ask = self._queue.get()
-        while ask is not None:
-            group.append(ask)
-            if len(group) == MOST_IN_A_GROUP:
-                return group
-            try:
-                ask = self._queue.get_nowait()
-            except Empty:
-                return group
-        self._queue.put(None)  # for the next look
-        return group
+    def _next(self) -> _Ask | None:
+        """Wait for somebody to ask; None once the store is closed and everything is done."""
+        with self._guard:
+            while not self._asked and self._open:
+                self._change.wait()
+            return self._asked[0] if self._asked else None
+
+    def _group(self) -> list[_Ask]:
+        with self._guard:
+            self._shared.clear()  # from now on the next group's
+            return [self._asked.popleft() for _ in range(min(len(self._asked), MOST_IN_A_GROUP))]
 
 
 class DurableStore:
@@ -246,6 +294,11 @@ class DurableStore:
         scope, key = spelled(settle.scope), spelled(settle.key)
         value = None if settle.value is None else encoded(settle.value)
         return self._writer.ask(Settle(scope, key, settle.fence, settle.state, value, settle.locks))
+
+    def renew(self, renew: Renew) -> Future[bool]:
+        """See `ports.LeaseStore.renew`."""
+        lease_s = min(renew.lease_s, LONGEST_LEASE_S)
+        return self._writer.ask(replace(renew, scope=spelled(renew.scope), key=spelled(renew.key), lease_s=lease_s))
 
     def keep(self, run_id: str, text: str) -> Future[str]:
         """See `ports.Store.keep`."""
@@ -283,9 +336,17 @@ class DurableStore:
 # ---------------------------------------------------------------------- in the thread
 
 
-def _together(base: Base, asks: list[_Ask]) -> None:
+def _begun(base: Base) -> float | Exception:
+    """Begin a transaction; return its time, or what went wrong."""
     try:
-        answers = _carried(base, [ask.want for ask in asks])
+        return base.begin()
+    except Exception as error:  # told to whoever waits for it
+        return error
+
+
+def _together(base: Base, asks: list[_Ask], begun: float | Exception | None = None) -> None:
+    try:
+        answers = _carried(base, [ask.want for ask in asks], begun)
     except Refused as refused:
         if len(asks) == 1:
             asks[0].answer.set_exception(_told(refused))
@@ -303,17 +364,23 @@ def _together(base: Base, asks: list[_Ask]) -> None:
                 ask.answer.set_result(answer)
 
 
-def _carried(base: Base, wants: Sequence[Any]) -> list[Any]:
-    """One transaction, from the beginning when somebody else was quicker."""
-    named = json.dumps([_named(want) for want in wants if isinstance(want, Claim | Settle)])
+def _carried(base: Base, wants: Sequence[Any], begun: float | Exception | None) -> list[Any]:
+    """One transaction, which may have `begun`; from the beginning when somebody else was quicker."""
+    named = [_named(want) for want in wants if isinstance(want, (Claim, Settle, Renew))]
     texts = [want for want in wants if isinstance(want, KeptText)]
-    deeds = any(isinstance(want, Deed) for want in wants)
+    deeds = _by_kind(wants)
     for _ in range(MOST_DECISIONS):
         try:
-            now, rows = base.begin(named)
-            ledger = Ledger(map(_row, rows))
-            answers = [_decided(want, ledger, base, now) for want in wants]
-            locks = any(isinstance(want, Claim | Settle) and want.locks for want in wants)
+            had, begun = begun, None
+            if isinstance(had, Exception):
+                raise had
+            now = had or base.begin()
+            ledger = Ledger(map(_row, base.rows(named)) if named else ())
+            answers = [None if isinstance(want, Deed) else _decided(want, ledger, base, now) for want in wants]
+            for do, places in deeds.items():
+                for place, answer in zip(places, do(base, now, [wants[each].given for each in places]), strict=True):
+                    answers[place] = answer
+            locks = any(isinstance(want, Claim | Settle | Renew) and want.locks for want in wants)
             changed = [row for row in ledger.rows.values() if row.changed]
             if not (changed or texts or deeds or locks):
                 base.rollback()
@@ -359,6 +426,8 @@ def spelled(name: str) -> str:
     >>> spelled("refund:881"), spelled("a\0b")
     ('refund:881', 'a\x100000b')
     """
+    if name.isprintable() and len(name) <= LONGEST_NAME:
+        return name  # nearly always, at a fifth of the time
     if _ODD.search(name):
         name = _ODD.sub(lambda odd: f"\x10{ord(odd[0]):04x}", name)
     if len(name) > LONGEST_NAME:
@@ -379,6 +448,29 @@ def values(row: Row) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+MOST_ROWS = 256
+"""In one statement: no database takes more than 32,766 values there, and a longer one gains nothing."""
+
+
+def widened(statement: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield a statement with as many rows in its `VALUES (?)`, and their values, until there is none left.
+
+    In pieces of a power of two, so that few statements, which a connection prepares once, serve every number of them.
+    """
+    at = 0
+    while left := len(rows) - at:
+        count = min(1 << (left.bit_length() - 1), MOST_ROWS)
+        some = rows[at : at + count]
+        yield _widened(statement, count, len(some[0])), list(chain.from_iterable(some))
+        at += count
+
+
+@cache
+def _widened(statement: str, rows: int, values: int) -> str:
+    row = f"({', '.join('?' * values)})"
+    return statement.replace("(?)", ", ".join([row] * rows))
+
+
 def statements(file: str) -> dict[str, str]:
     """Return the statements of a `.sql` file of this package; each stands below a line `-- name: what it is for`."""
     text = resources.files("handrail.stores").joinpath(file).read_text(encoding="utf-8")
@@ -386,14 +478,14 @@ def statements(file: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def encoded(value: Any) -> str:
+def encoded(value: Any, write: Callable[[Any], str] = json.dumps) -> str:
     """Return a value as ASCII JSON, in which nothing is odd.
 
     Raises:
         StoreUnavailable: It is no JSON.
     """
     try:
-        return json.dumps(value)
+        return write(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreUnavailable(f"what is to be kept is no JSON: {error}") from error
 
@@ -401,8 +493,8 @@ def encoded(value: Any) -> str:
 _SQL = statements("locks.sql")
 
 
-def _named(want: Claim | Settle) -> tuple[str, str, str | None, str | None]:
-    if isinstance(want, Settle) or not want.guard or not want.run_id:
+def _named(want: Claim | Settle | Renew) -> Named:
+    if not isinstance(want, Claim) or not want.guard or not want.run_id:
         return want.scope, want.key, None, None
     return want.scope, want.key, want.run_id, want.fingerprint.hex()
 
@@ -414,12 +506,16 @@ def _row(found: Values) -> Row:
     return row
 
 
-def _decided(want: Want, ledger: Ledger, base: Base, now: float) -> Any:
-    if isinstance(want, Deed):
-        try:
-            return want.do(base, now)
-        except Fenced as fenced:
-            return fenced
+def _by_kind(wants: Sequence[Want]) -> dict[Callable[..., Any], list[int]]:
+    """Return where the deeds of each kind stand."""
+    kinds: dict[Callable[..., Any], list[int]] = {}
+    for place, want in enumerate(wants):
+        if isinstance(want, Deed):
+            kinds.setdefault(want.do, []).append(place)
+    return kinds
+
+
+def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: float) -> Any:
     if isinstance(want, KeptText):
         return want.handle
     if isinstance(want, Settle):
@@ -427,19 +523,28 @@ def _decided(want: Want, ledger: Ledger, base: Base, now: float) -> Any:
         if settled and want.locks and want.state != "in_doubt":  # what may still happen keeps what it touches
             base.run(_SQL["unlock"], (_holder(want), want.fence))
         return settled
+    if isinstance(want, Renew):
+        renewed = ledger.renew(want, now)
+        if renewed and want.locks:
+            base.run(_SQL["renew"], (now + want.lease_s, _holder(want), want.fence))
+        return renewed
     row = ledger.rows.get((want.scope, want.key))
     if want.locks and not (row is not None and row.state == "done") and _is_locked(want, base, now):
         return Claimed(ClaimState.LOCKED)
+    looks_back = want.guard and want.repeat_window_s > 0
+    seen = _recall(want, ledger, base, now) if looks_back else ""
     claimed = ledger.claim(want, now)
     if want.locks and claimed.state in _TAKEN:
         _lock(want, claimed.fence, base, now)
+    if looks_back and claimed.state is ClaimState.FRESH:
+        _remember(want, seen, base, now)
     return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
 
 
 _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
-def _holder(want: Claim | Settle) -> str:
+def _holder(want: Claim | Settle | Renew) -> str:
     """Return who holds the locks of a write: whoever may go on with it inherits them."""
     return f"{want.scope}\x1f{want.key}"
 
@@ -458,6 +563,29 @@ def _lock(want: Claim, fence: int, base: Keeper, now: float) -> None:
     for resource in sorted(want.locks):
         if not base.run(_SQL["lock"], (resource, _holder(want), fence, now + want.lease_s, now)):
             raise Again
+
+
+def _recall(want: Claim, ledger: Ledger, base: Keeper, now: float) -> str:
+    """Let the ledger know of the same act in any run; return the key of one that is there and stands for nothing."""
+    seen = ""
+    for key, *found in base.run(_SQL["recall"], (want.scope, want.fingerprint.hex(), now - want.repeat_window_s)):
+        row = _row(found) if found[0] is not None else None
+        if row is None or row.state == "failed":
+            seen = key
+        elif ledger.lately(want) is None:
+            ledger.note(row)
+    return seen
+
+
+def _remember(want: Claim, seen: str, base: Keeper, now: float) -> None:
+    """Note the act for other runs.
+
+    Raises:
+        Again: Somebody else was quicker, in a transaction that we could not see.
+    """
+    given = (want.scope, want.fingerprint.hex(), want.key, now, now - want.repeat_window_s, seen)
+    if not base.run(_SQL["remember"], given):
+        raise Again
 
 
 def _told(error: Exception) -> StoreUnavailable:

@@ -10,15 +10,17 @@ Rule 2: a deed that is refused has changed nothing by then; the others of its gr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from handrail.chain import FIRST, linked
+from handrail.chain import FIRST, digest
+from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json
-from handrail.records import AuditRecord, Begun, Entry, Notice, Question, RunRecord, Step, WriteRecord
+from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
 from handrail.stores.durable import Again, Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
 
 _SQL = statements("runs.sql")
@@ -42,29 +44,20 @@ class DurableRuns(DurableStore):
         def deed(base: Keeper, now: float) -> Begun:
             [row] = base.run(_SQL["begin"], (
                 run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
-                now,
+                now, spelled(record.owner),
             ))  # fmt: skip
-            return Begun(_record(row), _steps(base, run_id))
+            begun = _record(row)
+            return Begun(begun, _steps(base, run_id) if begun.epoch > 1 else ())  # a new one has none
 
         return self._do(deed)
 
     def enter(self, entry: Entry) -> Future[bool]:
         """See `ports.RunStore.enter`."""
-        run_id, result = spelled(entry.run_id), None if entry.result is None else encoded(entry.result)
-        bodies = [encoded(step.body) for step in entry.steps]
-
-        def deed(base: Keeper, now: float) -> bool:
-            found = base.run(_SQL["enter"], (now, entry.status, result, len(bodies), run_id, entry.epoch))
-            if not found:
-                raise Fenced(f"the run {entry.run_id!r} has been taken over")
-            [[cancel_requested, entered]] = found
-            for seq, (step, body) in enumerate(zip(entry.steps, bodies, strict=True), entered - len(bodies)):
-                base.run(_SQL["step"], (
-                    run_id, spelled(step.key), seq, step.kind, entry.epoch, body, step.elapsed_s, now
-                ))  # fmt: skip
-            return bool(cancel_requested)
-
-        return self._do(deed)
+        told = _Entry(
+            spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else encoded(entry.result),
+            [(spelled(step.key), step.kind, encoded(step.body), step.elapsed_s) for step in entry.steps],
+        )  # fmt: skip
+        return self._writer.ask(Deed(_entered, told))
 
     def recorded(self, run_id: str) -> Future[Begun | None]:
         """See `ports.RunStore.recorded`."""
@@ -94,7 +87,8 @@ class DurableRuns(DurableStore):
             base.run(_SQL["ask"], (
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
-                encoded(question.description), now, now + within_s,
+                encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
+                spelled(question.place),
             ))  # fmt: skip
             [row] = base.run(_SQL["question"], (spelled(question.id),))
             return _aged(_question(row), now)
@@ -130,6 +124,28 @@ class DurableRuns(DurableStore):
 
         return self._writer.ask(read)
 
+    # ------------------------------------------------------------------ standing words
+
+    def grant(self, grant: Grant) -> Future[Grant]:
+        """See `ports.GrantStore.grant`."""
+        id, given = spelled(grant.id), (spelled(grant.run_id), spelled(grant.tool), grant.pin, encoded(grant.reason))
+
+        def deed(base: Keeper, now: float) -> Grant:
+            base.run(_SQL["grant"], (id, *given, encoded(grant.by), now))
+            [row] = base.run(_SQL["granted"], (id,))
+            return _grant(row)
+
+        return self._do(deed)
+
+    def grants(self, *, tool: str = "") -> Future[Sequence[Grant]]:
+        """See `ports.GrantStore.grants`."""
+        given = (spelled(tool), spelled(tool))
+        return self._writer.ask(lambda base: [_grant(row) for row in base.run(_SQL["grants"], given)])
+
+    def revoke(self, id: str, *, by: str) -> Future[bool]:
+        """See `ports.GrantStore.revoke`."""
+        return self._do(lambda base, now: bool(base.run(_SQL["revoke"], (encoded(by), now, spelled(id)))))
+
     # ------------------------------------------------------------------ the ledger, for people
 
     def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
@@ -157,38 +173,74 @@ class DurableRuns(DurableStore):
 
     def append(self, notices: Sequence[Notice]) -> Future[None]:
         """See `ports.AuditStore.append`."""
-        told = [Notice(spelled(each.run_id), each.event, json.loads(encoded(dict(each.body)))) for each in notices]
+        told = [(spelled(each.run_id), each.event, encoded(dict(each.body), canonical)) for each in notices]
+        return self._writer.share(self._chained, told)
 
-        def deed(base: Keeper, now: float) -> None:
-            last = base.run(_SQL["last"])
-            seq, prev = last[0] if last else (0, FIRST)
-            for notice in told:
-                seq += 1
-                record = linked(notice, seq=seq, at=now, prev=prev, key=self.audit_key)
-                given = (seq, now, record.run_id, record.event, json.dumps(record.body), prev, record.hash)
-                if not base.run(_SQL["append"], given):
-                    raise Again  # another process has the number
-                prev = record.hash
+    def _chained(self, base: Keeper, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]) -> list[None]:
+        """Add what was told to the end of the log, in this order.
 
-        return self._do(deed)
+        Raises:
+            Again: Another process has the next number.
+        """
+        last = base.run(_SQL["last"])
+        count, prev = last[0] if last else (0, FIRST)
+        rows = []
+        for seq, (run_id, event, body) in enumerate(chain.from_iterable(groups), count + 1):
+            hash = digest(seq, now, run_id, event, body, prev, self.audit_key)
+            rows.append((seq, now, run_id, event, body, prev, hash))
+            prev = hash
+        if len(base.run_with(_SQL["append"], rows)) < len(rows):
+            raise Again
+        return [None] * len(groups)
 
     def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Future[Sequence[AuditRecord]]:
         """See `ports.AuditStore.log`."""
         given = (after, spelled(run_id), spelled(run_id), most)
         return self._writer.ask(lambda base: [_audited(row) for row in base.run(_SQL["log"], given)])
 
-    def _do(self, deed: Any) -> Future[Any]:
-        return self._writer.ask(Deed(deed))
+    def _do(self, deed: Callable[[Any, float], Any]) -> Future[Any]:
+        return self._writer.ask(Deed(lambda base, now, _: [deed(base, now)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry as its rows hold it; `steps` are (key, kind, body, elapsed_s)."""
+
+    run_id: str
+    epoch: int
+    status: str | None
+    result: str | None
+    steps: Sequence[tuple[str, str, str, float]]
+
+
+def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool | Fenced]:
+    """Make entries; return of each whether its run's end was asked for."""
+    first = {entry.run_id: entry for entry in reversed(entries)}
+    if len(first) < len(entries):  # two of one run, as while it is taken over: one after the other
+        return [answer for entry in entries for answer in _entered(base, now, [entry])]
+    rows = [(each.run_id, each.epoch, now, each.status, each.result, len(each.steps)) for each in entries]
+    found = {run_id: (cancel, entered) for run_id, cancel, entered in base.run_with(_SQL["enter"], rows)}
+    base.run_with(_SQL["step"], [
+        (each.run_id, key, seq, kind, each.epoch, body, elapsed_s, now)
+        for each in entries if each.run_id in found
+        for seq, (key, kind, body, elapsed_s) in enumerate(each.steps, found[each.run_id][1] - len(each.steps))
+    ])  # fmt: skip
+    return [
+        bool(found[each.run_id][0]) if each.run_id in found
+        else Fenced(f"the run {read_name(each.run_id)!r} has been taken over")
+        for each in entries
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------- rows
 
 
 def _record(row: Sequence[Any]) -> RunRecord:
-    run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated, journal_v = row
+    run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated = row[:11]
+    journal_v, owner = row[11:]
     return RunRecord(
         read_name(run_id), json.loads(given), status, toolset, epoch, None if result is None else json.loads(result),
-        bool(cancel), read_name(forked_from), forked_at, created, updated, journal_v,
+        bool(cancel), read_name(forked_from), forked_at, created, updated, journal_v, read_name(owner or ""),
     )  # fmt: skip
 
 
@@ -198,12 +250,20 @@ def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
 
 
 def _question(row: Sequence[Any]) -> Question:
-    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires) = row[:5], row[5:]
+    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, pin, schema, place) = (
+        row[:5], row[5:],
+    )  # fmt: skip
     id, run_id, call_id, tool, digest = map(read_name, names)
     return Question(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
+        pin, json.loads(schema), read_name(place),
     )  # fmt: skip
+
+
+def _grant(row: Sequence[Any]) -> Grant:
+    id, run_id, tool, pin, reason, by, at = row
+    return Grant(read_name(id), read_name(run_id), read_name(tool), pin, json.loads(reason), json.loads(by), at)
 
 
 def _write(row: Sequence[Any]) -> WriteRecord:

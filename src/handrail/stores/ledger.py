@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from handrail.effects import Claim, Claimed, ClaimState, ReplayClass, Settle
+from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +61,7 @@ class Ledger:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows: OrderedDict[tuple[str, str], Row] = OrderedDict()
         self._by_act: dict[tuple[str, str, bytes], Row] = {}
+        self._lately: dict[tuple[str, bytes], Row] = {}
         for row in rows:
             self.rows[row.scope, row.key] = row
             if row.state != "failed":
@@ -87,11 +88,29 @@ class Ledger:
         row.state, row.value, row.changed = settle.state, settle.value, True
         return True
 
+    def renew(self, renew: Renew, now: float) -> bool:
+        """Let the lease of a claim run anew; False when the claim is over, or somebody else's."""
+        row = self.rows.get((renew.scope, renew.key))
+        if row is None or row.fence != renew.fence or row.state != "claimed":
+            return False
+        row.lease_until, row.changed = now + renew.lease_s, True
+        return True
+
+    def note(self, row: Row) -> None:
+        """Let the repeat guard know of an act of another run."""
+        self._lately[row.scope, row.fingerprint] = self.rows.setdefault((row.scope, row.key), row)
+
+    def lately(self, claim: Claim) -> Row | None:
+        """Return the last act of any run that is like this one, where such are known."""
+        return self._lately.get((claim.scope, claim.fingerprint))
+
     def forget(self, row: Row) -> None:
         """Let a row go."""
         del self.rows[row.scope, row.key]
         if self._by_act.get(row.act) is row:
             del self._by_act[row.act]
+        if self._lately and self._lately.get((row.scope, row.fingerprint)) is row:
+            del self._lately[row.scope, row.fingerprint]
 
     def _fresh(self, claim: Claim, now: float, fence: int, stored: bool = False) -> Claimed:
         until = now + claim.lease_s
@@ -102,11 +121,16 @@ class Ledger:
             stored=stored, epoch=claim.epoch,
         )  # fmt: skip
         self.rows[claim.scope, claim.key] = self._by_act[row.act] = row
+        if claim.guard and claim.repeat_window_s:
+            self._lately[row.scope, row.fingerprint] = row
         return Claimed(ClaimState.FRESH, fence)
 
     def _repeated(self, claim: Claim, now: float) -> Claimed | None:
-        """The same act in the same run under another key: its result, or the news that it is under way or in doubt."""
+        """The same act under another key, in this run or lately in any: its result, or that it is not known yet."""
         row = self._by_act.get((claim.run_id, claim.scope, claim.fingerprint)) if claim.guard and claim.run_id else None
+        if (row is None or row.state == "failed") and claim.guard and claim.repeat_window_s:
+            row = self.lately(claim)
+            row = row if row is not None and row.begun >= now - claim.repeat_window_s else None
         if row is None or row.state == "failed":
             return None
         if row.state == "done":
@@ -124,7 +148,8 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
     if row.state == "claimed" and leased:
         return Claimed(ClaimState.BUSY)
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
-    if row.replay == "none" or (row.replay == "verify" and leased):
+    forgotten = row.replay == "key" and now > row.begun + claim.key_ttl_s  # it would be taken for a new act there
+    if row.replay == "none" or forgotten or (row.replay == "verify" and leased):
         row.changed = row.changed or row.state != "in_doubt"
         row.state = "in_doubt"
         return Claimed(ClaimState.IN_DOUBT, row.fence)

@@ -9,3 +9,18 @@ RETURNING 1
 
 -- unlock: Let go of what a write held that has ended.
 DELETE FROM locks WHERE holder = ? AND fence = ?
+
+-- renew: Hold on to what a write holds that is still under way.
+UPDATE locks SET until = ? WHERE holder = ? AND fence = ?
+
+-- recall: The last act of any run that is like this one, unless it is too long ago; nulls where its row is gone.
+SELECT a.key, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+FROM acts AS a LEFT JOIN effects AS e ON e.scope = a.scope AND e.key = a.key AND e.fingerprint = a.fingerprint
+WHERE a.scope = ? AND a.fingerprint = ? AND a.at >= ?
+
+-- remember: An act, in the place of one that is too long ago, or of the one that was seen to stand for nothing.
+INSERT INTO acts(scope, fingerprint, key, at) VALUES (?, ?, ?, ?)
+ON CONFLICT(scope, fingerprint) DO UPDATE SET key = excluded.key, at = excluded.at
+WHERE acts.at < ? OR acts.key = excluded.key OR acts.key = ?
+RETURNING 1

@@ -8,7 +8,7 @@ from secrets import token_hex
 from threading import Lock
 from time import monotonic
 
-from handrail.effects import Claim, Claimed, Settle
+from handrail.effects import Claim, Claimed, Renew, Settle
 from handrail.stores.ledger import Ledger
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
@@ -60,6 +60,11 @@ class MemoryStore:
         """See `ports.Store.settle`."""
         with self._lock:
             return self._ledger.settle(settle)
+
+    def renew(self, renew: Renew) -> bool:
+        """See `ports.LeaseStore.renew`."""
+        with self._lock:
+            return self._ledger.renew(renew, self._now())
 
     def keep(self, run_id: str, text: str) -> str:
         """See `ports.Store.keep`."""

@@ -53,6 +53,19 @@ CREATE TABLE kept(
   PRIMARY KEY(run_id, handle));
 CREATE INDEX kept_old ON kept(expires);
 
+-- schema_2: Acts that count as repeats in other runs, what a question's edit is held to, and standing words of people.
+CREATE TABLE acts(
+  scope text COLLATE "C" NOT NULL, fingerprint text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, at double precision NOT NULL,
+  PRIMARY KEY(scope, fingerprint));
+ALTER TABLE approvals ADD COLUMN pin text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN place text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN parameters text COLLATE "C" NOT NULL DEFAULT '{}';
+CREATE TABLE grants(
+  id text COLLATE "C" PRIMARY KEY, run_id text COLLATE "C" NOT NULL, tool text COLLATE "C" NOT NULL, pin text COLLATE "C" NOT NULL, reason text COLLATE "C" NOT NULL,
+  granted_by text COLLATE "C" NOT NULL, granted_at double precision NOT NULL, revoked_by text COLLATE "C" NOT NULL DEFAULT '""',
+  revoked_at double precision NOT NULL DEFAULT 0);
+CREATE INDEX grants_tool ON grants(tool);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -1,26 +1,29 @@
 -- begin: Begin a run, or take it over: a row that is there keeps what it was asked.
-INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, status, epoch)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
+INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
-  epoch = runs.epoch + 1, status = 'running', cancel_requested = 0, updated = excluded.updated
+  epoch = runs.epoch + 1, status = 'running', cancel_requested = 0, updated = excluded.updated,
+  owner = excluded.owner
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v
+  journal_v, owner
 
--- enter: How a run stands now, and room for its next steps; nothing for an owner who was replaced.
-UPDATE runs SET updated = ?, status = coalesce(?, status), result = coalesce(?, result), entered = entered + ?
-WHERE run_id = ? AND epoch = ? RETURNING cancel_requested, entered
+-- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced.
+UPDATE runs SET updated = CAST(g.column3 AS double precision), status = coalesce(g.column4, status),
+  result = coalesce(g.column5, result), entered = entered + CAST(g.column6 AS bigint)
+FROM (VALUES (?)) AS g WHERE runs.run_id = g.column1 AND runs.epoch = CAST(g.column2 AS bigint)
+RETURNING run_id, cancel_requested, entered
 
--- step: One step; what is there already stays.
-INSERT INTO steps(run_id, step_key, seq, kind, epoch, body, elapsed_s, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- step: Steps; what is there already stays.
+INSERT INTO steps(run_id, step_key, seq, kind, epoch, body, elapsed_s, at) VALUES (?)
 ON CONFLICT(run_id, step_key) DO NOTHING
 
 -- run: A run.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v FROM runs WHERE run_id = ?
+  journal_v, owner FROM runs WHERE run_id = ?
 
 -- runs: The newest runs, of one status or of any.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
+  journal_v, owner FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
 
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
@@ -30,8 +33,8 @@ UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'ru
 WHERE run_id = ? AND status IN ('queued', 'running', 'waiting') RETURNING 1
 
 -- ask: A question to a person, unless it has been asked.
-INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, state,
-  decided_by, because) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
+  parameters, place, state, decided_by, because) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
 -- decide: A person's word, if it is the first one and comes in time.
 UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?
@@ -42,11 +45,26 @@ UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expi
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place FROM approvals WHERE id = ?
 
 -- questions: The questions of a run, or of all, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+  asked, expires, pin, parameters, place FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+
+-- grant: A standing word, given anew where it was revoked.
+INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(id) DO UPDATE SET granted_by = excluded.granted_by, granted_at = excluded.granted_at, revoked_at = 0
+WHERE grants.revoked_at > 0
+
+-- granted: One standing word.
+SELECT id, run_id, tool, pin, reason, granted_by, granted_at FROM grants WHERE id = ?
+
+-- grants: The standing words in force, on a tool or on any.
+SELECT id, run_id, tool, pin, reason, granted_by, granted_at FROM grants
+WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
+
+-- revoke: Take a standing word back.
+UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes, of a state and of a run or of any.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by FROM effects
@@ -63,8 +81,8 @@ WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND lea
 -- last: The end of the audit log.
 SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1
 
--- append: One record more, unless another process has its number.
-INSERT INTO audit(seq, at, run_id, event, body, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?)
+-- append: More records, but for those whose number another process has.
+INSERT INTO audit(seq, at, run_id, event, body, prev, hash) VALUES (?)
 ON CONFLICT(seq) DO NOTHING RETURNING 1
 
 -- log: Records after a number, of a run or of all.

@@ -1,4 +1,4 @@
-"""Runs and questions in memory: what `ports.RunStore` and `ports.ApprovalStore` promise, for as long as we live."""
+"""Runs, questions and standing words in memory: what `ports` promises of them, for as long as we live."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Lock
 
 from handrail.errors import Fenced, Json
-from handrail.records import ApprovalState, Begun, Entry, Question, RunRecord, Step
+from handrail.records import ApprovalState, Begun, Entry, Grant, Question, RunRecord, Step
 
 
 class Shelf:
@@ -23,6 +23,7 @@ class Shelf:
         self._runs: dict[str, RunRecord] = {}
         self._steps: dict[str, dict[str, Step]] = {}
         self._questions: dict[str, Question] = {}
+        self._grants: dict[str, Grant] = {}
 
     # ------------------------------------------------------------------ runs
 
@@ -31,7 +32,9 @@ class Shelf:
         with self._lock:
             now = self._clock()
             known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
-            mine = replace(known, epoch=known.epoch + 1, status="running", cancel_requested=False, updated=now)
+            mine = replace(
+                known, epoch=known.epoch + 1, status="running", cancel_requested=False, updated=now, owner=record.owner
+            )
             self._runs[record.run_id] = mine
             return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
 
@@ -116,6 +119,23 @@ class Shelf:
             now = self._clock()
             aged = (_aged(each, now) for each in self._questions.values())
             return [each for each in aged if state in ("", each.state) and run_id in ("", each.run_id)]
+
+    # ------------------------------------------------------------------ standing words
+
+    def grant(self, grant: Grant) -> Grant:
+        """See `ports.GrantStore.grant`."""
+        with self._lock:
+            return self._grants.setdefault(grant.id, replace(grant, at=self._clock()))
+
+    def grants(self, *, tool: str = "") -> Sequence[Grant]:
+        """See `ports.GrantStore.grants`."""
+        with self._lock:
+            return [each for each in self._grants.values() if tool in ("", each.tool)]
+
+    def revoke(self, id: str, *, by: str) -> bool:  # noqa: ARG002  # who it was is for the audit log
+        """See `ports.GrantStore.revoke`."""
+        with self._lock:
+            return self._grants.pop(id, None) is not None
 
 
 def _aged(question: Question, now: float) -> Question:

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from itertools import chain
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -26,10 +26,12 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.stores.durable import (
     KEPT_S,
     KeptText,
+    Named,
     Refused,
     Values,
     statements,
     values,
+    widened,
 )
 from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
@@ -38,7 +40,7 @@ from handrail.stores.ledger import Row
 BUSY_S = 30.0
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = ("schema_1",)
+_MIGRATIONS = ("schema_1", "schema_2")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -85,7 +87,7 @@ class SqliteBase:
             raise _unopened(file, error) from error
         self._identity = _identity(file)
 
-    def begin(self, named: str) -> tuple[float, Iterable[Values]]:
+    def begin(self) -> float:
         """See `durable.Base.begin`."""
         with self._told():
             self._db.execute("BEGIN IMMEDIATE")
@@ -95,28 +97,26 @@ class SqliteBase:
                     "Put the file back, or start again with the new one"
                 )
             [self._now] = self._db.execute(_SQL["clock"]).fetchone()
-            return self._now, self._db.execute(_SQL["rows"], (named,)).fetchall()
+            return self._now
+
+    def rows(self, named: Sequence[Named]) -> Iterable[Values]:
+        """See `durable.Base.rows`."""
+        acts = [(scope, run_id, fingerprint) for scope, _, run_id, fingerprint in named if run_id]
+        with self._told():
+            found = self._run_with(_SQL["rows"], [each[:2] for each in named]) + self._run_with(_SQL["acts"], acts)
+        return sorted(found, key=lambda row: row[8])
 
     def write(self, new: Sequence[Row], old: Sequence[Row], texts: Sequence[KeptText]) -> None:
         """See `durable.Base.write`."""
         with self._told():
-            self._write("write", [*new, *(row for row in old if row.state == "claimed")])
-            self._write("settle", [row for row in old if row.state != "claimed"])
+            whole = [*new, *(row for row in old if row.state == "claimed")]
+            ended = [row for row in old if row.state != "claimed"]
+            mine = self._owner, self._now
+            self._run_with(_SQL["write"], [values(row) + mine for row in whole])
+            self._run_with(_SQL["settle"], [(row.scope, row.key, row.state, row.value, self._now) for row in ended])
             for text in texts:
                 self._db.execute(_SQL["forget"])
                 self._db.execute(_SQL["keep"], (text.run_id, text.handle, text.body, KEPT_S))
-
-    def _write(self, name: str, rows: Sequence[Row]) -> None:
-        """Write rows in pieces of a power of two, so that few statements serve every number of them.
-
-        Many rows in one statement cost half as much as a JSON document that is taken apart there.
-        """
-        at, mine = 0, (self._owner, self._now)
-        while left := len(rows) - at:
-            count = 1 << (left.bit_length() - 1)
-            given = [each for row in rows[at : at + count] for each in (*values(row), *mine)]
-            self._db.execute(_statement(name, count), given)
-            at += count
 
     def commit(self) -> None:
         """See `durable.Base.commit`."""
@@ -147,6 +147,16 @@ class SqliteBase:
         """Run a statement; return its rows."""
         with self._told():
             return self._db.execute(statement, given).fetchall()
+
+    def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """See `durable.Keeper.run_with`."""
+        with self._told():
+            return self._run_with(statement, rows)
+
+    def _run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        # Many rows in one statement cost half as much as a JSON document that is taken apart there.
+        pieces = widened(statement, rows)
+        return list(chain.from_iterable(self._db.execute(piece, given).fetchall() for piece, given in pieces))
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
@@ -259,12 +269,6 @@ _WORDS = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: its directory is gone or may not be written to",
     sqlite3.SQLITE_TOOBIG: "was given a value of more than 1 GB",
 }
-
-
-@cache
-def _statement(name: str, count: int) -> str:
-    """Return the statement that writes so many rows."""
-    return _SQL[name].replace("(?)", ", ".join([f"({', '.join('?' * 13)})"] * count))
 
 
 def _unopened(file: Path, error: sqlite3.Error) -> ConfigError | StoreUnavailable:

@@ -42,24 +42,36 @@ CREATE TABLE kept(
   PRIMARY KEY(run_id, handle));
 CREATE INDEX kept_old ON kept(expires);
 
+-- schema_2: Acts that count as repeats in other runs, what a question's edit is held to, and standing words of people.
+CREATE TABLE acts(
+  scope TEXT NOT NULL, fingerprint TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY(scope, fingerprint)) WITHOUT ROWID;
+ALTER TABLE approvals ADD COLUMN pin TEXT NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN place TEXT NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN parameters TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE grants(
+  id TEXT PRIMARY KEY, run_id TEXT NOT NULL, tool TEXT NOT NULL, pin TEXT NOT NULL, reason TEXT NOT NULL,
+  granted_by TEXT NOT NULL, granted_at REAL NOT NULL, revoked_by TEXT NOT NULL DEFAULT '""',
+  revoked_at REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE INDEX grants_tool ON grants(tool);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
 -- clock: The time. `unixepoch('subsec')` would be NULL before SQLite 3.42.
 SELECT (julianday('now') - 2440587.5) * 86400.0
 
--- rows: The rows that a group names: of each key, and of each act in a run those that did not fail. One may come twice.
-SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun AS begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch
-FROM json_each(?1) AS n CROSS JOIN effects AS e
-  ON e.scope = json_extract(n.value, '$[0]') AND e.key = json_extract(n.value, '$[1]')
-UNION ALL
+-- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
   CASE e.state WHEN 'done' THEN e.value END, e.epoch
-FROM json_each(?1) AS n CROSS JOIN effects AS e INDEXED BY effects_act
-  ON e.run_id = json_extract(n.value, '$[2]') AND e.fingerprint = json_extract(n.value, '$[3]')
-WHERE e.scope = json_extract(n.value, '$[0]') AND e.state <> 'failed'
-ORDER BY begun
+FROM (VALUES (?)) AS n CROSS JOIN effects AS e ON e.scope = n.column1 AND e.key = n.column2
+
+-- acts: Of these scopes, runs and fingerprints the rows that did not fail.
+SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+FROM (VALUES (?)) AS n CROSS JOIN effects AS e INDEXED BY effects_act
+  ON e.run_id = n.column2 AND e.fingerprint = n.column3
+WHERE e.scope = n.column1 AND e.state <> 'failed'
 
 -- write: The rows of a group as they are now. A row gets a new owner when its fence grows.
 INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
@@ -69,10 +81,9 @@ ON CONFLICT(scope, key) DO UPDATE SET
   fence = excluded.fence, lease_until = excluded.lease_until, begun = excluded.begun, value = excluded.value,
   epoch = excluded.epoch, owner = excluded.owner, updated = excluded.updated, resolved_by = NULL
 
--- settle: Rows of which only the end is new. No index but that of the open ones is touched.
-INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
-VALUES (?)
-ON CONFLICT(scope, key) DO UPDATE SET state = excluded.state, value = excluded.value, updated = excluded.updated
+-- settle: How writes have ended. No index but that of the open ones is touched.
+UPDATE effects SET state = g.column3, value = g.column4, updated = g.column5
+FROM (VALUES (?)) AS g WHERE effects.scope = g.column1 AND effects.key = g.column2
 
 -- keep: A long result of a run.
 INSERT INTO kept(run_id, handle, body, created, expires)

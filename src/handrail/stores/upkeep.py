@@ -61,12 +61,15 @@ _TABLES = (
         "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed'))",
     ),
     _Table("approvals", ("id",), newer="{0}.state = 'open' OR excluded.state = 'used'"),
+    _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
+    _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
     _Table("audit", ("seq",)),
     _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
 )  # fmt: skip
 
 _OLD = {
     "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
+    "acts": ("scope, fingerprint", "at < ?"),
     "kept": ("run_id, handle", "created < ?"),
     "steps": ("run_id, step_key", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
     "approvals": ("id", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import get_args
 
 import click
 
+from handrail import decisions
 from handrail.cli import cases, options
-from handrail.cli.keeping import QUESTIONS, brief, command_line, laid_out, moment, print_json, print_table, say, span
+from handrail.cli.keeping import (
+    GRANTS,
+    QUESTIONS,
+    brief,
+    command_line,
+    laid_out,
+    moment,
+    print_json,
+    print_table,
+    say,
+    span,
+)
 from handrail.cli.printer import console, print_columns
+from handrail.effects import ApprovalScope
 from handrail.errors import ConfigError, Json
-from handrail.host import now_of
-from handrail.ports import ApprovalStore, RunStore
+from handrail.ports import RunStore, now_of
 from handrail.records import ApprovalState, Question
 
 
@@ -30,6 +43,7 @@ def command() -> None:
       handrail approvals show a_5513ba120ecc7f16
       handrail approvals approve a_5513ba120ecc7f16
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
+      handrail approvals rules
     """
 
 
@@ -72,12 +86,12 @@ def show(id: str, store: str, as_json: bool) -> None:
       handrail approvals show a_5513ba120ecc7f16
     """
     with QUESTIONS.opened(store) as kept:
-        question = _found(kept, id)
+        question = decisions.question(kept, id)
     if as_json:
         print_json(_facts(question))
         return
     rows = [
-        (question.id, f"{question.state}{_word(question)}"),
+        (question.id, f"{question.state}{decisions.word_of(question)}"),
         ("tool", question.tool),
         ("what it does", question.description),
         ("arguments", laid_out(dict(question.arguments))),
@@ -100,20 +114,33 @@ def show(id: str, store: str, as_json: bool) -> None:
     "--edit", "edited", metavar="JSON",
     help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model is told.",
 )  # fmt: skip
+@click.option(
+    "--for", "scope", type=click.Choice(get_args(ApprovalScope)), default="once", show_default=True,
+    help="This call only; or every later one of its tool, too, that is asked about for the same reason, in this `run` "
+    "or in any: a standing `rule`, which is in force until it is revoked.",
+)  # fmt: skip
 @options.decided_by
 @options.kept
 @options.as_json
 @options.debug
-def approve(id: str, edited: str | None, by: str, store: str, as_json: bool) -> None:
+def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: str, as_json: bool) -> None:
     """Approve a call, as it is or with other arguments. It runs when its run goes on.
+
+    Other arguments are held to the tool's schema at once; where they do not fit, the question stays open.
 
     \b
     Examples:
       handrail approvals approve a_5513ba120ecc7f16
       handrail approvals approve a_5513ba120ecc7f16 --edit '{"order": "7", "amount": 50}'
+      handrail approvals approve a_5513ba120ecc7f16 --for run
     """
     arguments = None if edited is None else _arguments(options.text_or_stdin(edited))
-    _decide(id, store, as_json, granted=True, by=by, because="", edited=arguments)
+    with QUESTIONS.opened(store) as kept:
+        after = decisions.approve(kept, id, by=by, edited=arguments, scope=scope)
+        is_kept = _is_kept(kept, after)
+    _say(after, store, as_json, is_kept)
+    if scope != "once" and not as_json:
+        say(f"from now on: {command_line('approvals rules', store)} shows what this approves, and how it is revoked")
 
 
 @command.command("deny")
@@ -130,41 +157,70 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
     """
-    _decide(id, store, as_json, granted=False, by=by, because=reason, edited=None)
+    with QUESTIONS.opened(store) as kept:
+        after = decisions.deny(kept, id, by=by, because=reason)
+        is_kept = _is_kept(kept, after)
+    _say(after, store, as_json, is_kept)
 
 
-def _decide(
-    id: str, place: str, as_json: bool, *, granted: bool, by: str, because: str, edited: Mapping[str, Json] | None
-) -> None:
-    """Record a word and say what follows.
+def _is_kept(kept: object, question: Question) -> bool:
+    return isinstance(kept, RunStore) and now_of(kept.recorded(question.run_id)) is not None
 
-    Raises:
-        ConfigError: There is no such question, or it is open no longer: the first word counts.
-    """
-    wanted = "approved" if granted else "denied"
-    with QUESTIONS.opened(place) as kept:
-        before = _found(kept, id)
-        is_kept = isinstance(kept, RunStore) and now_of(kept.recorded(before.run_id)) is not None
-        if before.state != "open":
-            raise ConfigError(f"the question {id!r} is {before.state}{_word(before)} and takes no further word")
-        after = now_of(kept.decide(id, granted=granted, by=by, because=because, edited=edited)) or before
-    if (after.state, after.by, after.because, after.edited) != (wanted, by, because, edited):
-        raise ConfigError(f"somebody was quicker: the question {id!r} is {after.state}{_word(after)}")
+
+def _say(after: Question, place: str, as_json: bool, is_kept: bool) -> None:
+    """Say what follows from a word."""
     if as_json:
         print_json(_facts(after))
         return
-    say(f"{wanted}{_word(after)}: {_call(after)}")
-    if edited is not None and (left_out := [name for name in after.arguments if name not in edited]):
+    say(f"{after.state}{decisions.word_of(after)}: {_call(after)}")
+    if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
     resume = command_line(f"runs resume {after.run_id} --tools ...", place)
     say(f"go on:   {resume}" if is_kept else f"go on:   hand the same call over again with run={after.run_id!r}")
 
 
-def _found(kept: ApprovalStore, id: str) -> Question:
-    found = next((each for each in now_of(kept.questions(state="")) if each.id == id), None)
-    if found is None:
-        raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
-    return found
+# ---------------------------------------------------------------------- standing words
+
+
+@command.command("rules")
+@options.kept
+@options.as_json
+@options.debug
+def rules(store: str, as_json: bool) -> None:
+    """List standing words: what is approved without being asked, because somebody said so once.
+
+    \b
+    Example:
+      handrail approvals rules
+    """
+    with GRANTS.opened(store) as kept:
+        found = decisions.grants(kept)
+    if as_json:
+        print_json({"rules": [asdict(grant) for grant in found]})
+        return
+    rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in found]
+    print_table(rows, ("rule", "tool", "run", "by", "since", "approves what is asked because"), "no rule is in force")
+
+
+@command.command("revoke")
+@click.argument("id")
+@options.decided_by
+@options.kept
+@options.as_json
+@options.debug
+def revoke(id: str, by: str, store: str, as_json: bool) -> None:
+    """Take a standing word back: what it approved is asked about again.
+
+    \b
+    Example:
+      handrail approvals revoke g_6af1c20e55d8b913
+    """
+    with GRANTS.opened(store) as kept:
+        grant = decisions.revoke(kept, id, by=by)
+    if as_json:
+        print_json({"revoked": id, "by": by})
+        return
+    say(f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}")
 
 
 def _arguments(text: str) -> Mapping[str, Json]:
@@ -186,12 +242,6 @@ def _facts(question: Question) -> dict[str, Json]:
 def _call(question: Question) -> str:
     """Return what would run: with the arguments that a person put in the place of the model's, if one did."""
     return f"{question.tool}  {brief(dict(question.arguments if question.edited is None else question.edited))}"
-
-
-def _word(question: Question) -> str:
-    by = f" by {question.by}" if question.by else ""
-    edited = ", with edited arguments" if question.edited is not None else ""
-    return f"{by}{edited}{f' ({question.because})' if question.because else ''}"
 
 
 def _time(question: Question, before: str = "") -> str:

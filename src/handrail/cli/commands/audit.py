@@ -16,8 +16,7 @@ from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
 from handrail.cli.loading import file_at
 from handrail.errors import ConfigError
-from handrail.host import now_of
-from handrail.ports import AuditStore
+from handrail.ports import AuditStore, now_of
 from handrail.records import AuditRecord
 
 PAGE = 1000

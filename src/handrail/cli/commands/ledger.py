@@ -7,9 +7,9 @@ from shlex import quote
 
 import click
 
+from handrail import decisions
 from handrail.cli import cases, options
 from handrail.cli.keeping import (
-    EVERY,
     WRITES,
     brief,
     command_line,
@@ -22,8 +22,7 @@ from handrail.cli.keeping import (
 )
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
-from handrail.host import now_of
-from handrail.ports import LedgerStore
+from handrail.ports import now_of
 from handrail.records import WriteRecord
 
 _STATES = ("claimed", "done", "failed", "in_doubt")
@@ -88,7 +87,7 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
       handrail ledger show refund refund:881
     """
     with WRITES.opened(store) as kept:
-        write = _found(kept, scope, key)
+        write = decisions.write(kept, scope, key)
     if as_json:
         print_json(_facts(write))
         return
@@ -141,26 +140,16 @@ def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: 
         raise click.UsageError("--value is the result of a write that happened; leave it out.")
     result = None if value is None else cases.json_of(options.text_or_stdin(value), "--value")
     with WRITES.opened(store) as kept:
-        before = _found(kept, scope, key)
+        before = decisions.write(kept, scope, key)
         if not _takes_a_word(before):
             raise ConfigError(f"the write {scope} {key} takes no word: {_why_not(before)}")
-        after = now_of(kept.resolve(scope, key, state="done" if happened else "failed", by=by, value=result)) or before
-    if (after.state, after.resolved_by) != ("done" if happened else "failed", by):
-        raise ConfigError(f"somebody was quicker: the write {scope} {key} is {_stands(after)} now")
+        after = decisions.resolve(kept, scope, key, happened=happened, by=by, value=result)
     if as_json:
         print_json(_facts(after))
     elif happened:
         say(f"{by} has said: {scope} {key} happened; it is not done again, and later calls get {brief(after.value)}")
     else:
         say(f"{by} has said: {scope} {key} did not happen; its key is free, the next call with it is carried out")
-
-
-def _found(kept: LedgerStore, scope: str, key: str) -> WriteRecord:
-    writes = now_of(kept.writes(most=EVERY))
-    found = next((write for write in writes if (write.scope, write.key) == (scope, key)), None)
-    if found is None:
-        raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
-    return found
 
 
 def _takes_a_word(write: WriteRecord) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import click
 
+from handrail import decisions
 from handrail.approvers.terminal import printable
 from handrail.cli import conversing, exporting, is_debugging, options
 from handrail.cli.exits import Exit
@@ -31,10 +32,9 @@ from handrail.cli.run_pages import Page, document, facts, question_in, stands
 from handrail.cli.timeline import shortened
 from handrail.cli.watching import Watch, watched
 from handrail.errors import ConfigError, ModelError
-from handrail.host import now_of
 from handrail.journal import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
-from handrail.ports import ApprovalStore, Listener, Request, Store
+from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.records import Begun, RecordStatus, RunRecord
 from handrail.runs import Run
 from handrail.tools import BaseTool
@@ -306,10 +306,11 @@ def _compared(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
 
 @command.command("cancel")
 @_run
+@options.decided_by
 @options.kept
 @options.as_json
 @options.debug
-def cancel(run: str, store: str, as_json: bool) -> None:
+def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     """End a run, in whatever process it is.
 
     One that waits is over with that. One that is under way ends at its next step: a write that has begun is finished
@@ -321,9 +322,7 @@ def cancel(run: str, store: str, as_json: bool) -> None:
     """
     with RUNS.opened(store) as kept:
         record = _found(now_of(kept.recorded(run)), run).record
-        if record.status != "cancelled" and not now_of(kept.request_cancel(run)):
-            raise ConfigError(f"the run {run!r} is over ({stands(record)}); there is nothing to cancel")
-        status = _found(now_of(kept.recorded(run)), run).record.status
+        status = record.status if record.status == "cancelled" else decisions.cancel(kept, run, by=by).status
     if as_json:
         print_json({"run": run, "was": record.status, "status": status})
     elif record.status == "cancelled":

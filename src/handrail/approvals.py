@@ -1,0 +1,172 @@
+"""A person's word on a call: who is asked, where the question is kept, and which answer counts.
+
+Where the store can keep questions, one is kept before anybody is asked here: it outlives this process, and may be
+answered in another one meanwhile.
+
+A word may stand for more than one call: for those of its tool that are asked about for the same reason, in this run or
+in any. Such a grant is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
+
+Rule 1: the first word counts. Whoever is still being asked then is told, and what they say is not heard.
+Rule 2: what is said here is kept as if it had been said elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from handrail.effects import Approval, ApprovalScope, AskHuman
+from handrail.keys import digest
+from handrail.policy import Policy
+from handrail.ports import ApprovalStore, Approver, GrantStore, LedgerStore, Store, Withdrawing, later
+from handrail.records import Grant, Question
+from handrail.services import Services
+from handrail.sessions import Session
+from handrail.toolset import Toolset
+
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
+"""How often it is looked whether somebody has answered elsewhere: soon at first, then as a person's patience has it."""
+
+
+class Approvals:
+    """Asks people on behalf of one deployment.
+
+    Args:
+        approver: Who is asked in this process, if anybody.
+        services: Where an approver that is a plain function gets its thread.
+        tools: Every tool that a call may name.
+        scope: What the scopes of its writes begin with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policy: Policy,
+        approver: Approver | None,
+        services: Services,
+        *,
+        tools: Callable[[], Toolset],
+        scope: str,
+    ) -> None:
+        self._store, self._policy, self._approver, self._services = store, policy, approver, services
+        self._tools, self._scope = tools, scope
+
+    async def word_on(self, session: Session, asked: AskHuman) -> Approval | None:
+        """Ask about a call; None when nobody has answered, and the call waits."""
+        store = self._store
+        if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
+            # Nobody could come back for the answer of a call that belongs to no run.
+            return await self._services.ask_human(self._approver, asked)
+        if isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
+            return Approval(True, f"{grant.by} ({grant.id})", "a standing word on calls that are asked about like this")
+        question = _question(session, asked)
+        kept = await later(store.ask(question, within_s=self._policy.approval_s))
+        if kept.state == "open" and self._approver is not None:
+            kept = await self._asked_here(store, kept, asked, self._approver)
+        return await self._heard(store, kept, session, asked.call.name)
+
+    async def _asked_here(
+        self, store: ApprovalStore, question: Question, asked: AskHuman, approver: Approver
+    ) -> Question:
+        """Ask the approver, until it or somebody elsewhere has answered; return the question as it stands then."""
+        here = asyncio.ensure_future(self._services.ask_human(approver, asked))
+        elsewhere = asyncio.ensure_future(_answered(store, question))
+        try:
+            await asyncio.wait((here, elsewhere), return_when=asyncio.FIRST_COMPLETED)
+            if not here.done():
+                kept = elsewhere.result()
+                _withdraw(approver, asked, kept)
+                return kept
+            said = here.result()
+            if said is None:
+                return question
+            decided = store.decide(
+                question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments
+            )
+            known = await later(decided) or question  # as it stands: somebody may have been quicker
+            if said.granted and said.scope != "once" and known.state == "approved" and isinstance(store, GrantStore):
+                await later(store.grant(grant_of(question, said.scope, by=said.by)))
+            return known
+        except asyncio.CancelledError:
+            _withdraw(approver, asked, question)
+            raise
+        finally:
+            for each in (here, elsewhere):
+                each.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await each
+
+    async def _heard(self, store: ApprovalStore, kept: Question, session: Session, tool: str) -> Approval | None:
+        """Return what a question's answer means for the call.
+
+        An approval is used by one call. A run that was interrupted after that finds it used by itself, and goes on: the
+        ledger knows whether the call has happened.
+        """
+        if kept.state == "approved" and not await later(store.use(kept.id)):
+            kept = await later(store.ask(kept, within_s=self._policy.approval_s))
+            return None if kept.state == "open" else Approval(False, expired=True)
+        match kept.state:
+            case "open":
+                return None
+            case "expired":
+                return Approval(False, expired=True)
+            case "denied":
+                return Approval(False, kept.by, kept.because)
+        if kept.state == "used" and not await self._knows_again(session, tool):
+            return Approval(False, kept.by, "this approval has been used")
+        return Approval(True, kept.by, kept.because, kept.edited)
+
+    async def _knows_again(self, session: Session, name: str) -> bool:
+        """Whether a call whose approval was used before may go on: only where the ledger answers it and nothing runs.
+
+        So it is for a run that was interrupted in the meantime, and for a write of a named run that the ledger still
+        holds. One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
+        """
+        if session.recording is not None and session.recording.goes_on:
+            return True
+        tool, store = self._tools().get(name), self._store
+        if tool is None or not tool.writes or (tool.repeatable and not tool.key) or not isinstance(store, LedgerStore):
+            return False
+        held = await later(store.writes(run_id=session.id))
+        return any(each.scope == f"{self._scope}{name}" and each.state != "failed" for each in held)
+
+
+def _question(session: Session, asked: AskHuman) -> Question:
+    name = digest({"run": session.id, "place": asked.place, "digest": asked.digest})[:16]
+    return Question(
+        f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
+        asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
+    )  # fmt: skip
+
+
+def grant_of(question: Question, scope: ApprovalScope, *, by: str) -> Grant:
+    """Return the standing word that a person gives with the answer to a question."""
+    run_id = question.run_id if scope == "run" else ""
+    name = digest({"run": run_id, "tool": question.tool, "pin": question.pin, "reason": question.reason})[:16]
+    return Grant(f"g_{name}", run_id, question.tool, question.pin, question.reason, by)
+
+
+async def _granted(store: GrantStore, session: Session, asked: AskHuman) -> Grant | None:
+    """Return a standing word that answers this question."""
+    for grant in await later(store.grants(tool=asked.call.name)):
+        if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
+            return grant
+    return None
+
+
+async def _answered(store: ApprovalStore, question: Question) -> Question:
+    """Return a question once it is open no longer."""
+    wait_s = _FIRST_LOOK_S
+    while True:
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
+        kept = await later(store.questions(state="", run_id=question.run_id))
+        if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):
+            return found
+
+
+def _withdraw(approver: Approver, asked: AskHuman, kept: Question) -> None:
+    """Take a question back from whoever is still being asked here."""
+    if isinstance(approver, Withdrawing):
+        approver.withdraw(asked, kept)

@@ -1,0 +1,198 @@
+"""How a run asks its model: what it shows, how long it waits, and what it does when the answer must have a form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from handrail import logs
+from handrail.context import Injected
+from handrail.conversation import AskModel
+from handrail.errors import HandrailError, MissingInjection, ModelError
+from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
+from handrail.history import Window, folded, to_fold
+from handrail.messages import ToolMessage, Turn
+from handrail.ports import Model, Request, Store, later
+from handrail.processes import place_of
+from handrail.reading import READ_RESULT
+from handrail.services import cancelled_from_outside
+from handrail.sessions import OUT_OF_TIME, Ears, Session
+from handrail.showing import Showing
+from handrail.tools import BaseTool
+from handrail.toolset import Toolset
+
+
+class Asker:
+    """Asks the models of one deployment.
+
+    Args:
+        showing: Which tools a model is shown.
+        store: Where results are kept that no longer fit the conversation.
+        now: Monotonic seconds.
+    """
+
+    def __init__(self, showing: Showing, store: Store, now: Callable[[], float]) -> None:
+        self._showing, self._store, self._now = showing, store, now
+
+    def shown(self, session: Session) -> Toolset:
+        """Return the tools that the model is told of in the next turn: those that the policy lets it use.
+
+        Raises:
+            MissingInjection: One of them needs a value that the caller did not give.
+        """
+        tools = self._showing.permitted(reads_on=session.progress.reads_on)
+        check_injected(tools, session.injected)
+        return tools
+
+    async def ask(self, session: Session, model: Model, asked: AskModel) -> Turn:
+        """Ask the model within what is left of the run's time."""
+        left_s = session.conduct.deadline - self._now()
+        tools = asked.tools
+        if session.window is not None and await self._fold(session, session.window):
+            tools = self.shown(session)
+        question = Asking(left_s)
+        session.stops.append(question.stop)
+        if session.cancelled.is_set():
+            question.stop()
+        try:
+            options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
+            tools = await self._selected(session, tools, asked.number, options.tool_choice)
+            request = Request(session.progress.messages, tools, options, left_s)
+            listener = None
+            if session.observers:
+                session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
+                listener = Ears(session)
+            turn = await self._asked_in_form(session, model, request, listener, asked.choice)
+        except asyncio.CancelledError:
+            if question.ended_here():
+                raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
+            raise
+        finally:
+            session.stops.remove(question.stop)
+            question.close()
+        if session.window is not None:
+            session.window.counted(turn.usage.input_tokens)
+        if session.observers:
+            session.tell(ModelAnswered(asked.number, turn))
+        return turn
+
+    async def _selected(self, session: Session, tools: Toolset, number: int, choice: str) -> Toolset:
+        """Return what this turn shows of the tools that it may show."""
+        selection = await self._showing.select(session.selector, session.progress.messages)
+        if selection.names is None:
+            return tools
+        # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
+        names = (*selection.names, choice, READ_RESULT.name)
+        offered = session.offered
+        if offered is None or offered[0] != names or offered[1] is not tools:
+            offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
+        if session.observers:
+            session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
+        return offered[2]
+
+    async def _fold(self, session: Session, window: Window) -> bool:
+        """Let old results become handles where the conversation outgrows its window; say whether any did."""
+        messages = session.progress.messages
+        folds = 0
+        for position in to_fold(messages, window.overflows(messages)):
+            message = cast(ToolMessage, messages[position])
+            try:
+                handle = message.result.handle or await later(self._store.keep(session.id, message.result.text))
+            except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
+                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                break
+            messages[position] = folded(message, handle)
+            folds += 1
+        if folds:
+            session.progress.reads_on = True
+            session.tell(ContextFolded(folds, window.size(messages)))
+        return bool(folds)
+
+    async def _asked_in_form(
+        self, session: Session, model: Model, request: Request, listener: Ears | None, choice: str
+    ) -> Turn:
+        """Ask for the answer in its form, if any; in the next way where a server refuses to be asked in one."""
+        form = session.wanted
+        if form is None:
+            return await _asked(model, request, listener)
+        while True:
+            before = form.way
+            try:
+                turn = await _asked(model, form.asking(request, choice), listener)
+            except ModelError as error:
+                if not form.falls_back(error):
+                    raise
+                session.tell(AskedOtherwise(before, form.way, str(error)))
+            else:
+                form.settled = True
+                return turn
+
+
+class Asking:
+    """What a model is being asked in the running task, which is ended after some seconds, or by `stop`.
+
+    It is `asyncio.timeout` for this one use, at a third of the cost: every turn of every run has one.
+    """
+
+    __slots__ = ("_cancelling", "_ended", "_loop", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._cancelling = self._task.cancelling()
+        self._ended = False
+        self._timer = None if seconds == float("inf") else self._loop.call_later(seconds, self._end)
+
+    def stop(self) -> None:
+        """End it; from any thread."""
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._task.cancel()
+
+    def ended_here(self) -> bool:
+        """Whether the task was cancelled by this question, and by nobody else."""
+        return self._ended and self._task.cancelling() - 1 <= self._cancelling
+
+    def close(self) -> None:
+        """It is answered, or nobody waits for its answer any longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ended:
+            self._task.uncancel()
+        self._ended = True  # what rings from now on is late
+
+
+async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
+    """Ask; what a model raises beside what it may raise is told as its failure, without its text: it may hold keys."""
+    try:
+        return await model.ask(request, listener)
+    except HandrailError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and cancelled_from_outside():
+            raise
+        raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
+
+
+def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
+    """Raise MissingInjection when a tool needs a value that nobody gave.
+
+    Raises:
+        ToolDefinitionError: A tool is to run in a process of its own, which cannot import it.
+    """
+    for tool in tools:
+        if tool.then is not None:
+            check_injected([tool.then.tool], injected)
+        if tool.isolation == "process":
+            place_of(tool)
+        for name, kind in tool.hidden.items():
+            if kind is Injected and name not in injected:
+                raise MissingInjection(
+                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
+                    f"pass inject={{{name!r}: ...}}"
+                )

@@ -1,0 +1,88 @@
+"""`handrail examples`: the apps of `examples/apps`, from a checkout or from an installed package."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+import handrail
+from handrail.cli import options
+from handrail.cli.keeping import print_json, print_table
+from handrail.errors import ConfigError
+from handrail.names import nearest
+
+_PACKAGE = Path(handrail.__file__).parent
+PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples" / "apps")
+"""Where the apps are: in an installed package, in a checkout."""
+
+
+@click.group("examples")
+def command() -> None:
+    """List and run small apps that show what handrail is for; they need no key and no network.
+
+    \b
+    Examples:
+      handrail examples list
+      handrail examples run ops
+    """
+
+
+@command.command("list")
+@options.as_json
+@options.debug
+def list_examples(as_json: bool) -> None:
+    """List the apps, each with one line.
+
+    \b
+    Example:
+      handrail examples list --json
+    """
+    told = [(name, _first_line(file), file) for name, file in _apps().items()]
+    if as_json:
+        print_json({"examples": [{"name": name, "says": says, "file": str(file)} for name, says, file in told]})
+    else:
+        print_table([(name, says) for name, says, _ in told], ("app", "what it shows"), "there are no apps")
+
+
+@command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(name: str, arguments: Sequence[str]) -> None:
+    """Run an app; what stands behind its name is for the app itself.
+
+    \b
+    Examples:
+      handrail examples run ops
+      handrail examples run ops --ask
+      handrail examples run ops --help
+    """
+    apps = _apps()
+    if name not in apps:
+        near = nearest(name, apps)
+        advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(apps)}"
+        raise ConfigError(f"there is no app {name!r}; {advice}")
+    sys.argv = [f"handrail examples run {name}", *arguments]
+    runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's
+
+
+def _apps() -> Mapping[str, Path]:
+    """Return the apps by name.
+
+    Raises:
+        ConfigError: They were not installed.
+    """
+    for place in PLACES:
+        if files := sorted(place.glob("[!_]*.py")):
+            return {file.stem: file for file in files}
+    raise ConfigError("the apps are not here; they lie in `examples/apps` of the repository")
+
+
+def _first_line(file: Path) -> str:
+    """Return the first line of an app's docstring, without running it."""
+    told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return told.partition("\n")[0]

@@ -1,0 +1,54 @@
+"""Level `process`: a process of its own that can be killed with everything it started. Against accidents, not malice.
+
+It has a clean environment, a folder of its own, a session of its own, limits on CPU, memory and the size of a file, and
+a supervisor that adopts daemons. It can read our files, use our network, and kill its supervisor.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from threading import Event
+
+from handrail.ports import Job, JobEnded
+from handrail.sandboxes.outside import Place, carry_out, program
+
+
+def limits(job: Job) -> dict[str, int]:
+    """Return what holds for each process of a job, by the names of the module `resource`."""
+    return {
+        "RLIMIT_CPU": int(job.timeout_s) + 2,
+        "RLIMIT_AS": job.memory_bytes,
+        "RLIMIT_FSIZE": 32 * 1024 * 1024,
+        "RLIMIT_NOFILE": 64,
+        "RLIMIT_CORE": 0,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A killable process. RLIMIT_NPROC is not set: it would count all processes of the user."""
+
+    level: str = "process"
+
+    @property
+    def lacks(self) -> str:
+        """See `Sandbox.lacks`."""
+        return "it needs POSIX" if sys.platform == "win32" else ""
+
+    @property
+    def python(self) -> str:
+        """The interpreter below a virtual environment: what is installed in one is not for the program."""
+        return getattr(sys, "_base_executable", sys.executable)
+
+    def run(self, job: Job, cancelled: Event) -> JobEnded:
+        """See `Sandbox.run`."""
+        folder = tempfile.mkdtemp(prefix="handrail-")
+        try:
+            environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
+            command = [self.python, "-I", "-S", "-c", program()]
+            return carry_out(job, Place(command, folder, environment, limits(job)), cancelled)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""One run as its driver holds it while it is under way: how far it has come, who listens, and how it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from secrets import token_hex
+from threading import Event as Flag
+from time import time
+from typing import Any
+
+from handrail import logs
+from handrail.audit import notice_of
+from handrail.budgets import Budget
+from handrail.conversation import Ending, Progress, last_text
+from handrail.errors import ModelError
+from handrail.events import Event, HttpExchange, Streamed
+from handrail.flow import Course
+from handrail.history import Window
+from handrail.lifecycle import Conduct
+from handrail.messages import Delta, Options
+from handrail.ports import AuditStore, Observer, Selector
+from handrail.recording import Recording
+from handrail.redaction import Redactor
+from handrail.structured import Wanted
+from handrail.toolset import Toolset
+
+OUT_OF_TIME = "out_of_time"
+"""The code of a ModelError that stands for the run's own time limit."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One run as its driver holds it while it is under way."""
+
+    id: str
+    progress: Progress
+    conduct: Conduct
+    budget: Budget
+    deps: Any
+    injected: Mapping[str, Any]
+    started: float
+    observers: Sequence[Observer]
+    window: Window | None = None
+    """How large the conversation may grow."""
+    wanted: Wanted | None = None
+    """The form that the answer must have."""
+    recording: Recording | None = None
+    """Its journal, where the store keeps runs."""
+    options: Options = field(default_factory=Options)
+    selector: Selector | None = None
+    """What chooses the tools that this run shows; the runtime's otherwise."""
+    course: Course | None = None
+    """Which calls it must make or must not, where there are rules for it."""
+    offered: tuple[Sequence[str], Toolset, Toolset] | None = None
+    """The names that were chosen last, the tools that they were chosen from, and the chosen."""
+    cancelled: Flag = field(default_factory=Flag)
+    stops: list[Callable[[], Any]] = field(default_factory=list)
+    """What to call to end whatever is under way."""
+
+    def tell(self, event: Event) -> None:
+        """Tell everyone who listens."""
+        tell_all(self.observers, event)
+
+
+@dataclass(slots=True)
+class Trail:
+    """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
+
+    store: AuditStore
+    run_id: str
+    redactor: Redactor
+    _asked: Future[None] | None = None
+
+    def __call__(self, event: Event) -> None:
+        notice = notice_of(event, self.run_id, self.redactor)
+        if notice is not None:
+            answer = self.store.append([notice])
+            if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
+                self._asked = answer
+                answer.add_done_callback(self._done)
+
+    def _done(self, answer: Future[None]) -> None:
+        if (error := answer.exception()) is not None:
+            logs.raised(f"an audit record of run {self.run_id} could not be written", error)
+
+
+@dataclass(slots=True)
+class Ears:
+    """Hears a model's answer on its way and tells the run's observers."""
+
+    session: Session
+
+    def delta(self, delta: Delta) -> None:
+        """Tell of a piece of the answer."""
+        self.session.tell(Streamed(delta))
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Tell of a request and its answer."""
+        self.session.tell(exchange)
+
+
+def tell_all(observers: Sequence[Observer], event: Event) -> None:
+    """Tell each of them; one that raises is logged and costs nothing."""
+    for observer in observers:
+        try:
+            observer(event)
+        except Exception as error:  # one that only looks on must not cost a result
+            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", error)
+
+
+def cancelled(session: Session) -> Ending:
+    """Return how a run ends that was cancelled."""
+    return Ending("cancelled", "the run was cancelled", last_text(session.progress.messages))
+
+
+def ending_by(error: ModelError, session: Session) -> Ending:
+    """Return how a run ends whose model could not be asked."""
+    if session.cancelled.is_set():
+        return cancelled(session)
+    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages))
+
+
+def new_run_id() -> str:
+    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
+    return f"r_{int(time() * 1000):011x}{token_hex(8)}"

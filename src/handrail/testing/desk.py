@@ -1,0 +1,180 @@
+"""A ticket system behind a bad network: a real HTTP server that loses, delays and repeats, and honours keys.
+
+    with TicketServer(Jitter(seed=7)) as server:
+        httpx2.post(f"{server.url}/tickets", json={...}, headers={"Idempotency-Key": key})
+    assert len(server.tickets) == 1
+
+    POST /tickets    makes a ticket: 201. The same key again: 200, the same ticket, `Idempotent-Replayed: true`.
+                     The same key with another body: 422. No key: a new ticket each time. The answer repeats the key.
+    GET  /tickets    all tickets
+
+What goes wrong with a request is drawn from the seed by the request's number.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+
+from handrail.errors import Json
+
+# A client that is still there after so long will not go away: it is answered after all.
+_PATIENCE_S = 30.0
+
+
+class Fate(Enum):
+    """What becomes of a request and of its answer."""
+
+    ARRIVES = "arrives"
+    REQUEST_LOST = "request lost"
+    ANSWER_LOST = "answer lost"
+    ANSWER_LATE = "answer late"
+    REQUEST_TWICE = "request delivered twice"
+    ANSWER_TWICE = "answer sent twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Jitter:
+    """How bad the network is.
+
+    Attributes:
+        seed: What is drawn from.
+        share: How many of all requests meet each of the five misfortunes, from 0 to 0.2.
+    """
+
+    seed: int = 0
+    share: float = 0.06
+
+    def fate(self, number: int) -> Fate:
+        """Return what becomes of the n-th request."""
+        drawn = random.Random(self.seed * 1_000_003 + number).random()
+        place = int(drawn / self.share) if self.share else len(Fate)
+        return list(Fate)[1 + place] if place < len(Fate) - 1 else Fate.ARRIVES
+
+
+class TicketServer:
+    """See the module.
+
+    Attributes:
+        url: Where it listens.
+        tickets: What it holds, in order.
+        fates: What became of each request.
+        delivered: How many requests reached it: how many tickets there would be without keys.
+        made: Called with every ticket that is made, before anything is answered.
+    """
+
+    def __init__(self, jitter: Jitter | None = None) -> None:
+        self.jitter = jitter or Jitter(share=0.0)
+        self.tickets: list[dict[str, Json]] = []
+        self.fates: list[Fate] = []
+        self.delivered = 0
+        self.made: Callable[[dict[str, Json]], None] = lambda _ticket: None
+        self._by_key: dict[str, dict[str, Json]] = {}
+        self._lock = Lock()
+        self._server = _Loopback(self)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> TicketServer:
+        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def next_fate(self) -> Fate:
+        """Note a request and return what is to become of it."""
+        with self._lock:
+            self.fates.append(self.jitter.fate(len(self.fates)))
+            return self.fates[-1]
+
+    def make(self, key: str, asked: dict[str, Json]) -> tuple[int, dict[str, Json]]:
+        """Make a ticket, or find the one that was made under this key; return the status and the answer."""
+        with self._lock:
+            self.delivered += 1
+            known = self._by_key.get(key) if key else None
+            if known is not None and known["asked"] != asked:
+                return 422, {"error": "this key was used for another ticket"}
+            if known is not None:
+                return 200, known["ticket"]
+            ticket = {"ticket_id": f"T{len(self.tickets) + 1}", **asked}
+            self.tickets.append(ticket)
+            self._by_key[key] = {"asked": asked, "ticket": ticket}
+        self.made(ticket)
+        return 201, ticket
+
+
+class _Loopback(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 512
+
+    def __init__(self, system: TicketServer) -> None:
+        self.system = system
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay quiet of a client that went away; anything else is a fault of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Loopback
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay quiet: what became of each request is kept for the test to look at."""
+
+    def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
+        self._answer(200, self.server.system.tickets)
+
+    def do_POST(self) -> None:  # noqa: N802
+        system = self.server.system
+        try:
+            asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
+        except ValueError:
+            self._answer(400, {"error": "no JSON"})
+            return
+        fate = system.next_fate()
+        if fate is Fate.REQUEST_LOST:
+            self.close_connection = True
+            return
+        key = self.headers.get("idempotency-key", "")
+        for _ in range(2 if fate is Fate.REQUEST_TWICE else 1):
+            status, told = system.make(key, asked)
+        if fate is Fate.ANSWER_LOST or (fate is Fate.ANSWER_LATE and self._client_left()):
+            self.close_connection = True
+            return
+        for _ in range(2 if fate is Fate.ANSWER_TWICE else 1):
+            self._answer(status, told)
+
+    def _client_left(self) -> bool:
+        """Wait until the client has lost its patience: then its end of the line can be read, and says nothing."""
+        return bool(select.select([self.connection], [], [], _PATIENCE_S)[0])
+
+    def _answer(self, status: int, told: Json) -> None:
+        data = json.dumps(told, ensure_ascii=False).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        if key := self.headers.get("idempotency-key"):
+            # By this alone a client knows that an answer which was sent twice is not the one to its next request.
+            self.send_header("idempotency-key", key)
+        if status == 200 and self.command == "POST":
+            self.send_header("idempotent-replayed", "true")
+        self.end_headers()
+        self.wfile.write(data)
+
+
+__all__ = ["Fate", "Jitter", "TicketServer"]

@@ -1,0 +1,142 @@
+"""A web search on 127.0.0.1 that speaks Tavily's `/search` and `/extract`.
+
+    with Tavily() as tavily:
+        runtime = hr.Runtime(WebSearch(api_key=tavily.key, base_url=tavily.url))
+
+Shapes are those of the API's reference; the official client is held against it in our tests. The pages are of our own
+words, at addresses that lead nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from handrail.errors import Json
+from handrail.testing import Fault
+from handrail.testing.loopback import Answer, Asked, Loopback
+
+
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """One page of the stand-in's web; one without a text can be found but not read."""
+
+    url: str
+    title: str
+    summary: str
+    text: str = ""
+    topic: str = "general"
+
+
+PAGES = (
+    WebPage(
+        "https://running.example/kipchoge-pace",
+        "What is Eliud Kipchoge's marathon pace?",
+        "Over 42.195 km in 2:01:09, Eliud Kipchoge needs about 2 minutes and 52 seconds for each kilometre.",
+        "# What is Eliud Kipchoge's marathon pace?\n\nIn Berlin in 2022 Eliud Kipchoge ran 42.195 km in 2:01:09. That "
+        "is about 2 minutes and 52 seconds for each kilometre.\n\nFew people keep this pace for 400 metres.",
+    ),
+    WebPage(
+        "https://sky.example/moon-distance",
+        "How far is the Moon?",
+        "The Moon is 384,400 km away on average; at the closest perigee it is 356,400 km.",
+        "# How far is the Moon?\n\nOn average 384,400 km. The closest perigee is at 356,400 km, the farthest apogee at "
+        "406,700 km.",
+    ),
+    WebPage(
+        "https://news.example/2026/berlin-marathon",
+        "Berlin prepares for its marathon",
+        "The city closes its streets for the marathon on Sunday.",
+        topic="news",
+    ),
+)
+
+
+class Tavily(Loopback):
+    """A stand-in for Tavily's API.
+
+    Args:
+        pages: What there is to find.
+
+    Attributes:
+        key: The one key that it takes.
+    """
+
+    def __init__(self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()) -> None:
+        super().__init__(self._answer, faults=faults)
+        self.pages, self.key = pages, "tvly-stand-in-key"
+
+    def _answer(self, asked: Asked) -> Answer:
+        paths = {"/search": self._search, "/extract": self._extract}
+        if asked.path not in paths or asked.method != "POST":
+            return Answer(404, json={"detail": "Not Found"})
+        if asked.headers.get("authorization") != f"Bearer {self.key}":
+            return _refused(401, "Unauthorized: missing or invalid API key.")
+        body = asked.json()
+        if not isinstance(body, dict):
+            return _refused(400, "Invalid JSON.")
+        return paths[asked.path](body)
+
+    def _search(self, body: Mapping[str, Json]) -> Answer:
+        query, most = body.get("query"), body.get("max_results", 5)
+        if not isinstance(query, str) or not query.strip():
+            return _refused(400, "Query is missing.")
+        if len(query) > 400:
+            return _refused(400, "Query is too long. Max query length is 400 characters.")
+        if not isinstance(most, int) or not 0 <= most <= 20:
+            return _refused(400, "Max results must be between 0 and 20.")
+        if (topic := body.get("topic", "general")) not in ("general", "news", "finance"):
+            return _refused(400, "Invalid topic. Must be 'general', 'news' or 'finance'.")
+        words = set(re.findall(r"\w+", query.lower()))
+        found = [page for page in self.pages if _is_within(page, body) and (topic != "news" or page.topic == "news")]
+        scored = sorted(((_score(page, words), page) for page in found), key=lambda each: -each[0])
+        results: Json = [
+            {"url": page.url, "title": page.title, "content": page.summary, "score": score,
+             "raw_content": page.text if body.get("include_raw_content") else None}
+            for score, page in scored[:most] if score
+        ]  # fmt: skip
+        common = {"query": query, "follow_up_questions": None, "answer": None, "images": [], "results": results}
+        return Answer(json={**common, "response_time": 0.1, "request_id": _REQUEST_ID})
+
+    def _extract(self, body: Mapping[str, Json]) -> Answer:
+        asked = body.get("urls")
+        urls = [asked] if isinstance(asked, str) else asked
+        if not isinstance(urls, list) or not urls or len(urls) > 20:
+            return _refused(400, "Between 1 and 20 URLs can be extracted at once.")
+        texts = {page.url: page.text for page in self.pages if page.text}
+        read: Json = [
+            {"url": url, "title": _title_of(url, self.pages), "raw_content": texts[str(url)], "images": []}
+            for url in urls if url in texts
+        ]  # fmt: skip
+        failed: Json = [{"url": url, "error": "Failed to fetch url"} for url in urls if url not in texts]
+        told = {"results": read, "failed_results": failed, "response_time": 0.1, "request_id": _REQUEST_ID}
+        return Answer(json=cast(Json, told))
+
+
+_REQUEST_ID = "00000000-0000-4000-8000-000000000000"
+
+
+def _refused(status: int, error: str) -> Answer:
+    return Answer(status, json={"detail": {"error": error}})
+
+
+def _title_of(url: Json, pages: Sequence[WebPage]) -> str:
+    return next((page.title for page in pages if page.url == url), "")
+
+
+def _score(page: WebPage, words: set[str]) -> float:
+    """Return the share of the words that a page has."""
+    has = set(re.findall(r"\w+", f"{page.title} {page.summary} {page.text}".lower()))
+    return round(len(words & has) / len(words), 4) if words else 0.0
+
+
+def _is_within(page: WebPage, body: Mapping[str, Json]) -> bool:
+    host = page.url.split("/")[2]
+    wanted, unwanted = body.get("include_domains") or [], body.get("exclude_domains") or []
+    assert isinstance(wanted, list) and isinstance(unwanted, list)
+    return (not wanted or host in wanted) and host not in unwanted
+
+
+__all__ = ["PAGES", "Tavily", "WebPage"]

@@ -1,0 +1,213 @@
+"""Where a tool that fetches may go: a transport for httpx2 that reaches the public internet and nothing behind it.
+
+    client = guarded_client(Egress(hosts=["*.example.org"]))     # an `httpx2.Client` as any other
+
+A model, or a page that it read, may name any address: the cloud's metadata service, a router, the database next door.
+Names prove nothing, because whoever owns one decides to what it resolves, and may decide anew at each question.
+
+Rule 1: what is checked is the address that is then connected to, once for each connection; nothing resolves it again.
+Rule 2: every address of a name must be public, or none is used.
+Rule 3: each request passes here, so each redirect does; proxies of the environment do not.
+Rule 4: exceptions are given by the programmer in `Egress`, never by a call.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, TypeAlias
+
+import httpcore2
+import httpx2
+
+from handrail.errors import Code, ConfigError, ToolError
+
+Resolve: TypeAlias = "Callable[[str, int], Sequence[str]]"
+"""Takes a host name and a port; returns its addresses as text. Raises OSError where there are none."""
+
+_PORTS = {"http": 80, "https": 443}
+_GLOBAL_UNICAST_IPV6 = ip_network("2000::/3")
+"""All that IANA has handed out (RFC 4291, 2.4). `is_global` alone holds for addresses that nobody has."""
+_METADATA_WITH_PUBLIC_ADDRESS = {ip_address("168.63.129.16")}
+"""Azure's host agent: a public address that answers inside every one of its machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """Where requests may go.
+
+    Attributes:
+        hosts: Names that may be asked for, such as `example.org` or `*.example.org` (without example.org itself); None
+            is every public one. An address as a name must be listed as it is.
+        private: Addresses and networks that may be connected to although they are not public, such as `127.0.0.1` or
+            `10.2.0.0/16`.
+        ports: TCP ports.
+    """
+
+    hosts: Sequence[str] | None = None
+    private: Sequence[str] = ()
+    ports: Sequence[int] = (80, 443)
+
+    def __post_init__(self) -> None:
+        try:
+            _ = [ip_network(each) for each in self.private]
+        except ValueError as error:
+            raise ConfigError(f"`private` takes addresses and networks such as 10.2.0.0/16: {error}") from error
+
+    def check_url(self, url: httpx2.URL) -> None:
+        """Check what can be seen in an address before it is resolved.
+
+        Raises:
+            ToolError: `NOT_PERMITTED`.
+        """
+        host = url.host.rstrip(".").lower()
+        if url.scheme not in _PORTS:
+            raise _refused(f"`{url.scheme}` addresses cannot be read", "Use an address that begins with https://.")
+        if url.userinfo:
+            raise _refused("an address with a user name or password in it is not read", "Leave out what is before @.")
+        if (port := url.port or _PORTS[url.scheme]) not in self.ports:
+            listed = ", ".join(map(str, self.ports))
+            raise _refused(f"port {port} is not among those that may be used", f"They are {listed}.")
+        if self.hosts is not None and not any(_is_like(host, each.lower()) for each in self.hosts):
+            raise _refused(f"`{host}` is not among the hosts that may be read", f"They are {', '.join(self.hosts)}.")
+
+    def check_address(self, address: str) -> None:
+        """Check an address before it is connected to: a global unicast one, or one of `private`.
+
+        Raises:
+            ToolError: `NOT_PERMITTED`; which address it was is not told, or names could be asked for through here.
+        """
+        # A zone (`fe80::1%eth0`) belongs to link-local addresses, which are not public.
+        found = ip_address(address.partition("%")[0])
+        inner = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+        found = inner or found
+        if not (is_public(found) or any(found in ip_network(each) for each in self.private)):
+            raise _refused("the address leads into a private network", "Only public addresses can be read.")
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is global unicast and names no other one inside it.
+
+    >>> is_public(ip_address("93.184.215.14")), is_public(ip_address("169.254.169.254"))
+    (True, False)
+    """
+    if isinstance(address, IPv6Address) and (
+        address not in _GLOBAL_UNICAST_IPV6 or address.sixtofour is not None or address.teredo is not None
+    ):
+        return False  # 6to4 and Teredo carry an IPv4 address to which a relay would connect
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_reserved
+        and address not in _METADATA_WITH_PUBLIC_ADDRESS
+    )
+
+
+def guarded_client(egress: Egress | None = None, *, resolve: Resolve | None = None, **how: Any) -> httpx2.Client:
+    """Return a client that goes only where `egress` lets it; by default everywhere that is public.
+
+    Args:
+        resolve: In place of the system's resolver.
+        how: What `httpx2.Client` takes.
+    """
+    return httpx2.Client(transport=GuardedTransport(egress, resolve=resolve), trust_env=False, **how)
+
+
+class GuardedTransport(httpx2.BaseTransport):
+    """An HTTP transport whose every connection is checked. Made once, closed once, safe for threads."""
+
+    def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
+        self.egress = egress or Egress()
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=httpx2.create_ssl_context(),
+            max_connections=20,
+            max_keepalive_connections=5,
+            keepalive_expiry=5.0,
+            network_backend=_CheckedBackend(self.egress, resolve or resolved),
+        )
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """See `httpx2.BaseTransport.handle_request`.
+
+        Raises:
+            ToolError: It may not go there.
+        """
+        self.egress.check_url(request.url)
+        url, body = request.url, request.stream
+        assert isinstance(body, httpx2.SyncByteStream)
+        asked = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=body,
+            extensions=request.extensions,
+        )
+        with _as_errors_of_httpx2():
+            answer = self._pool.handle_request(asked)
+        told = answer.extensions
+        return httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer), extensions=told)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+
+class _CheckedBackend(httpcore2.SyncBackend):
+    """Opens TCP connections, to checked addresses only. TLS still asks for the certificate of the name."""
+
+    def __init__(self, egress: Egress, resolve: Resolve) -> None:
+        self._egress, self._resolve = egress, resolve
+
+    def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+        try:
+            addresses = self._resolve(host, port)
+        except (OSError, UnicodeError):
+            addresses = ()
+        if not addresses:
+            message = f"There is no host `{host}`."
+            raise ToolError("HOST_NOT_FOUND", message, suggestion="Check the spelling, or search for the page.")
+        for address in addresses:
+            self._egress.check_address(address)
+        for address in addresses[:-1]:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return super().connect_tcp(address, port, *args, **kwargs)
+        return super().connect_tcp(addresses[-1], port, *args, **kwargs)
+
+
+def resolved(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a name by the system's resolver, which also reads `0x7f.1` and `2130706433`."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class _Body(httpx2.SyncByteStream):
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _as_errors_of_httpx2():
+            yield from self._answer.iter_stream()
+
+    def close(self) -> None:
+        self._answer.close()
+
+
+@contextmanager
+def _as_errors_of_httpx2() -> Iterator[None]:
+    """Raise httpx2's error of the same name, which is what its users catch."""
+    try:
+        yield
+    except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
+        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
+
+
+def _is_like(host: str, pattern: str) -> bool:
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+
+
+def _refused(why: str, advice: str) -> ToolError:
+    return ToolError(Code.NOT_PERMITTED, f"Not fetched: {why}.", suggestion=advice)

@@ -1,0 +1,136 @@
+"""What tools over HTTP share: one client for a tool's whole life, and answers that end in time and size.
+
+Rule 1: no answer is unbounded: neither in bytes, however well it was compressed, nor in time.
+Rule 2: nothing of a request is ever told to the model: a key stands in its headers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import httpx2
+
+from handrail.errors import Code, ToolError
+from handrail.tools import BaseTool
+
+USER_AGENT = "handrail/0.1 (+python-httpx2)"
+MOST_ANSWER_BYTES = 8 * 1024 * 1024
+RemainingS: TypeAlias = "Callable[[], float]"
+"""Seconds until a call is ended, asked anew each time."""
+_DECODED = {"gzip", "x-gzip", "deflate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer: where it came from in the end, and its first bytes, decompressed."""
+
+    status: int
+    headers: httpx2.Headers
+    url: httpx2.URL
+    body: bytes
+    cut: bool = False
+
+    @property
+    def media_type(self) -> str:
+        """The type of its body, such as `text/html`; empty when it has none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class HttpTool(BaseTool):
+    """A tool with an HTTP client that is opened before its first call and closed at the end."""
+
+    client: httpx2.Client
+
+    def new_client(self) -> httpx2.Client:
+        """Return the client that this tool uses."""
+        return httpx2.Client(headers={"user-agent": USER_AGENT})
+
+    def open(self) -> None:
+        """Make the client."""
+        self.client = self.new_client()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.client.close()
+
+    def fetch(
+        self, method: str, url: str, remaining_s: RemainingS, *, most_bytes: int = MOST_ANSWER_BYTES, **how: Any
+    ) -> Answer:
+        """Send a request and return the answer, cut at `most_bytes`.
+
+        Args:
+            remaining_s: Says how long the call may still take, such as `context.remaining_s`; asked before each piece.
+            how: What `httpx2.Client.stream` takes.
+
+        Raises:
+            httpx2.HTTPError: It could not be reached, or not in time.
+        """
+        timeout = httpx2.Timeout(max(0.1, remaining_s()))
+        headers = {"accept-encoding": "gzip, deflate", **how.pop("headers", {})}
+        with self.client.stream(method, url, timeout=timeout, headers=headers, **how) as response:
+            body, cut = bytearray(), False
+            for piece in _decompressed(response):
+                body += piece
+                if cut := len(body) > most_bytes:
+                    break
+                if remaining_s() <= 0:
+                    raise httpx2.ReadTimeout("the answer did not end in time", request=response.request)
+            return Answer(response.status_code, response.headers, response.url, bytes(body[:most_bytes]), cut)
+
+
+def check_status(answer: Answer, whom: str) -> None:
+    """Raise what a status means that passes: too many requests, or a service that is down.
+
+    Args:
+        whom: How the service is called in the message.
+
+    Raises:
+        ToolError: `RATE_LIMITED` or `UNAVAILABLE`, both worth another try.
+    """
+    if answer.status == 429:
+        raise rate_limited(answer, whom)
+    if answer.status >= 500:
+        raise ToolError(
+            Code.UNAVAILABLE, f"{whom} is out of order (HTTP {answer.status}).",
+            suggestion="Try again later, or use another source.", retryable=True,
+            retry_after_s=_seconds(answer),
+        )  # fmt: skip
+
+
+def rate_limited(answer: Answer, whom: str) -> ToolError:
+    """Return the failure that asks to wait, for as long as the far side says."""
+    return ToolError(
+        Code.RATE_LIMITED, f"{whom} asks to wait before the next request.",
+        suggestion="Go on with what is known, or call again later.", retryable=True, retry_after_s=_seconds(answer),
+    )  # fmt: skip
+
+
+def _seconds(answer: Answer) -> float | None:
+    asked = answer.headers.get("retry-after", "").strip()
+    return float(asked) if asked.isdecimal() and len(asked) < 10 else None
+
+
+def _decompressed(response: httpx2.Response) -> Iterator[bytes]:
+    """Give the body in pieces of at most 64 KiB: a megabyte of compressed zeros is a gigabyte."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding in ("identity", ""):
+        yield from response.iter_raw(_PIECE_BYTES)
+        return
+    if coding not in _DECODED:
+        raise ToolError("UNREADABLE", f"The answer is encoded as {coding[:20]}, which was not asked for.",
+                        suggestion="Use another source.")  # fmt: skip
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out itself whether the header is of gzip or zlib
+    for piece in response.iter_raw(_PIECE_BYTES):
+        rest = piece
+        while rest:
+            try:
+                yield unpack.decompress(rest, _PIECE_BYTES)
+            except zlib.error:
+                raise ToolError("UNREADABLE", "The answer is damaged.", suggestion="Use another source.") from None
+            rest = unpack.unconsumed_tail
+
+
+_PIECE_BYTES = 64 * 1024

@@ -1,0 +1,597 @@
+"""Look into a Kubernetes cluster, and restart a deployment, by `kubectl`.
+
+    tools = Kubernetes(contexts=["staging"], namespaces=["shop", "billing"])
+    runtime = hr.Runtime(tools)                    # a Toolset: `--tools ops.py` finds it at the top level of a file
+
+Which clusters and namespaces are meant is said here, never by the model: it chooses among these. There is no tool that
+reads a Secret, and what `describe` tells of environment variables is masked.
+
+Rule 1: `kubectl` is started by a list of arguments, never by a shell. A value of the model's stands behind `--option=`,
+        or is a name, which cannot begin with `-`.
+Rule 2: a restart names the restart before it. So it happens once for one observation, whoever asks for it, and a lost
+        answer is settled by looking: another time stands there, or the same.
+Rule 3: what `kubectl` says on stderr goes to the model only where the API server worded it for a caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import Field
+
+from handrail import names
+from handrail.context import Context
+from handrail.effects import Found, NotFound
+from handrail.errors import Code, ConfigError, Json, NoEffect
+from handrail.schema import Signature
+from handrail.tools import BaseTool
+from handrail.toolset import Toolset
+
+MOST_BYTES = 1 << 20
+"""What is read of an output. Longer ones end early, logs begin late; the runtime cuts further for the model."""
+
+_MOST_WORDS_BYTES = 16 * 1024  # of stderr, of which one line is looked at
+
+PASSED_ON = ("PATH", "HOME", "KUBECONFIG")
+"""What of our environment `kubectl` gets."""
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"  # RFC 1123 subdomain, as Kubernetes names objects
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABELS = rf"^({_LABEL}(/{_LABEL})?={_LABEL}(,{_LABEL}(/{_LABEL})?={_LABEL}){{0,9}})?$"
+
+Name: TypeAlias = Annotated[str, Field(pattern=_NAME)]
+Container: TypeAlias = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")]
+Labels: TypeAlias = Annotated[str, Field(pattern=_LABELS)]
+Described: TypeAlias = Literal[
+    "pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "services",
+]  # fmt: skip
+Listed: TypeAlias = Literal[
+    "pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "services", "events",
+]  # fmt: skip
+
+
+class Kubernetes(Toolset):
+    """The tools over some namespaces of some clusters.
+
+    Args:
+        contexts: Contexts of the kubeconfig that may be used.
+        namespaces: Namespaces that may be looked into, the same in each cluster.
+        kubectl: The program, or the command that begins it.
+        kubeconfig: A file; otherwise `kubectl` finds its own.
+        environment: Of which `PASSED_ON` is passed on.
+
+    Raises:
+        ConfigError: Nothing may be reached, or a name cannot be one.
+    """
+
+    def __init__(
+        self,
+        *,
+        contexts: Sequence[str],
+        namespaces: Sequence[str],
+        kubectl: str | Sequence[str] = "kubectl",
+        kubeconfig: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        program = (kubectl,) if isinstance(kubectl, str) else tuple(kubectl)
+        known = {name: environment[name] for name in PASSED_ON if name in environment}
+        file = os.fspath(kubeconfig) if kubeconfig is not None else ""
+        reach = Kubectl(program, _permitted("contexts", contexts), _permitted("namespaces", namespaces), file, known)
+        super().__init__(make(reach) for make in _TOOLS)
+
+
+def _permitted(what: str, said: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(said, str) or not said:
+        raise ConfigError(f'`{what}` is {said!r}; list what the tools may reach, such as {what}=["staging"]')
+    pattern = r"[^-\s][^\s]*" if what == "contexts" else _NAME
+    for each in said:
+        if not (isinstance(each, str) and re.fullmatch(pattern, each)):
+            raise ConfigError(f"`{what}` has {each!r}, which cannot be the name of one")
+    return tuple(dict.fromkeys(said))
+
+
+# ---------------------------------------------------------------------- kubectl
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A namespace of a cluster."""
+
+    context: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What `kubectl` said before it ended."""
+
+    code: int
+    out: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """`kubectl`, and what it may reach."""
+
+    program: Sequence[str]
+    contexts: Sequence[str]
+    namespaces: Sequence[str]
+    kubeconfig: str
+    environment: Mapping[str, str]
+
+    async def ask(self, where: Where, *words: str, name: str = "", newest: bool = False) -> str:
+        """Run a command and return its output.
+
+        Args:
+            words: Ours, or checked: what a model said of an object stands in `name`, or behind `--option=`.
+            newest: Of an output that is too long, the end is kept.
+
+        Raises:
+            ToolError: It failed, in a way that has words for the model.
+            ConnectionError: The connection broke, and nobody knows what became of it.
+        """
+        said = await self.said(where, *words, name=name, newest=newest)
+        if said.code != 0:
+            raise failure_of(said.words, where)
+        return said.out
+
+    async def said(self, where: Where, *words: str, name: str = "", newest: bool = False) -> Said:
+        """Run a command and return what it said, whatever its exit code."""
+        if where.context not in self.contexts or where.namespace not in self.namespaces:
+            raise NoEffect("NOT_REACHABLE", f"`{where.namespace}` of `{where.context}` is none of the namespaces here.")
+        if name and not re.fullmatch(_NAME, name.rpartition("/")[2]):
+            raise NoEffect(Code.INVALID_ARGUMENTS, f"{name[:80]!r} cannot be the name of an object in Kubernetes.")
+        return await _ended([*self.program, *self._own_options(where), *words, *filter(None, [name])],
+                            self.environment, newest=newest)  # fmt: skip
+
+    async def deployment(self, where: Where, name: str) -> Json:
+        """Return a deployment as the API tells it.
+
+        Raises:
+            ToolError: As `ask`, and NOT_FOUND.
+        """
+        return json.loads(await self.one(where, "deployments", name, "get", "--output=json"))
+
+    async def one(self, where: Where, kind: str, name: str, *words: str, newest: bool = False) -> str:
+        """Ask about one object; where there is none of that name, tell which there are."""
+        target = name if words[0] == "logs" else f"{kind}/{name}"
+        said = await self.said(where, *words, name=target, newest=newest)
+        if said.code == 0:
+            return said.out
+        if _reason_in(said.words) != "NotFound" or "namespaces" in said.words:
+            raise failure_of(said.words, where)
+        there = await self.said(where, "get", kind, "--output=name")
+        known = [line.rpartition("/")[2] for line in there.out.splitlines()]
+        near = [each for each in known if each.startswith(f"{name}-")][:3] or names.nearest(name, known)
+        advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else _which(kind, known)
+        raise NoEffect(
+            "NOT_FOUND", f"There is no `{name}` among the {kind} of namespace `{where.namespace}`.", suggestion=advice
+        )
+
+    def _own_options(self, where: Where) -> list[str]:
+        options = [f"--context={where.context}", f"--namespace={where.namespace}"]
+        if not self.kubeconfig:
+            return options
+        # Where kubectl keeps what it learnt of an API: beside the file, as it does beside ~/.kube/config.
+        cache = os.path.join(os.path.dirname(os.path.abspath(self.kubeconfig)), "cache")  # noqa: PTH100, PTH118, PTH120
+        return [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}", *options]
+
+
+def _which(kind: str, known: Sequence[str]) -> str:
+    some = ", ".join(f"`{each}`" for each in known[:10])
+    return f"There are {some}." if known else f"There are no {kind} in it; ask the user which namespace is meant."
+
+
+async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newest: bool) -> Said:
+    """Run a command to its end. When it is given up on the way, it is killed, with all that it began."""
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=nothing, stdout=pipe, stderr=pipe, env=dict(environment), start_new_session=True
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        told = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
+        raise NoEffect("KUBECTL_MISSING", told, suggestion="Tell the user that it must be installed.") from error
+    try:
+        out, words = await asyncio.gather(
+            _bounded(cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest),
+            _bounded(cast(asyncio.StreamReader, process.stderr), _MOST_WORDS_BYTES, newest=True),
+        )
+        return Said(await process.wait(), out, words)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> str:
+    """Read to the end, and keep the first or the last `most` bytes of it, whole lines where it was cut."""
+    kept = b""
+    while piece := await stream.read(1 << 16):
+        kept += piece if newest else piece[: max(0, most + 1 - len(kept))]
+        if newest and len(kept) > 2 * most:
+            kept = kept[-most - 1 :]
+    if len(kept) > most:
+        kept = kept[-most:].partition(b"\n")[2] if newest else kept[:most].rpartition(b"\n")[0]
+    return kept.decode("utf-8", "replace")
+
+
+# ---------------------------------------------------------------------- what went wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A failure that is known by what `kubectl` says of it; nothing was changed.
+
+    Attributes:
+        sign: A pattern in its words.
+        message: For the model; `{namespace}` and `{words}`, what the API server said, are filled in.
+    """
+
+    sign: str
+    code: str
+    message: str
+    suggestion: str
+    retryable: bool = False
+
+
+_TELL = "Tell the user; calling again will not help."
+_LATER = "Try again later."
+
+_TROUBLES = (
+    Trouble(r"\(Forbidden\)| is forbidden:", "FORBIDDEN",
+            "The account here has no right to this in namespace `{namespace}`.", _TELL),
+    Trouble(r"\(Unauthorized\)|must be logged in", "UNAUTHORIZED", "The cluster does not know the account here.",
+            _TELL),
+    Trouble(r"\(TooManyRequests\)", Code.RATE_LIMITED, "The cluster asks for fewer requests.", _LATER, True),
+    Trouble(r"already been triggered within the past second", "TOO_SOON", "It was restarted within this second.",
+            "Look with `rollout_status` first."),
+    Trouble(r"\(Conflict\)", "CONFLICT", "Somebody else was changing it.", "Look at it again, then decide.", True),
+    Trouble(r'namespaces "[^"]*" not found', "NOT_FOUND", "The cluster has no namespace `{namespace}`.", _TELL),
+    Trouble(r"metrics not available|Metrics API", "NO_METRICS", "This cluster tells no usage (no metrics-server).",
+            "Go on without it."),
+    Trouble(r"container \S+ is not valid for pod", "NOT_FOUND", "The pod has no container of that name.",
+            "Leave `container` out, or look with `describe_resource` which there are."),
+    Trouble(r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)", "REFUSED", "Kubernetes refused: {words}",
+            "Call again with what it asks for, or look with `describe_resource`."),
+    Trouble(r"doesn't have a resource type", "NOT_FOUND", "This cluster has no such kind.", "Go on without it."),
+    Trouble(r"context .* does not exist|no context exists|context was not found|invalid configuration",
+            "NOT_CONFIGURED", "The kubeconfig here does not know that cluster.", _TELL),
+    Trouble(r"was refused|connection refused|no such host|no route to host", Code.UNAVAILABLE,
+            "The cluster cannot be reached just now.", _LATER, True),
+)  # fmt: skip
+
+_BROKEN_OFF = re.compile(
+    r"Unable to connect|failed to patch|\bEOF\b|timeout|timed out|connection reset|connection lost|deadline exceeded"
+    r"|\((?:InternalError|ServerTimeout|Timeout|ServiceUnavailable)\)|currently unable to handle the request",
+    re.I,
+)
+_SERVER_SAYS = re.compile(r"error from server \((\w+)\):\s*(.*)", re.I)
+
+
+class KubectlFailed(Exception):
+    """`kubectl` failed in a way that has no words for a model; its own are for the log."""
+
+
+def failure_of(words: str, where: Where) -> Exception:
+    """Return what to raise for what `kubectl` said when it failed."""
+    for trouble in _TROUBLES:
+        if re.search(trouble.sign, words, re.I):
+            told = _SERVER_SAYS.search(words)
+            filled = trouble.message.format(namespace=where.namespace, words=told[2][:300] if told else "")
+            return NoEffect(trouble.code, filled, suggestion=trouble.suggestion, retryable=trouble.retryable)
+    if _BROKEN_OFF.search(words):
+        return ConnectionError(words[:500])  # it may have been carried out: for a write, `verify` is asked
+    return KubectlFailed(words[:2000])
+
+
+def _reason_in(words: str) -> str:
+    found = _SERVER_SAYS.search(words)
+    return found[1] if found else ""
+
+
+# ---------------------------------------------------------------------- the tools
+
+
+class _OverKubectl(BaseTool):
+    """A tool whose `context` and `namespace` are among those that may be reached; the only one need not be said."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self.kubectl = kubectl
+        super().__init__()
+
+    @cached_property
+    def signature(self) -> Signature:
+        """That of `run`, with the namespaces and clusters of this one."""
+        written = super().signature
+        reach = {"namespace": _among(self.kubectl.namespaces), "context": _among(self.kubectl.contexts)}
+        return replace(written, visible={**written.visible, **reach})
+
+
+def _among(permitted: Sequence[str]) -> Any:
+    choice: Any = Literal[tuple(permitted)]  # made from values, which no checker follows
+    return Annotated[choice, Field(default=permitted[0])] if len(permitted) == 1 else choice
+
+
+class GetPodLogs(_OverKubectl):
+    """See `run`."""
+
+    name, effect, timeout_s, attempt_timeout_s = "get_pod_logs", "read", 30, 15
+    aliases = ("日志", "容器日志", "pod 日志", "kubectl logs")
+
+    async def run(
+        self, pod: Name, namespace: str, context: str, container: Container = "",
+        tail_lines: Annotated[int, Field(ge=1, le=1000)] = 200,
+        since_s: Annotated[int | None, Field(ge=1, le=604_800)] = None,
+        previous: bool = False,
+    ) -> str:  # fmt: skip
+        """Read the last lines of a pod's log.
+
+        Use it to find out why a service fails or is slow. Not for what the cluster itself noted (scheduling, probes,
+        kills): those are the events in `describe_resource`. Returns the lines as text, the newest last.
+
+        Args:
+            pod: Full name of the pod, such as "api-gateway-ddb605d8-h7z9t"; `get_resources` lists them.
+            namespace: Namespace of the pod.
+            context: Cluster that the pod runs in.
+            container: Container, where the pod has several; its first by default.
+            tail_lines: How many lines, counted from the end.
+            since_s: Only lines of the last so many seconds, such as 600; all by default.
+            previous: Read the container that died before the present one, to see why it crashed.
+        """
+        options = [f"--tail={tail_lines}"]
+        options += [f"--container={container}"] if container else []
+        options += [f"--since={since_s}s"] if since_s else []
+        options += ["--previous"] if previous else []
+        where = Where(context, namespace)
+        lines = await self.kubectl.one(where, "pods", pod, "logs", *options, newest=True)
+        return _without_passwords(lines) or "The log has no such lines."
+
+
+@dataclass(frozen=True, slots=True)
+class PodUsage:
+    """What a pod uses; 1,000 millicores are one core."""
+
+    pod: str
+    cpu_millicores: int
+    memory_mib: int
+
+
+class TopPods(_OverKubectl):
+    """See `run`."""
+
+    name, effect, timeout_s, attempt_timeout_s = "top_pods", "read", 20, 10
+    aliases = ("资源使用", "CPU 内存", "指标", "kubectl top")
+
+    async def run(self, namespace: str, context: str, labels: Labels = "") -> list[PodUsage]:
+        """Measure how much CPU and memory pods use just now.
+
+        Use it to find a leak or an overload. The limits that these numbers are held against are in `describe_resource`.
+        Returns one entry per pod: CPU in millicores (1,000 are one core), memory in MiB.
+
+        Args:
+            namespace: Namespace of the pods.
+            context: Cluster that the pods run in.
+            labels: Only pods with these labels, such as "app=api-gateway,tier=web"; all by default.
+        """
+        options = [f"--selector={labels}"] if labels else []
+        told = await self.kubectl.ask(Where(context, namespace), "top", "pods", "--no-headers", *options)
+        rows = [line.split() for line in told.splitlines()]
+        return [PodUsage(row[0], millicores(row[1]), mebibytes(row[2])) for row in rows if len(row) == 3]
+
+
+def millicores(said: str) -> int:
+    """Read a quantity of CPU.
+
+    >>> millicores("250m"), millicores("2")
+    (250, 2000)
+    """
+    return int(said[:-1]) if said.endswith("m") else round(float(said) * 1000)
+
+
+_MEBI = {"Ki": 1 / 1024, "Mi": 1.0, "Gi": 1024.0, "Ti": 1024.0**2}
+
+
+def mebibytes(said: str) -> int:
+    """Read a quantity of memory.
+
+    >>> mebibytes("64Mi"), mebibytes("2Gi"), mebibytes("1048576")
+    (64, 2048, 1)
+    """
+    unit = _MEBI.get(said[-2:])
+    return round(float(said[:-2]) * unit) if unit else round(float(said) / 1024**2)
+
+
+class GetResources(_OverKubectl):
+    """See `run`."""
+
+    name, effect, timeout_s, attempt_timeout_s = "get_resources", "read", 20, 10
+    aliases = ("列出资源", "有哪些 pod", "事件", "kubectl get")
+
+    async def run(self, kind: Listed, namespace: str, context: str, labels: Labels = "") -> str:
+        """List the objects of one kind as a table: names, state, restarts, age.
+
+        Use it to learn names and to see what is not ready. One object in detail is `describe_resource`. Secrets are not
+        shown to you.
+
+        Args:
+            kind: What to list; events are in the order of time.
+            namespace: Namespace to look in.
+            context: Cluster to look in.
+            labels: Only objects with these labels, such as "app=api-gateway"; all by default.
+        """
+        options = [f"--selector={labels}"] if labels else []
+        options += ["--sort-by=.lastTimestamp"] if kind == "events" else []
+        table = await self.kubectl.ask(Where(context, namespace), "get", kind, *options)
+        return table or f"There are no {kind} in namespace `{namespace}`" + (f" with {labels}." if labels else ".")
+
+
+class DescribeResource(_OverKubectl):
+    """See `run`."""
+
+    name, effect, timeout_s, attempt_timeout_s = "describe_resource", "read", 20, 10
+    aliases = ("资源详情", "查看 pod 状态", "为什么重启", "kubectl describe")
+
+    async def run(self, kind: Described, name: Name, namespace: str, context: str) -> str:
+        """Describe one object: its limits, its state, why it was last ended, and what the cluster noted about it.
+
+        Use it when a pod is not ready or keeps restarting. For a list of objects call `get_resources`, for what a
+        program printed `get_pod_logs`. Values of environment variables are masked.
+
+        Args:
+            kind: Kind of the object.
+            name: Full name of the object, such as "api-gateway"; `get_resources` lists them.
+            namespace: Namespace of the object.
+            context: Cluster that the object is in.
+        """
+        return masked(await self.kubectl.one(Where(context, namespace), kind, name, "describe"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How far a deployment's newest version has come; `last_restart` is a time or "never"."""
+
+    deployment: str
+    complete: bool
+    says: str
+    ready_pods: int
+    wanted_pods: int
+    last_restart: str
+
+
+class RolloutStatus(_OverKubectl):
+    """See `run`."""
+
+    name, effect, timeout_s, poll = "rollout_status", "read", 75, True
+    resource = "deployment:{context}/{namespace}/{deployment}"
+    aliases = ("发布状态", "滚动更新", "重启完成了吗", "kubectl rollout status")
+
+    async def run(
+        self, deployment: Name, namespace: str, context: str, wait_s: Annotated[int, Field(ge=0, le=60)] = 0
+    ) -> Rollout:
+        """Say whether a deployment's newest version serves, and when the deployment was restarted last.
+
+        Use it before `rollout_restart`, which needs `last_restart`, and after it, with `wait_s`, until it is complete.
+        Returns whether it is complete, how many pods are ready, and the time of the last restart or "never".
+
+        Args:
+            deployment: Name of the deployment, such as "api-gateway".
+            namespace: Namespace of the deployment.
+            context: Cluster that the deployment runs in.
+            wait_s: How many seconds to wait for it to be complete; 0 looks once.
+        """
+        where = Where(context, namespace)
+        patience = f"--timeout={wait_s}s" if wait_s else "--watch=false"
+        said = await self.kubectl.said(where, "rollout", "status", patience, name=f"deployment/{deployment}")
+        found = await self.kubectl.deployment(where, deployment)  # what it cannot reach or find is told here
+        status, wanted = found.get("status", {}), found["spec"].get("replicas", 1)
+        lines = (said.out or said.words).strip().splitlines() or ["it says nothing"]
+        return Rollout(
+            deployment, said.code == 0 and "successfully rolled out" in said.out, lines[-1][:300],
+            status.get("readyReplicas", 0), wanted, restarted_at(found),
+        )  # fmt: skip
+
+
+class RolloutRestart(_OverKubectl):
+    """See `run`."""
+
+    name, effect, risk, approve, timeout_s = "rollout_restart", "write", "high", True, 30
+    resource = "deployment:{context}/{namespace}/{deployment}"
+    key = "restart:{context}/{namespace}/{deployment}@{last_restart}"
+    aliases = ("重启", "重启服务", "滚动重启", "kubectl rollout restart")
+
+    async def run(
+        self, deployment: Name, last_restart: Annotated[str, Field(pattern=r"^(never|[0-9TZ:.+-]{10,40})$")],
+        namespace: str, context: str,
+    ) -> str:  # fmt: skip
+        """Restart all pods of a deployment, one after the other. A person is asked first.
+
+        Use it when a restart mends what you have found, such as a leak. Not for a fault that comes back at once, such
+        as a wrong setting: say so instead. Ask `rollout_status` afterwards, with `wait_s`, whether it is complete.
+
+        Args:
+            deployment: Name of the deployment, such as "api-gateway".
+            last_restart: When it was restarted last, as `rollout_status` tells: a time such as "2026-11-02T08:30:00Z",
+                or "never". If it was restarted since, nothing happens.
+            namespace: Namespace of the deployment.
+            context: Cluster that the deployment runs in.
+        """
+        where = Where(context, namespace)
+        if (now := restarted_at(await self.kubectl.deployment(where, deployment))) != last_restart:
+            raise NoEffect(
+                "RESTARTED_SINCE", f"`{deployment}` was not restarted now: its last restart is {now}.",
+                suggestion="Look whether that restart helped before you ask for another.",
+            )  # fmt: skip
+        await self.kubectl.ask(where, "rollout", "restart", name=f"deployment/{deployment}")
+        return _RESTARTING.format(deployment)
+
+    async def verify(self, arguments: Mapping[str, Json], context: Context[Any]) -> Found | NotFound:  # noqa: ARG002
+        """Look whether it was restarted since the restart that the model knew of."""
+        where = Where(arguments["context"], arguments["namespace"])
+        found = await self.kubectl.deployment(where, arguments["deployment"])
+        if restarted_at(found) == arguments["last_restart"]:
+            return NotFound()
+        return Found(_RESTARTING.format(arguments["deployment"]))
+
+
+_RESTARTING = "{} is being restarted. Ask `rollout_status` whether it is complete."
+
+
+def restarted_at(deployment: Json) -> str:
+    """Return when a deployment was restarted last, as `kubectl rollout restart` notes it, or "never"."""
+    annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
+    return str(annotations.get("kubectl.kubernetes.io/restartedAt", "never"))
+
+
+_TOOLS = (GetPodLogs, TopPods, GetResources, DescribeResource, RolloutStatus, RolloutRestart)
+
+
+# ---------------------------------------------------------------------- what is not told
+
+_SECRET_WORDS = re.compile(r"pass|secret|token|api.?key|credential", re.I)
+_IN_ADDRESS = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+
+
+def masked(described: str) -> str:
+    """Return what `kubectl describe` said, without values of environment variables and of options that name a secret.
+
+    >>> print(masked("    Environment:\\n      DB_PASSWORD:  hunter2\\n    Mounts:  <none>"))
+        Environment:
+          DB_PASSWORD:  ***
+        Mounts:  <none>
+    """
+    told: list[str] = []
+    block, indent, inner, follows = "", 0, 0, False
+    for line in described.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if block and line.strip() and depth <= indent:
+            block = ""
+        if not block and (head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)):
+            block, indent, inner, follows = head[1], depth, 0, False
+            told.append(line)
+        elif block == "Environment":
+            inner = inner or depth
+            if depth == inner and (named := re.match(r"(\s*[^:\s]+:\s*)(.*)", line)):
+                told.append(line if named[2].startswith("<set to ") else f"{named[1]}***")
+        elif block:
+            is_named = bool(_SECRET_WORDS.search(line.partition("=")[0]))
+            told.append(re.sub(r"\S.*" if follows else r"(?<==).*", "***", line) if follows or is_named else line)
+            follows = is_named and "=" not in line
+        else:
+            told.append(line)
+    return _without_passwords("\n".join(told))
+
+
+def _without_passwords(text: str) -> str:
+    return _IN_ADDRESS.sub(r"\1:***@", text)

@@ -1,0 +1,290 @@
+"""E-mail by SMTP: one tool that sends one mail, after somebody has agreed to it.
+
+    SendEmail(host="smtp.example.com", sender="bot@example.com", recipients=["@example.com"])
+
+The sender, the server, who may be written to and the password (`SMTP_PASSWORD`) are the programmer's; the model says to
+whom, under which subject, and what.
+
+What is known of a failure follows from where it came. Before the end of the text has been sent, the server must not
+deliver (RFC 5321, 4.1.1.4): the mail certainly did not go out, and may be tried again. A server that answers 4xx or 5xx
+to the text has refused it. Between the end of the text and its answer nobody knows, and SMTP has no way to ask:
+`was_sent`, if there is a log or a mailbox to look into, settles it; otherwise the mail is in doubt and not sent again.
+A server does not tell duplicates apart by their Message-ID, so the tool does not declare `replay="key"`.
+
+Rule 1: all recipients or none: when one is refused, nobody is written to.
+Rule 2: of what a server says, the model reads the number at most; the password is in no message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from handrail.context import Context
+from handrail.effects import Found, NotFound, Unknown, Verification
+from handrail.errors import Code, ConfigError, Json, NoEffect
+from handrail.guards import EmailAddress, OneLine
+from handrail.tools import BaseTool
+
+MOST_RECIPIENTS = 20
+MOST_CHARACTERS = 100_000
+
+Tls: TypeAlias = Literal["starttls", "tls", "none"]
+_PORTS: Mapping[Tls, int] = {"starttls": 587, "tls": 465, "none": 25}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+# Headers in RFC 2047 and the text in base64 or quoted-printable, for servers that know nothing but ASCII.
+_ASCII = SMTP.clone(cte_type="7bit")
+
+
+class Sent(TypedDict):
+    """A mail that the server has taken, or with `dry_run` one that was only looked at."""
+
+    message_id: str
+    to: list[str]
+    cc: list[str]
+    subject: str
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where mail is handed in.
+
+    Attributes:
+        tls: `starttls` and `tls` check the certificate and send nothing where there is none. `none` is in the clear.
+        port: 587, 465 or 25 by default, by `tls`.
+        user: For servers that want one; the password is read from `password_variable` of the environment, each time.
+        timeout_s: What one answer of it may take.
+    """
+
+    host: str
+    port: int = 0
+    tls: Tls = "starttls"
+    user: str = ""
+    password_variable: str = "SMTP_PASSWORD"
+    timeout_s: float = 15.0
+
+
+class SendEmail(BaseTool):
+    """A tool that sends mail from one address.
+
+    Args:
+        server: A host, or a `Server`.
+        sender: Every mail is from this address.
+        recipients: Who may be written to: addresses, or domains as `@example.com`. None is everybody.
+        was_sent: Says of a Message-ID whether that mail went out (None: cannot tell); asked after a lost answer.
+        approve: When a person must agree, as in `@tool`.
+        key: What makes two mails one act, as in `@tool`. By default equal mails to equal people are one, in whatever
+            run: a monthly reminder needs its month in the text, or another key.
+        dry_run: Connect to nobody, and say so in the result.
+
+    Raises:
+        ConfigError: An address is none, or a password would go over the network in the clear.
+    """
+
+    name = "send_email"
+    effect = "write"
+    timeout_s = 60
+    resource = "mail:{to}"
+    aliases = ("发送邮件", "发邮件", "写邮件", "电子邮件", "mail", "e-mail")
+
+    def __init__(
+        self,
+        server: str | Server,
+        *,
+        sender: str,
+        recipients: Sequence[str] | None = None,
+        was_sent: Callable[[str], bool | None] | None = None,
+        approve: bool | str | Callable[..., bool] = True,
+        key: str | Callable[..., str] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self._server = Server(server) if isinstance(server, str) else server
+        if self._server.user and self._server.tls == "none" and self._server.host not in _LOOPBACK:
+            raise ConfigError(f"the password for {self._server.host} would go over the network in the clear; use tls")
+        for each in (sender, *(recipients or ())):
+            _require_address(f"x{each}" if each.startswith("@") and each != sender else each)
+        self._sender, self._dry_run = sender, dry_run
+        self._recipients = None if recipients is None else {each.lower() for each in recipients}
+        self._lookup = was_sent
+        self.approve, self.key, self.check = approve, key or _same_mail, self._unlisted
+        if was_sent is not None:
+            self.verify = self._sent_before
+        super().__init__()
+
+    def run(
+        self,
+        to: Annotated[list[EmailAddress], Field(min_length=1, max_length=MOST_RECIPIENTS)],
+        subject: OneLine,
+        text: Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)],
+        context: Context[Any],
+        cc: Annotated[list[EmailAddress], Field(max_length=MOST_RECIPIENTS)] = [],  # noqa: B006  # copied by pydantic
+    ) -> Sent:
+        """Send an e-mail in plain text, from an address that is set.
+
+        Use it when the user wants somebody written to, once all of it is known: ask for an address rather than make one
+        up. Not for chat messages. A person is asked before it is sent, and it cannot be taken back. Returns its
+        Message-ID.
+
+        Args:
+            to: Addresses of the recipients, such as ["wang.li@example.com"].
+            subject: Subject in one line, such as "Order A-1 has shipped".
+            text: Text of the mail, with greeting and signature, in the recipient's language.
+            cc: Addresses that get a copy.
+        """
+        message = self._message(_message_id(context.idempotency_key, self._sender), to, cc, subject, text)
+        if not self._dry_run:
+            if context.cancelled.is_set():
+                raise NoEffect(Code.CANCELLED, "The mail was given up.", suggestion="Send it if it is still wanted.")
+            with self._session(min(self._server.timeout_s, context.remaining_s())) as session:
+                _hand_in(session, self._sender, [*to, *cc], message.as_bytes())
+        return Sent(message_id=message["Message-ID"], to=to, cc=cc, subject=subject, dry_run=self._dry_run)
+
+    def _message(self, id: str, to: Sequence[str], cc: Sequence[str], subject: str, text: str) -> EmailMessage:
+        message = EmailMessage(policy=_ASCII)
+        message["From"], message["To"], message["Subject"] = self._sender, ", ".join(to), subject
+        if cc:
+            message["Cc"] = ", ".join(cc)
+        message["Date"], message["Message-ID"] = datetime.now(UTC), id
+        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: whoever answers for the absent stays silent
+        message.set_content(text)
+        return message
+
+    @contextmanager
+    def _session(self, timeout_s: float) -> Iterator[smtplib.SMTP]:
+        """Connect, secure and log in. Whatever fails here, nothing was sent."""
+        server = self._server
+        port, own_name = server.port or _PORTS[server.tls], socket.gethostname()
+        try:
+            if server.tls == "tls":
+                tls = ssl.create_default_context()
+                session: smtplib.SMTP = smtplib.SMTP_SSL(server.host, port, own_name, timeout=timeout_s, context=tls)
+            else:
+                session = smtplib.SMTP(server.host, port, own_name, timeout=timeout_s)
+        except (OSError, smtplib.SMTPException) as error:
+            raise _not_sent(error) from error
+        try:
+            try:
+                if server.tls == "starttls":
+                    session.starttls(context=ssl.create_default_context())
+                if server.user:
+                    session.login(server.user, os.environ.get(server.password_variable, ""))
+                session.ehlo_or_helo_if_needed()
+            except (OSError, smtplib.SMTPException) as error:
+                raise _not_sent(error) from error
+            yield session
+            with suppress(OSError, smtplib.SMTPException):  # the mail is taken, however they part
+                session.quit()
+        finally:
+            session.close()
+
+    def _unlisted(self, to: Sequence[str], cc: Sequence[str] = (), **_: Any) -> str | None:
+        """Say which recipient may not be written to."""
+        if self._recipients is None:
+            return None
+        for each in (*to, *cc):
+            address = each.lower()
+            if not self._recipients & {address, address[address.rindex("@") :]}:
+                return f"{each} is none of those who may be written to ({', '.join(sorted(self._recipients))})."
+        return None
+
+    def _sent_before(self, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
+        id = _message_id(context.idempotency_key, self._sender)
+        known = self._lookup(id) if self._lookup else None
+        if known is None:
+            return Unknown()
+        to, cc = arguments["to"], arguments.get("cc", [])
+        sent = Sent(message_id=id, to=to, cc=cc, subject=arguments["subject"], dry_run=False)
+        return Found(sent) if known else NotFound()
+
+
+def _hand_in(session: smtplib.SMTP, sender: str, recipients: Sequence[str], data: bytes) -> None:
+    """Hand in one mail.
+
+    Raises:
+        NoEffect: The server refused it, or went away before it had all of it.
+        ConnectionError: It had all of it, and its answer is lost.
+    """
+    try:
+        _expect(session.mail(sender), "The server does not take mail from this sender", 250)
+        for each in recipients:
+            _expect(session.rcpt(each), f"The server does not take mail for {each}", 250, 251)
+        _expect(session.docmd("DATA"), "The server takes no mail now", 354)
+        # A dot at the start of a line is doubled (RFC 5321, 4.5.2): alone, it would end the text.
+        session.send(re.sub(rb"(?m)^\.", b"..", data if data.endswith(b"\r\n") else data + b"\r\n"))
+    except (OSError, smtplib.SMTPException) as error:
+        raise _not_sent(error) from error
+    try:
+        session.send(b".\r\n")
+        answer = session.getreply()
+    except (OSError, smtplib.SMTPException) as error:
+        raise ConnectionError("the server went away before it said whether it took the mail") from error
+    if not 200 <= answer[0] < 600:
+        raise ConnectionError("the server's answer to the mail cannot be read")
+    _expect(answer, "The server did not take the mail", *range(200, 400))
+
+
+def _expect(answer: tuple[int, bytes], otherwise: str, *codes: int) -> None:
+    if answer[0] not in codes:
+        raise _refused(answer[0], otherwise)
+
+
+def _refused(status: int, text: str) -> NoEffect:
+    passing = 400 <= status < 500  # RFC 5321, 4.2.1: 4yz may pass, 5yz will not
+    advice = (
+        "Send it again later." if passing else "Tell the user; ask for another address if that is what was refused."
+    )
+    return NoEffect("MAIL_REFUSED", f"{text} (SMTP {status}). Nothing was sent.", suggestion=advice, retryable=passing)
+
+
+def _not_sent(error: Exception) -> NoEffect:
+    """Word a failure before anything was sent; the server's own text stays with the exception."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return _set_up("does not accept the user and the password")
+    if isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError):
+        return _set_up("cannot be reached in the safe way that is asked for (TLS, its certificate, or a login)")
+    if isinstance(error, smtplib.SMTPResponseException) and error.smtp_code > 0:
+        return _refused(error.smtp_code, "The mail server refused the connection")
+    told = "The mail server cannot be reached just now. Nothing was sent."
+    return NoEffect(Code.UNAVAILABLE, told, suggestion="Send it again later, or tell the user.", retryable=True)
+
+
+def _set_up(trouble: str) -> NoEffect:
+    advice = "Tell the user that the mail server's settings need a look."
+    return NoEffect("MAIL_NOT_SET_UP", f"The mail server {trouble}. Nothing was sent.", suggestion=advice)
+
+
+def _message_id(key: str, sender: str) -> str:
+    """Name the mail after the act: every attempt at it carries the same Message-ID (RFC 5322, 3.6.4)."""
+    return f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{sender.rpartition('@')[2]}>"
+
+
+def _same_mail(to: Sequence[str], subject: str, text: str, cc: Sequence[str] = ()) -> str:
+    told = "\0".join(
+        [*sorted({each.lower() for each in to}), "", *sorted({each.lower() for each in cc}), subject, text]
+    )
+    return f"mail:{hashlib.sha256(told.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+_ADDRESS: TypeAdapter[str] = TypeAdapter(EmailAddress)
+
+
+def _require_address(text: str) -> None:
+    try:
+        _ADDRESS.validate_python(text)
+    except ValidationError as error:
+        raise ConfigError(f'{text!r} is no e-mail address such as "bot@example.com"') from error

@@ -1,0 +1,185 @@
+"""People's words on calls: an approver in this process beside a question that anybody may answer elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import handrail as hr
+from handrail.errors import Code
+from handrail.messages import ToolMessage
+from handrail.stores.memory import MemoryStore
+from handrail.stores.shelf import Shelf
+from handrail.testing import ScriptedModel, call
+from tests.drivers import BOUND_S, KINDS, Driver, until
+
+
+class Office(MemoryStore, Shelf):
+    """A store in memory that keeps questions."""
+
+    def __init__(self):
+        MemoryStore.__init__(self)
+        Shelf.__init__(self, time.time)
+
+
+class Desk:
+    """An approver that thinks until the test lets it speak, or until its question is taken back."""
+
+    def __init__(self, says=True):
+        self.says, self.asked, self.taken_back = says, threading.Event(), []
+        self.speak = threading.Event()
+
+    def __call__(self, asked):
+        self.asked.set()
+        assert self.speak.wait(BOUND_S)
+        return self.says
+
+    def withdraw(self, asked, question):
+        self.taken_back.append((asked.call.name, question.state, question.by))
+        self.speak.set()
+
+
+REFUND = [call("refund", order="7"), "Done."]
+
+
+class Shop:
+    def __init__(self, kind, approver, store=None):
+        self.store, self.refunds = store or Office(), []
+        tool = hr.FunctionTool(self.refund, effect="write", approve=True)
+        self.driver = Driver(kind, [tool], {"store": self.store, "approver": approver})
+
+    def refund(self, order: str) -> str:
+        """Refund an order."""
+        self.refunds.append(order)
+        return "refunded"
+
+    def begin(self):
+        return self.driver.start("run", "Refund 7.", model=ScriptedModel(REFUND), run_id="r_1")
+
+    def question(self, state="open"):
+        return until(lambda: self.store.questions(state=state))[0]
+
+
+@pytest.fixture(params=KINDS)
+def shop(request):
+    opened = []
+
+    def make(approver, store=None):
+        opened.append(Shop(request.param, approver, store))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.driver.close()
+
+
+def codes_of(run):
+    results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    return [result.failure and result.failure.code for result in results]
+
+
+def test_what_an_approver_says_is_kept_as_if_it_had_been_said_elsewhere(shop):
+    made = shop(lambda _: hr.Approval(True, by="maria"))
+    assert made.begin().result(BOUND_S).text == "Done."
+    assert made.refunds == ["7"]
+    kept = made.question("used")
+    assert (kept.tool, kept.by) == ("refund", "maria")
+
+
+def test_a_word_from_elsewhere_counts_while_an_approver_still_thinks_and_its_question_is_taken_back(shop):
+    desk = Desk()
+    made = shop(desk)
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    made.store.decide(made.question().id, granted=True, by="otto")
+    assert run.result(BOUND_S).text == "Done."
+    assert made.refunds == ["7"]
+    assert desk.taken_back == [("refund", "approved", "otto")]
+
+
+def test_a_denial_from_elsewhere_counts_too(shop):
+    made = shop(desk := Desk())
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    made.store.decide(made.question().id, granted=False, by="otto", because="not today")
+    ended = run.result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
+    assert "not today" in ended.transcript(debug=True)
+
+
+def test_an_async_approver_whose_question_was_answered_elsewhere_is_cancelled(shop):
+    import asyncio
+
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def approver(_):
+        asked.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    made = shop(approver)
+    run = made.begin()
+    assert asked.wait(BOUND_S)
+    made.store.decide(made.question().id, granted=True, by="otto")
+    assert run.result(BOUND_S).ok
+    assert cancelled.wait(BOUND_S)
+
+
+def test_of_two_words_the_first_one_counts(shop):
+    store = Office()
+
+    def slow_to_speak(_):
+        (question,) = store.questions()
+        store.decide(question.id, granted=False, by="otto", because="I was first")
+        return hr.Approval(True, by="maria")
+
+    made = shop(slow_to_speak, store)
+    ended = made.begin().result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
+    assert made.question("denied").by == "otto"
+
+
+def test_an_approver_that_has_nobody_to_ask_leaves_the_question_for_somebody_else(shop):
+    made = shop(lambda _: None)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    assert made.question().tool == "refund"
+
+
+def test_an_approver_that_fails_has_not_agreed_and_leaves_nothing_to_be_approved_later(shop):
+    def broken(_):
+        raise OSError("no line")
+
+    made = shop(broken)
+    ended = made.begin().result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
+    assert made.question("denied").because == "the approval could not be asked for"
+
+
+def test_a_run_that_is_cancelled_takes_its_question_back_and_leaves_it_open(shop):
+    made = shop(desk := Desk())
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    made.driver.runtime.cancel("r_1")
+    assert run.result(BOUND_S).status == "cancelled"
+    assert until(lambda: desk.taken_back) == [("refund", "open", "")]
+    assert made.refunds == []
+
+
+def test_a_call_of_no_run_asks_the_approver_and_keeps_no_question(shop):
+    made = shop(lambda _: True)
+    assert made.driver.call("refund", {"order": "7"}).ok
+    assert made.store.questions(state="") == []
+
+
+def test_a_question_that_was_answered_before_is_not_asked_again(shop):
+    first = shop(lambda _: None)
+    assert first.begin().result(BOUND_S).status == "waiting"
+    first.store.decide(first.question().id, granted=True, by="otto")
+    second = shop(desk := Desk(), first.store)
+    assert second.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (second.refunds, desk.asked.is_set()) == (["7"], False)

@@ -1,0 +1,104 @@
+"""What threads bring to a loop: everything arrives, in order, with few wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
+
+import pytest
+
+from handrail.ports import later
+from handrail.wakeups import mailbox
+
+
+def in_a_thread(work):
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+async def told(box, letters):
+    """Post letters, then one that ends the wait for them."""
+    last = asyncio.Event()
+    in_a_thread(lambda: [box.post(letter) for letter in (*letters, last.set)])
+    await asyncio.wait_for(last.wait(), 10)
+
+
+def test_many_answers_wake_the_loop_once():
+    async def main():
+        loop, box, heard, woken = asyncio.get_running_loop(), mailbox(), [], []
+        wake = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *given: (woken.append(given), wake(*given))[1]
+        await told(box, [lambda n=n: heard.append(n) for n in range(200)])
+        return heard, len(woken)
+
+    assert asyncio.run(main()) == (list(range(200)), 1)
+
+
+def test_what_raises_costs_the_letters_behind_it_nothing():
+    async def main():
+        heard, errors = [], []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(repr(what["exception"])))
+        await told(mailbox(), [lambda: 1 / 0, lambda: heard.append(1)])
+        return heard, errors
+
+    assert asyncio.run(main()) == ([1], ["ZeroDivisionError('division by zero')"])
+
+
+def test_letters_from_many_threads_all_arrive():
+    async def main():
+        box, heard, all_of_them = mailbox(), [], asyncio.Event()
+
+        def hear(n):
+            heard.append(n)
+            if len(heard) == 2000:
+                all_of_them.set()
+
+        with ThreadPoolExecutor(8) as threads:
+            for n in range(2000):
+                threads.submit(box.post, hear, n)
+            await asyncio.wait_for(all_of_them.wait(), 30)
+        return heard
+
+    assert sorted(asyncio.run(main())) == list(range(2000))
+
+
+def test_a_closed_loop_takes_no_letters():
+    async def main():
+        return mailbox()
+
+    box = asyncio.run(main())
+    with pytest.raises(RuntimeError, match="closed"):
+        box.post(print)
+
+
+def test_each_loop_has_a_mailbox_of_its_own():
+    async def main():
+        answer = Future()
+        asyncio.get_running_loop().call_soon(in_a_thread, lambda: answer.set_result(7))
+        return await asyncio.wait_for(later(answer), 10)
+
+    assert [asyncio.run(main()) for _ in range(3)] == [7, 7, 7]
+
+
+def test_who_is_cancelled_while_waiting_takes_the_question_back():
+    async def main():
+        answer = Future()
+        waiting = asyncio.ensure_future(later(answer))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        return waiting.cancelled(), answer.cancelled()
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def test_an_answer_that_raises_raises_where_it_is_waited_for():
+    async def main():
+        answer = Future()
+        answer.set_exception(ZeroDivisionError("from there"))
+        await later(answer)
+
+    with pytest.raises(ZeroDivisionError, match="from there"):
+        asyncio.run(main())

@@ -1,0 +1,303 @@
+"""Run code: what it gives back, what it cannot do, and that nothing of it is left."""
+
+import asyncio
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+import handrail as hr
+from handrail import sandboxes
+from handrail.checklist import check
+from handrail.ports import Job, Sandbox
+from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.outside import _believed, is_below
+from handrail.sandboxes.process import Process
+from handrail.toolbox.code import RunPython
+
+pytestmark = pytest.mark.skipif(bool(Process().lacks), reason="level process needs POSIX")
+isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="daemons are found by way of /proc")
+EACH = [pytest.param(Process(), id="process"), pytest.param(Bubblewrap(), id="bubblewrap", marks=isolated)]
+
+
+def ran(sandbox, code, *, cancelled=None, **limits):
+    return sandbox.run(Job([sandbox.python, "-I", "-c", code], **limits), cancelled or Event())
+
+
+# ---------------------------------------------------------------------- both levels
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_sandbox_is_one(sandbox):
+    assert isinstance(sandbox, Sandbox)
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_program_tells_what_it_prints_and_how_it_ended(sandbox):
+    ended = ran(sandbox, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (ended.end, ended.exit_code, ended.stdout, ended.stderr) == ("exited", 3, b"out\n", b"err\n")
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_files_go_in_and_what_is_new_or_changed_comes_out(sandbox):
+    code = "import os; os.mkdir('d'); open('d/b','w').write(open('a').read()*2); open('c','a').write('!')"
+    ended = ran(sandbox, code, files={"a": b"x", "c": b"y", "e/f": b"z"})
+    assert (ended.stderr, ended.files) == (b"", {"d/b": b"xx", "c": b"y!"})
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_planted_link_or_pipe_brings_nothing_back(sandbox):
+    code = "import os; os.symlink('/etc/passwd','l'); os.mkfifo('p'); os.symlink('/etc','d'); open('ok','w').write('1')"
+    ended = ran(sandbox, code)
+    assert (ended.files, sorted(ended.left)) == ({"ok": b"1"}, ["d", "l", "p"])
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_what_comes_back_is_bounded(sandbox):
+    code = "open('big','w').write('x'*2000)\nfor i in range(9): open(f'f{i}','w').write('12')"
+    ended = ran(sandbox, code, returned_bytes=1000, returned_files=5)
+    assert "big" in ended.left
+    assert len(ended.files) <= 5
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_the_environment_is_clean(sandbox, monkeypatch):
+    monkeypatch.setenv("API_KEY", "the-key-of-the-host")
+    code = "import os; print(dict(os.environ))"
+    if sandbox.level == "isolated":  # there, the first process is ours too
+        code += "; print(open('/proc/1/environ').read())"
+    ended = ran(sandbox, code)
+    assert (ended.exit_code, b"the-key" in ended.stdout) == (0, False)
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_an_endless_loop_is_ended_at_its_time_and_what_it_printed_is_kept(sandbox):
+    ended = ran(sandbox, "print('begun', flush=True)\nwhile True: pass", timeout_s=0.5)
+    assert (ended.end, ended.exit_code, ended.stdout) == ("timeout", None, b"begun\n")
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_endless_output_is_cut_by_the_host(sandbox):
+    ended = ran(sandbox, "while True: print('x' * 10000)", timeout_s=0.5, output_bytes=1000)
+    assert (ended.end, len(ended.stdout)) == ("timeout", 1000)
+    assert ended.dropped_bytes > 1_000_000
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_call_that_is_given_up_ends_at_once(sandbox):
+    given_up = Event()
+    given_up.set()
+    assert ran(sandbox, "while True: pass", cancelled=given_up, timeout_s=60).end == "cancelled"
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_too_much_memory_is_an_error_inside(sandbox):
+    ended = ran(sandbox, "x = bytearray(4 * 1024**3)", memory_bytes=256 * 1024**2)
+    assert (ended.exit_code, b"MemoryError" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_program_that_is_not_there_is_told(sandbox):
+    ended = sandbox.run(Job(["/nowhere/program"]), Event())
+    assert (ended.exit_code, ended.stderr[:25]) == (127, b"it could not be started: ")
+
+
+DAEMON = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open('/proc/self/comm', 'w').write('hr-daemon')
+        open(PLACE, 'w').write(str(os.getpid()))
+        while True: pass
+    os._exit(0)
+while not os.path.exists(PLACE) or not os.path.getsize(PLACE): pass
+print('parent', flush=True)
+END
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@on_linux
+@pytest.mark.parametrize("end", ["", "while True: pass"], ids=["exits", "is ended"])
+def test_a_daemonised_grandchild_ends_with_its_program(tmp_path, end):
+    place = tmp_path / "pid"
+    code = f"PLACE = {str(place)!r}" + DAEMON.replace("END", end)
+    ended = ran(Process(), code, timeout_s=5 if not end else 1.5)
+    assert (ended.end, ended.stdout) == ("timeout" if end else "exited", b"parent\n")
+    assert not is_running(int(place.read_text()))
+
+
+@on_linux
+def test_when_the_host_is_killed_the_program_ends_too(tmp_path):
+    place = tmp_path / "pid"
+    os.mkfifo(place)
+    code = f"import os; open({str(place)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+    host = subprocess.Popen([
+        sys.executable, "-c",
+        "from threading import Event; from handrail.ports import Job; from handrail.sandboxes.process import Process\n"
+        f"s = Process(); s.run(Job([s.python, '-c', {code!r}], timeout_s=60), Event())",
+    ])  # fmt: skip
+    program = os.pidfd_open(int(place.read_text()))
+    host.send_signal(signal.SIGKILL)
+    host.wait()
+    ended, _, _ = select.select([program], [], [], 10)
+    os.close(program)
+    assert ended
+
+
+# ---------------------------------------------------------------------- isolated
+
+
+@isolated
+@pytest.mark.parametrize(("attempt", "code"), [
+    ("read the host's users", "open('/etc/passwd').read()"),
+    ("read the host's files", f"open({__file__!r}).read()"),
+    ("write outside", "open('/usr/x', 'w')"),
+    ("write to the root", "open('/x', 'w')"),
+    ("reach the network", "import socket; socket.create_connection(('127.0.0.1', 22), 1)"),
+    ("look up a name", "import socket; socket.getaddrinfo('example.com', 80)"),
+    ("become root", "import os; os.setuid(0); open('/etc/shadow')"),
+    ("open a nested user namespace", "import subprocess; subprocess.run(['unshare', '-Ur', 'true'], check=True)"),
+    ("mount", "import subprocess; subprocess.run(['mount', '-t', 'tmpfs', 'x', '/tmp'], check=True)"),
+    ("fill the disk", "for i in range(99): open(f'/tmp/{i}', 'wb').write(b'x' * 1024**2)"),
+    ("fill its folder", "for i in range(99): open(f'{i}', 'wb').write(b'x' * 1024**2)"),
+    ("write a huge file", "open('f', 'wb').write(b'x' * 40 * 1024**2)"),
+    ("fork without end", "import os\nfor i in range(400):\n    if os.fork() == 0:\n        while True: pass"),
+])  # fmt: skip
+def test_isolated_code_cannot(attempt, code):
+    ended = ran(Bubblewrap(), code, timeout_s=10)
+    assert ended.exit_code not in (0, None), attempt
+    assert ended.stdout == b""
+
+
+@isolated
+def test_isolated_code_sees_no_process_but_its_own(tmp_path):
+    ended = ran(Bubblewrap(), "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))")
+    assert int(ended.stdout) <= 4  # bwrap, the supervisor, and itself
+
+
+@isolated
+def test_code_that_kills_its_supervisor_loses_its_result_and_nothing_goes_on():
+    ended = ran(Bubblewrap(), "import os, signal; os.kill(os.getppid(), signal.SIGKILL)\nwhile True: pass", timeout_s=5)
+    assert (ended.end, ended.exit_code, ended.files) == ("lost", None, {})
+
+
+@isolated
+def test_code_that_stops_its_supervisor_is_ended_all_the_same():
+    code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass"
+    ended = ran(Bubblewrap(), code, timeout_s=0.5)
+    assert (ended.end, ended.files) == ("timeout", {})
+
+
+# ---------------------------------------------------------------------- what is believed of a report
+
+
+@pytest.mark.parametrize("report", [
+    b"", b"garbage", b"[]", b"{}", b"[" * 100_000, b'{"exit_code": 0, "files": [], "left": []}',
+    b'{"exit_code": 0, "files": {"a": 1}, "left": []}', b'{"exit_code": 0, "files": {"a": "%%%"}, "left": []}',
+])  # fmt: skip
+def test_a_report_that_is_none_brings_nothing(report):
+    assert _believed(report, Job([])) == (None, {}, ())
+
+
+def test_names_that_leave_their_folder_are_left_out():
+    report = b'{"exit_code": true, "files": {"../a": "eA==", "/b": "eA==", "c": "eA=="}, "left": ["../d", 7, "e"]}'
+    assert _believed(report, Job([])) == (None, {"c": b"x"}, ["e"])
+
+
+@pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", ".", "a\nb", "a\\b", "a" * 256])
+def test_such_a_name_does_not_stay_below(name):
+    assert not is_below(name)
+
+
+# ---------------------------------------------------------------------- the tool
+
+
+@pytest.fixture
+def only_processes(monkeypatch):
+    monkeypatch.setattr(sandboxes, "KNOWN", (Process(),))
+
+
+def called(tool, code, **how):
+    async def asked():
+        async with hr.Runtime([tool], **how) as runtime:
+            return await runtime.call("run_python", {"code": code})
+
+    return asyncio.run(asked())
+
+
+@isolated
+def test_code_runs_in_the_strongest_sandbox_with_its_files(tmp_path):
+    (tmp_path / "orders.csv").write_text("a,1\nb,2\n")
+    tool = RunPython(files={"orders.csv": tmp_path / "orders.csv", "note.txt": b"hi"})
+    code = "print(sum(int(l.split(',')[1]) for l in open('orders.csv'))); open('out.txt','w').write('天气')"
+    result = called(tool, code)
+    assert (result.value["level"], result.value["stdout"], result.value["exit_code"]) == ("isolated", "3\n", 0)
+    assert result.value["files"] == [{"name": "out.txt", "bytes": 6, "text": "天气", "note": ""}]
+    assert "note.txt, orders.csv" in tool.description
+
+
+def test_without_isolation_nothing_runs_and_a_person_is_told_what_to_do(only_processes, tmp_path):
+    result = called(RunPython(), f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert (result.failure.code, [*tmp_path.iterdir()]) == ("NOT_ISOLATED", [])
+    assert "This machine offers 'process' only" in result.failure.message
+    assert "allow_weaker=True" in result.failure.message
+
+
+def test_a_mere_process_is_used_when_the_programmer_says_so_and_a_person_agrees(only_processes):
+    tool = RunPython(allow_weaker=True)
+    assert called(tool, "print(1)", approver=lambda _: False).failure.code == "NOT_APPROVED"
+    result = called(tool, "print(1)", approver=lambda _: True)
+    assert (result.value["stdout"], result.value["level"]) == ("1\n", "process")
+
+
+def test_a_fault_in_the_code_is_a_result_to_learn_from(only_processes):
+    result = called(RunPython(allow_weaker=True, approve=False), "1/0")
+    assert (result.ok, result.value["exit_code"]) == (True, 1)
+    assert "ZeroDivisionError" in result.value["stderr"]
+
+
+def test_what_the_code_makes_is_saved_for_the_user(only_processes, tmp_path):
+    tool = RunPython(allow_weaker=True, approve=False, outputs=tmp_path)
+    result = called(tool, "open('chart.png','wb').write(b'\\0PNG')")
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "chart.png").read_bytes() == b"\0PNG"
+    assert result.value["files"][0]["note"] == f"saved for the user as {folder.name}/chart.png"
+
+
+@pytest.mark.parametrize(("how", "told"), [
+    ({"files": {"../a": b""}}, "no relative path"), ({"outputs": "/nowhere/there"}, "no folder"),
+])  # fmt: skip
+def test_a_setting_that_cannot_be_is_said_when_the_tool_is_made(how, told):
+    with pytest.raises(hr.ConfigError, match=told):
+        RunPython(**how)
+
+
+def test_the_sentence_for_a_person_names_why_bubblewrap_is_missing(monkeypatch):
+    from handrail.sandboxes import bubblewrap
+
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    bubblewrap._tried.cache_clear()
+    try:
+        assert Bubblewrap().lacks in ("bubblewrap is not installed", "bubblewrap is for Linux")
+    finally:
+        bubblewrap._tried.cache_clear()
+
+
+def test_lint_and_check_find_nothing():
+    assert (hr.lint([RunPython()]).findings, check([RunPython()]).missing) == ([], [])
+    assert hr.lint([RunPython(allow_weaker=True)]).findings == []

@@ -1,0 +1,90 @@
+"""One page of the web as text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import handrail as hr
+from handrail.checklist import check
+from handrail.testing.loopback import Answer, Loopback
+from handrail.toolbox.egress import Egress
+from handrail.toolbox.webpage import ReadPage, text_of_html
+
+
+def read(drive, answer, path="/"):
+    with Loopback(answer if callable(answer) else lambda asked: answer) as server:
+        tool = ReadPage(Egress(private=["127.0.0.1"], ports=[server.port]))
+        return drive([tool]).call("read_page", {"url": server.url + path})
+
+
+@pytest.mark.parametrize(("source", "text"), [
+    ("<h2>A</h2><p>one<br>two<p>three", "## A\n\none\ntwo\n\nthree"),
+    ("a <b>bold</b>  word\n here", "a bold word here"),
+    ("<ul><li>x<li>y</ul>after", "- x\n- y\n\nafter"),
+    ("<table><tr><th>k<th>v<tr><td>1<td>2</table>", "k | v\n1 | 2"),
+    ("5 < 6 &amp;&lt; 7", "5 < 6 &< 7"),
+    ("a<script>if (a < b) alert('</p>')</script>b<style>p{}</style>c", "abc"),
+    ("a<!-- <p>hidden --> b", "a b"),
+    ("a<SCRIPT>x</Script >b", "ab"),
+    ("a<nav>menu</nav>b", "ab"),
+    ("a<!doctype html><?xml?></>b", "ab"),
+    ("a<script>never closed", "a"),
+    ("a<!-- never closed", "a"),
+    ("a<b title='never closed", "a"),
+])  # fmt: skip
+def test_html_becomes_text(source, text):
+    assert text_of_html(source)[1] == text
+
+
+@given(st.lists(st.sampled_from(["<", ">", "<!--", "-->", "</", "<script>", "</script", "<p>", "'", "a", "&amp"])))
+def test_broken_html_is_read_to_its_end(pieces):
+    title, text = text_of_html("".join(pieces))
+    assert isinstance(title + text, str)
+
+
+@pytest.mark.parametrize("piece", ["<", "<!--", "<!", "<a ", "<script", "<script>", "<svg><", "</script", "&#", "<p>"])
+def test_hostile_html_is_read_in_one_pass(piece):
+    """Half a megabyte; a reader that goes back at each piece would need an hour."""
+    text_of_html(piece * (512 * 1024 // len(piece)))
+
+
+@pytest.mark.parametrize(("kind", "body", "text"), [
+    ("text/html; charset=gb2312", "<p>中文</p>".encode("gb2312"), "中文"),
+    ("text/html", '<meta charset="big5"><p>中文</p>'.encode("big5"), "中文"),
+    ("text/html", "<p>中文</p>".encode("gb18030"), "中文"),
+    ("text/html; charset=punycode", b"<p>plain-</p>", "plain-"),     # a codec that no page of the web has
+    ("text/html; charset=utf-8", b"<p>caf\xe9</p>", "caf"),
+    ("application/json", b'{"a": 1}', '{"a": 1}'),
+    ("text/plain", b"<b>as it is", "<b>as it is"),
+])  # fmt: skip
+def test_a_page_is_read_in_its_own_encoding(drive, kind, body, text):
+    assert read(drive, Answer(headers={"content-type": kind}, body=body)).value["text"].startswith(text)
+
+
+@pytest.mark.parametrize(("answer", "code"), [
+    (Answer(404, body=b"gone"), "PAGE_NOT_FOUND"),
+    (Answer(403, body=b"no"), "PAGE_UNREADABLE"),
+    (Answer(200, headers={"content-type": "image/png"}, body=b"\x89PNG"), "PAGE_UNREADABLE"),
+    (Answer(302, headers={"location": "/"}, body=b""), "PAGE_UNREADABLE"),
+    (Answer(200, headers={"content-encoding": "br"}, body=b"x"), "UNREADABLE"),
+    (Answer(200, headers={"content-encoding": "gzip"}, body=b"no gzip"), "UNREADABLE"),
+])  # fmt: skip
+def test_what_is_no_page_is_a_sentence(drive, answer, code):
+    failure = read(drive, answer).failure
+    assert failure.code == code and failure.suggestion
+
+
+def test_a_redirect_within_what_is_allowed_is_followed_and_told(drive):
+    def answer(asked):
+        return Answer(301, headers={"location": "/new"}, body=b"") if asked.path == "/old" else Answer(body=b"here")
+
+    assert read(drive, answer, "/old").value["url"].endswith("/new")
+
+
+@pytest.mark.parametrize("url", ["example.org", "file:///etc/passwd", "http://", "https:///x", "", "javascript:1"])
+def test_what_is_no_address_is_a_sentence(drive, url):
+    assert drive([ReadPage()]).call("read_page", {"url": url}).failure.code == "BAD_ADDRESS"
+
+
+def test_it_declares_what_it_does():
+    assert (hr.lint([ReadPage()]).findings, check([ReadPage()]).missing) == ([], [])
