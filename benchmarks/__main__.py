@@ -26,6 +26,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "tools": costs.thousand_tools,
     "stream": costs.streaming,
     "register": costs.register,
+    "worker": lambda quick: asyncio.run(costs.worker_calls(quick)),
     "import": costs.importing,
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),

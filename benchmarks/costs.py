@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from time import perf_counter
 from typing import Any, cast
 
 import handrail as hr
@@ -94,6 +95,32 @@ def _tools(count: int) -> list[Any]:
 '''
     exec("".join(source.format(n=n) for n in range(count)), made)
     return [made[f"tool_{n}"] for n in range(count)]
+
+
+@hr.tool(effect="read", isolation="process")
+def apart(number: int) -> int:
+    """Give a number back, from a process of its own."""
+    return number
+
+
+@hr.tool(effect="read")
+def beside(number: int) -> int:
+    """Give a number back, from a thread."""
+    return number
+
+
+async def worker_calls(quick: bool) -> list[Figure]:
+    """What a call in a warm process takes longer than one in a thread: by the clock, for both sides work."""
+    count, best = 100 if quick else 300, dict.fromkeys(("apart", "beside"), float("inf"))
+    async with hr.Runtime([apart, beside]) as runtime:
+        for _ in range(10):
+            for name in best:
+                began = perf_counter()
+                for number in range(count):
+                    assert (await runtime.call(name, {"number": number})).ok
+                best[name] = min(best[name], (perf_counter() - began) / count)
+    more_s = best["apart"] - best["beside"]
+    return [Figure("a call in a warm process, over one in a thread", more_s * 1e6, "us", 100.0, note="by the clock")]
 
 
 def importing(quick: bool) -> list[Figure]:

@@ -8,7 +8,8 @@ import time
 import pytest
 
 import handrail as hr
-from handrail.errors import Code
+from handrail.errors import Code, StoreUnavailable
+from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
 from handrail.stores.shelf import Shelf
@@ -183,3 +184,138 @@ def test_a_question_that_was_answered_before_is_not_asked_again(shop):
     second = shop(desk := Desk(), first.store)
     assert second.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
     assert (second.refunds, desk.asked.is_set()) == (["7"], False)
+
+
+# -- calls of a named run, which are handed over again to learn their answer -------------------------------------------
+
+
+class Counter:
+    """An approver that counts what it is asked, and says what it is told to."""
+
+    def __init__(self, *says):
+        self.says, self.asked = list(says), 0
+
+    def __call__(self, _):
+        self.asked += 1
+        return self.says.pop(0)
+
+
+def hand_over(made, order="7"):
+    return made.driver.call("refund", {"order": order}, run="desk")
+
+
+def test_a_call_that_is_handed_over_again_learns_its_answer_in_the_same_process_too(shop):
+    made = shop(None)
+    assert hand_over(made).failure.code == Code.APPROVAL_PENDING
+    assert hand_over(made).failure.code == Code.APPROVAL_PENDING
+    made.store.decide(made.question().id, granted=True, by="otto")  # the one question that there is
+    assert hand_over(made).value == "refunded"
+    assert made.refunds == ["7"]
+
+
+def test_a_no_is_told_once_and_then_the_same_call_is_asked_about_anew(shop):
+    made = shop(None)
+    hand_over(made)
+    made.store.decide(made.question().id, granted=False, by="otto")
+    assert hand_over(made).failure.code == Code.NOT_APPROVED
+    assert hand_over(made).failure.code == Code.APPROVAL_PENDING
+    assert len(made.store.questions()) == 1
+
+
+def test_who_is_here_is_asked_each_time(shop):
+    made = shop(approver := Counter(False, False, True))
+    codes = [(result := hand_over(made)).failure and result.failure.code for _ in range(3)]
+    assert codes == [Code.NOT_APPROVED, Code.NOT_APPROVED, None]
+    assert (approver.asked, made.refunds) == (3, ["7"])
+
+
+def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
+    made = shop(None)
+    made.driver.runtime.tools.get("refund").repeatable = True
+    refund = {"name": "refund", "arguments": '{"order": "7"}'}
+    two = {"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": refund} for id in ("a", "b")]}
+    made.driver.handle(two, run="desk")
+    made.store.decide(made.question().id, granted=True, by="otto")
+    answers = [message["content"] for message in made.driver.handle(two, run="desk")]
+    assert sorted("refunded" in answer for answer in answers) == [False, True]
+    assert made.refunds == ["7"]
+
+
+# -- when something fails ----------------------------------------------------------------------------------------------
+
+
+class Silent(Office):
+    """A store that does not answer what is asked of these methods."""
+
+    def __init__(self, *silent):
+        super().__init__()
+        self.silent = set(silent)
+
+    def _asked(self, name):
+        if name in self.silent:
+            raise StoreUnavailable(name)
+
+    def ask(self, question, *, within_s):
+        self._asked("ask")
+        return super().ask(question, within_s=within_s)
+
+    def decide(self, id, **word):
+        self._asked("decide")
+        return super().decide(id, **word)
+
+    def use(self, id):
+        self._asked("use")
+        return super().use(id)
+
+    def grants(self, *, tool=""):
+        self._asked("grants")
+        return super().grants(tool=tool)
+
+
+@pytest.mark.parametrize("name", ["ask", "decide", "use", "grants"])
+def test_a_store_that_does_not_answer_lets_nothing_run_and_the_call_has_its_result(shop, name):
+    made = shop(lambda _: True, Silent(name))
+    ended = made.begin().result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.UNAVAILABLE], [])
+
+
+def test_an_approver_that_cannot_take_its_question_back_costs_nobody_s_word(shop):
+    class Stubborn(Desk):
+        def withdraw(self, asked, question):
+            self.speak.set()
+            raise OSError("the line is dead")
+
+    made = shop(desk := Stubborn())
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    made.store.decide(made.question().id, granted=True, by="otto")
+    assert run.result(BOUND_S).text == "Done."
+
+
+# -- standing words ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scope", "again"), [("once", 2), ("run", 2), ("rule", 1)])
+def test_a_word_holds_for_as_many_calls_as_it_is_meant_for(shop, scope, again):
+    made = shop(approver := Counter(hr.Approval(True, "maria", scope=scope), True))
+    made.begin().result(BOUND_S)
+    other = [call("refund", order="8"), "Done."]
+    made.driver.start("run", "Refund 8.", model=ScriptedModel(other), run_id="r_2").result(BOUND_S)
+    assert (approver.asked, made.refunds) == (again, ["7", "8"])
+
+
+def test_a_word_for_this_run_holds_for_its_other_calls(shop):
+    made = shop(approver := Counter(hr.Approval(True, "maria", scope="run")))
+    script = [call("refund", order="7"), call("refund", order="8"), "Done."]
+    made.driver.start("run", "Refund both.", model=ScriptedModel(script), run_id="r_1").result(BOUND_S)
+    assert (approver.asked, made.refunds) == (1, ["7", "8"])
+    (told,) = [event.approval.by for event in made.driver.told(ApprovalGiven) if "g_" in event.approval.by]
+    assert told.startswith("maria (g_")
+
+
+def test_a_standing_word_does_not_hold_for_a_tool_that_describes_itself_otherwise(shop):
+    made = shop(approver := Counter(hr.Approval(True, "maria", scope="rule"), False))
+    made.begin().result(BOUND_S)
+    made.driver.runtime.tools.get("refund").description = "Refund an order, and whatever else it likes."
+    hand_over(made, "8")
+    assert (approver.asked, made.refunds) == (2, ["7"])

@@ -11,7 +11,7 @@ NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "validation", "keys", "expressions", "limits", "guards", "pages", "tools", "toolset",
+    "portability", "operations", "validation", "keys", "expressions", "limits", "guards", "pages", "tools", "toolset",
     "linting", "sources",
 ]
 # fmt: on

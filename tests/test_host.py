@@ -553,18 +553,48 @@ def test_a_scripted_approver_s_no_reaches_the_model_with_its_reason(drive):
     assert (run.status, "not on a Friday" in results_of(run)[0].text) == ("done", True)
 
 
+class Audited(MemoryStore):
+    """A store whose audit log is a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.notices = []
+
+    def append(self, notices):
+        self.notices += notices
+
+    def log(self, *, after=0, run_id="", most=1000):
+        return []
+
+
+def test_the_audit_log_says_why_a_call_was_allowed_under_which_key_and_for_whom(drive):
+    def pay(order: str) -> str:
+        """Pay for an order."""
+        return "paid"
+
+    store, rules = Audited(), [hr.Rule("pay", "allow", reason="small orders are paid")]
+    tool = hr.FunctionTool(pay, effect="write", key="pay:{order}")
+    driver = drive([tool], store=store, policy=hr.Policy(rules=rules), principal="ana")
+    driver.call("pay", {"order": "7"}, run="r_1")
+    admitted, *others = [notice.body for notice in store.notices]
+    assert {name: admitted[name] for name in ("key", "risk", "why", "pin", "isolation")} == {
+        "key": "pay:7", "risk": "medium", "why": "small orders are paid", "pin": tool.pin, "isolation": "none"
+    }  # fmt: skip
+    assert {each["principal"] for each in (admitted, *others)} == {"ana"}
+
+
+def test_who_cancels_a_run_is_in_the_audit_log(drive, gate):
+    store = Audited()
+    driver = drive([hr.FunctionTool(gate.pass_through_async, name="wait", effect="read")], store=store)
+    begun = driver.start("run", "?", run_id="r_1", model=ScriptedModel([call("wait"), "never asked"]))
+    gate.wait_for()
+    driver.runtime.cancel("r_1", by="maria")
+    assert begun.result(BOUND_S).status == "cancelled"
+    (word,) = [each for each in store.notices if each.event == "CancelRequested"]
+    assert (word.run_id, word.body) == ("r_1", {"by": "maria"})
+
+
 def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
-    class Audited(MemoryStore):
-        def __init__(self):
-            super().__init__()
-            self.notices = []
-
-        def append(self, notices):
-            self.notices += notices
-
-        def log(self, *, after=0, run_id="", most=1000):
-            return []
-
     def pay(order: str, card: str) -> str:
         """Pay for an order."""
         return "paid"

@@ -6,9 +6,10 @@ import base64
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from handrail import redaction
 from handrail.redaction import HIDDEN, Redactor
 
 SECRET = "hunter2/plus+more="
@@ -54,6 +55,14 @@ def test_what_looks_like_a_key_is_taken_out(text):
     told = Redactor().text(f"log: {text}.")
     assert HIDDEN in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("shape", [shape for _, shape in redaction._KINDS])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_whatever_has_the_shape_of_a_key_is_taken_out(shape, data):
+    text = data.draw(st.from_regex(shape, alphabet=st.characters(max_codepoint=126)))
+    assert Redactor().text(text) == redaction._SHAPES.sub(HIDDEN, text) != text
 
 
 @pytest.mark.parametrize(

@@ -457,8 +457,10 @@ def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again
     with SqliteStore(tmp_path / "a.db") as store:
         approved(on, store, tools, arguments)
         codes = [on(store, tools, "call", "refund", arguments, run="chat").failure.code for _ in range(2)]
-    assert codes == ["TOOL_ERROR", "NOT_APPROVED"]
+        (asked,) = store.questions().result(BOUND_S)
+    assert codes == ["TOOL_ERROR", "APPROVAL_PENDING"]
     assert tried == ["7"]
+    assert asked.tool == "refund"  # and there is a question on which it can be given
 
 
 def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):

@@ -9,6 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail.approvers.terminal import TerminalApprover, printable
+from handrail.records import Question
 from tests.terminals import terminal
 
 
@@ -172,6 +173,22 @@ def test_a_question_that_was_left_is_taken_back_and_the_next_one_is_asked(desk):
     desk.person.reads_until(PROMPT)
     desk.person.types("a\n")
     assert later.result(30).granted
+
+
+def test_a_question_that_was_answered_elsewhere_makes_room_and_one_in_line_is_never_shown(desk):
+    first, second, third = asked(order_id="1"), asked(order_id="2"), asked(order_id="3")
+    answers = [desk.ask(first)]
+    desk.person.reads_until(PROMPT)
+    answers += [desk.ask(second), desk.ask(third)]
+    taken = Question("a_1", "r_1", "call_1", "delete_order", "", {}, "high", "", state="approved", by="ann\x1b[2K")
+    desk.approver.withdraw(second, taken)
+    desk.approver.withdraw(first, taken)
+    assert [answer.result(30) for answer in answers[:2]] == [None, None]
+    shown = desk.person.reads_until(PROMPT)
+    assert "taken back: it is approved by ann\\x1b[2K" in shown
+    assert '"order_id": "2"' not in shown
+    desk.person.types("a\n")
+    assert answers[2].result(30).granted
 
 
 @pytest.mark.parametrize("stdin", [io.StringIO("a\n"), None])  # a pipe that says yes is no person; closed by the shell

@@ -27,8 +27,8 @@ from handrail.toolbox.web import WebSearch
 from handrail.toolbox.wikipedia import Wikipedia
 
 QUESTION = (
-    "If Eliud Kipchoge could keep up the pace of his record marathon, how many thousand hours would he need to run from "
-    "the Earth to the Moon at its closest? Use the least distance that Wikipedia names, and round to whole thousands."
+    "If Eliud Kipchoge could keep up the pace of his record marathon, how many thousand hours would he need to run "
+    "from the Earth to the Moon at its closest? Use the least distance that Wikipedia names; round to whole thousands."
 )
 SYSTEM = "Look facts up and cite where they stand. Never calculate yourself: use `calculate` for all arithmetic."
 

@@ -3,8 +3,8 @@
     python examples/apps/many_tools.py                       # every way to choose, with a scripted model
     python examples/apps/many_tools.py --model openai:NAME   # a real model, with each way
 
-Five acts on ten kinds of records in four offices make 200 tools that differ in a word. Shown: the same lease is approved
-every time, once; what changes is how much of the 200 definitions travels along. Tokens are characters / 4.
+Five acts on ten kinds of records in four offices make 200 tools that differ in a word. Shown: the same lease is
+approved every time, once; what changes is how much of the 200 definitions travels along. Tokens are characters / 4.
 """
 
 import argparse

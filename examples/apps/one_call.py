@@ -2,7 +2,7 @@
 
     python examples/apps/one_call.py                     # five providers' HTTP and four families' prompts
     python examples/apps/one_call.py hermes gemini       # those two
-    python examples/apps/one_call.py all                 # all that handrail knows, about 2,000 lines
+    python examples/apps/one_call.py all                 # all but Bedrock's, 43 of them, 1,600 lines
 
 Everything printed went over real HTTP to a scripted server; left is the request, right the answer. Shown: the spelling
 differs in everything, and the call is the same; the tool is written once and does not know.
@@ -36,6 +36,8 @@ def exchange(name):
     script = [call("get_weather", city="北京"), "It is 21 °C in 北京."]
     with ScriptedServer(script, wire=name) as server, hr.SyncRuntime([get_weather]) as runtime:
         run = runtime.run(QUESTION, model=server.model)
+        if not run.ok:
+            raise SystemExit(f"{name}: {run.reason}")
         asked, path = server.requests[0], server.paths[0]
         answer = httpx2.post(server.base_url.removesuffix("/v1") + path, json=asked).json()
     spoken = hr.dialect(name)

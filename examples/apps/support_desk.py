@@ -56,12 +56,15 @@ def desk_at(url: str, client: httpx2.AsyncClient) -> hr.FunctionTool:
     return create_ticket
 
 
-async def ask(url: str, store: Path, model: str | ScriptedModel, *, resume: bool) -> hr.Run:
-    """Begin the run, or go on with it: the same call in both processes but for one word."""
-    async with httpx2.AsyncClient() as client, hr.Runtime([desk_at(url, client)], store=f"sqlite:///{store}") as runtime:
+async def ask(url: str, store: Path, model: str | ScriptedModel, *, named: bool = True, resume: bool = False) -> hr.Run:
+    """Begin the run, or go on with it: what both processes do."""
+    async with (
+        httpx2.AsyncClient() as client,
+        hr.Runtime([desk_at(url, client)], store=f"sqlite:///{store}") as runtime,
+    ):
         if resume:
             return await runtime.resume(RUN, model=model)
-        return await runtime.run(QUESTION, model=model, system=SYSTEM, run_id=RUN)
+        return await runtime.run(QUESTION, model=model, system=SYSTEM, run_id=RUN if named else None)
 
 
 async def killed_and_resumed(server: TicketServer, store: Path) -> hr.Run:
@@ -97,9 +100,9 @@ def main(arguments: list[str] | None = None) -> tuple[hr.Run, TicketServer, Tick
     options.add_argument("--desk", default="", help="a ticket system of yours that honours Idempotency-Key")
     options.add_argument("--begin", type=Path, help="(the process that will be killed)")
     given = options.parse_args(arguments)
-    if given.begin or given.desk:
-        store = given.begin or Path("support-desk.db")
-        print(asyncio.run(ask(given.desk, store, given.model or MODEL, resume=False)).text)
+    if given.desk:
+        begun = ask(given.desk, given.begin or Path("support-desk.db"), given.model or MODEL, named=bool(given.begin))
+        print(asyncio.run(begun).text)
         return None
     with TicketServer() as quiet, TicketServer(Jitter(seed=11)) as bad, TemporaryDirectory() as place:
         run = asyncio.run(killed_and_resumed(quiet, Path(place) / "handrail.db"))

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from handrail.runtime import Runtime as Runtime
     from handrail.structured import Form as Form
     from handrail.sync import SyncRuntime as SyncRuntime
+    from handrail.toolbox.openapi import openapi as openapi
     from handrail.tools import BaseTool as BaseTool
     from handrail.tools import FunctionTool as FunctionTool
     from handrail.tools import Then as Then
@@ -89,6 +90,7 @@ _HOME_OF = {
         "runtime": "Runtime",
         "structured": "Form",
         "sync": "SyncRuntime",
+        "toolbox.openapi": "openapi",
         "tools": "BaseTool FunctionTool Then tool",
         "toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",

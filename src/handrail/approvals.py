@@ -16,7 +16,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from handrail import logs
 from handrail.effects import Approval, ApprovalScope, AskHuman
+from handrail.errors import StoreUnavailable
 from handrail.keys import digest
 from handrail.policy import Policy
 from handrail.ports import ApprovalStore, Approver, GrantStore, LedgerStore, Store, Withdrawing, later
@@ -27,6 +29,9 @@ from handrail.toolset import Toolset
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 """How often it is looked whether somebody has answered elsewhere: soon at first, then as a person's patience has it."""
+
+_MOST_LOOKS = 1000
+"""Each time an equal call has taken the word, so this is never reached with a store that keeps to its port."""
 
 
 class Approvals:
@@ -51,20 +56,76 @@ class Approvals:
     ) -> None:
         self._store, self._policy, self._approver, self._services = store, policy, approver, services
         self._tools, self._scope = tools, scope
+        self._told: set[str] = set()
 
-    async def word_on(self, session: Session, asked: AskHuman) -> Approval | None:
-        """Ask about a call; None when nobody has answered, and the call waits."""
+    async def word_on(self, session: Session, asked: AskHuman) -> Approval | StoreUnavailable | None:
+        """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
         store = self._store
         if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._services.ask_human(self._approver, asked)
+        try:
+            return await self._answer(store, session, asked)
+        except StoreUnavailable as error:
+            return error
+
+    async def _answer(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Approval | None:
+        """Return what the kept question's answer means for the call."""
+        for _ in range(_MOST_LOOKS):
+            kept = await self._kept(store, session, asked)
+            if kept.state == "open":
+                kept = await self._asked(store, kept, session, asked)
+            if kept.state != "approved" or await later(store.use(kept.id)):
+                break
+            # Somebody else has used it, or its time is over: a call of a kept run finds it so, another asks anew.
+        else:
+            return None
+        if kept.state in ("denied", "expired"):
+            self._told.add(kept.id)
+        match kept.state:
+            case "open":
+                return None
+            case "expired":
+                return Approval(False, expired=True)
+            case "denied":
+                return Approval(False, kept.by, kept.because)
+        if kept.state == "used" and session.recording is not None and not session.recording.goes_on:
+            return Approval(False, kept.by, "this approval has been used")
+        return Approval(True, kept.by, kept.because, kept.edited)
+
+    async def _kept(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Question:
+        """Keep the question, or return the one that stands for it.
+
+        In a kept run that is the one of its place. A run that was interrupted after its approval was used goes on: the
+        ledger knows whether the call has happened. The turns of other runs are counted anew by each process, and a call
+        is handed over again to learn its answer, so there it is the one of what is asked: each word is for one call.
+        """
+        within_s = self._policy.approval_s
+        if session.recording is not None:
+            return await later(store.ask(_question(session, asked, asked.place), within_s=within_s))
+        known = [
+            each
+            for each in await later(store.questions(state="", run_id=session.id))
+            if (each.digest, each.reason) == (asked.digest, asked.reason)
+        ]
+        for each in known:
+            if each.state in ("open", "approved"):
+                return each
+        if known and (last := known[-1]).state == "used" and await self._knows_again(session, asked.call.name):
+            return last
+        # A no is told once. Who asks for the same again after that is meant to have heard it, and asks for a new word.
+        if known and last.state in ("denied", "expired") and last.id not in self._told:
+            return last
+        return await later(store.ask(_question(session, asked, f"{asked.reason}/{len(known)}"), within_s=within_s))
+
+    async def _asked(self, store: ApprovalStore, question: Question, session: Session, asked: AskHuman) -> Question:
+        """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
         if isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
-            return Approval(True, f"{grant.by} ({grant.id})", "a standing word on calls that are asked about like this")
-        question = _question(session, asked)
-        kept = await later(store.ask(question, within_s=self._policy.approval_s))
-        if kept.state == "open" and self._approver is not None:
-            kept = await self._asked_here(store, kept, asked, self._approver)
-        return await self._heard(store, kept, session, asked.call.name)
+            by = f"{grant.by} ({grant.id})"
+            return await later(store.decide(question.id, granted=True, by=by)) or question
+        if self._approver is not None:
+            return await self._asked_here(store, question, asked, self._approver)
+        return question
 
     async def _asked_here(
         self, store: ApprovalStore, question: Question, asked: AskHuman, approver: Approver
@@ -97,34 +158,11 @@ class Approvals:
                 with suppress(asyncio.CancelledError, Exception):
                     await each
 
-    async def _heard(self, store: ApprovalStore, kept: Question, session: Session, tool: str) -> Approval | None:
-        """Return what a question's answer means for the call.
-
-        An approval is used by one call. A run that was interrupted after that finds it used by itself, and goes on: the
-        ledger knows whether the call has happened.
-        """
-        if kept.state == "approved" and not await later(store.use(kept.id)):
-            kept = await later(store.ask(kept, within_s=self._policy.approval_s))
-            return None if kept.state == "open" else Approval(False, expired=True)
-        match kept.state:
-            case "open":
-                return None
-            case "expired":
-                return Approval(False, expired=True)
-            case "denied":
-                return Approval(False, kept.by, kept.because)
-        if kept.state == "used" and not await self._knows_again(session, tool):
-            return Approval(False, kept.by, "this approval has been used")
-        return Approval(True, kept.by, kept.because, kept.edited)
-
     async def _knows_again(self, session: Session, name: str) -> bool:
         """Whether a call whose approval was used before may go on: only where the ledger answers it and nothing runs.
 
-        So it is for a run that was interrupted in the meantime, and for a write of a named run that the ledger still
-        holds. One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
+        One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
         """
-        if session.recording is not None and session.recording.goes_on:
-            return True
         tool, store = self._tools().get(name), self._store
         if tool is None or not tool.writes or (tool.repeatable and not tool.key) or not isinstance(store, LedgerStore):
             return False
@@ -132,8 +170,8 @@ class Approvals:
         return any(each.scope == f"{self._scope}{name}" and each.state != "failed" for each in held)
 
 
-def _question(session: Session, asked: AskHuman) -> Question:
-    name = digest({"run": session.id, "place": asked.place, "digest": asked.digest})[:16]
+def _question(session: Session, asked: AskHuman, place: str) -> Question:
+    name = digest({"run": session.id, "place": place, "digest": asked.digest})[:16]
     return Question(
         f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
@@ -161,12 +199,18 @@ async def _answered(store: ApprovalStore, question: Question) -> Question:
     while True:
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
-        kept = await later(store.questions(state="", run_id=question.run_id))
+        try:
+            kept = await later(store.questions(state="", run_id=question.run_id))
+        except StoreUnavailable:
+            continue  # it may be back at the next look; whoever is asked here can still answer
         if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):
             return found
 
 
 def _withdraw(approver: Approver, asked: AskHuman, kept: Question) -> None:
     """Take a question back from whoever is still being asked here."""
-    if isinstance(approver, Withdrawing):
-        approver.withdraw(asked, kept)
+    try:
+        if isinstance(approver, Withdrawing):
+            approver.withdraw(asked, kept)
+    except Exception as error:  # somebody else's code, which must not cost the word that was given
+        logs.raised("an approver raised when its question was taken back", error)

@@ -53,7 +53,10 @@ def _body(event: Event, redactor: Redactor) -> dict[str, Json] | None:
         case ModelAnswered(turn=turn, answer=answer):
             return {"turn": turn, "finish": answer.finish, "calls": [[call.id, call.name] for call in answer.calls]}
         case CallAdmitted(call=call, arguments=arguments, repairs=repairs):
-            return _of(call.id, call.name, **_arguments(arguments, redactor), repairs=list(repairs))
+            return _of(
+                call.id, call.name, **_arguments(arguments, redactor), repairs=list(repairs), key=event.key,
+                risk=event.risk, why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
+            )  # fmt: skip
         case ApprovalAsked(call=call, arguments=arguments, risk=risk, reason=reason):
             return _of(call.id, call.name, **_arguments(arguments, redactor), risk=risk, reason=redactor.text(reason))
         case ApprovalGiven(call=call, approval=None):

@@ -222,14 +222,14 @@ class Batch:
             self._end(lane, refused(lane.call, admitted, pending.repairs))
             return
         lane.admitted = admitted
-        if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
-            admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.place)
         if self._conduct.tell is not None:
-            self._conduct.tell(CallAdmitted(lane.call, deepcopy(admitted.arguments), admitted.repairs))
+            self._conduct.tell(_event(admitted))
         if is_plain(admitted):
             # What it asks for first is known. Its life is begun when it turns out to be more than this one step.
             self.todo.append((lane, invoke(admitted.tool, 1, lane.since, self._conduct)))
         else:
+            if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
+                admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.place)
             lane.life = carry_out(admitted, self._conduct)
             self.todo.append((lane, next(lane.life)))
 
@@ -288,3 +288,11 @@ class Batch:
                 if not self._waits[index] and follower.pending is not None:
                     self._begin(follower, follower.pending)
             self._ended.popleft()
+
+
+def _event(admitted: Admitted) -> CallAdmitted:
+    tool, verdict = admitted.tool, admitted.verdict
+    return CallAdmitted(
+        admitted.call, deepcopy(admitted.arguments), admitted.repairs, admitted.key, verdict.risk, verdict.reason,
+        tool.pin, tool.isolation,
+    )  # fmt: skip

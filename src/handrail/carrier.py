@@ -313,9 +313,12 @@ class Carrier:
             self.waited_until = self.host.now()
         self.people_asked += 1
 
-        def answered(answer: Approval | None) -> None:
+        def answered(answer: Approval | StoreUnavailable | None) -> None:
             self.people_asked -= 1
             self.count_wait()
+            if isinstance(answer, StoreUnavailable):
+                self.throw(lane, answer)
+                return
             self.session.tell(ApprovalGiven(effect.call, answer))
             self.answer(lane, answer)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval, Risk
@@ -104,11 +104,25 @@ class AskedOtherwise:
 
 @dataclass(frozen=True, slots=True)
 class CallAdmitted:
-    """A call passed every check. `arguments` are what the tool will get; `repairs` names what was mended."""
+    """A call passed every check.
+
+    Attributes:
+        arguments: What the tool will get.
+        repairs: Names what was mended in them.
+        key: Of a write: what names its act.
+        risk: At which the policy looked at it, and `why` it may run or is asked about: the rule, or what decided.
+        pin: Digest of the tool as it describes itself.
+        isolation: How strongly it is kept apart.
+    """
 
     call: ToolCall
     arguments: Mapping[str, Json]
     repairs: Sequence[str] = ()
+    key: str = ""
+    risk: Risk | Literal[""] = ""
+    why: str = ""
+    pin: str = ""
+    isolation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

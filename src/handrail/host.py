@@ -73,6 +73,7 @@ class Host:
         repair: Mend malformed JSON by named repairs; False refuses it.
         selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
         scope: Tenant: writes of different scopes never share a key.
+        principal: On whose behalf the calls are made, for the audit log.
         secrets: Values that the audit log must never hold, beside what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
@@ -92,6 +93,7 @@ class Host:
         repair: bool = True,
         selector: str | Selector = showing.DEFAULT,
         scope: str = "",
+        principal: str = "",
         secrets: Iterable[str] = (),
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
@@ -108,7 +110,7 @@ class Host:
         self._audits = self.store if isinstance(self.store, AuditStore) else None
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
-        self._redactor = Redactor(secrets)
+        self._redactor, self._principal = Redactor(secrets), principal
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
         self.now, self._jitter = now, jitter
@@ -140,7 +142,7 @@ class Host:
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
         if self._audits is not None:
-            listening = (*listening, Trail(self._audits, run_id, self._redactor))
+            listening = (*listening, Trail(self._audits, run_id, self._redactor, self._principal))
         conduct = Conduct(
             self.policy,
             self.now,

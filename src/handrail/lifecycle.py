@@ -282,10 +282,9 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
 def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     tool = call.tool
     # What a person agrees to is this: the tool as it describes itself, and exactly these arguments.
-    shown = {"tool": tool.name, "version": tool.version, "description": tool.description, "schema": tool.parameters}
     return AskHuman(
         call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
-        keys.digest({**shown, "arguments": call.arguments}), keys.digest(shown), tool.parameters,
+        keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
     )  # fmt: skip
 
 
@@ -362,7 +361,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
             return ended
         try:
             answer: Approval | None = yield question
-        except CallCancelled:
+        except (StoreUnavailable, CallCancelled):
             return ended
         if answer is None or answer.granted:
             if refusal := _heeded(answer, call, conduct):

@@ -30,7 +30,7 @@ from handrail.context import Context
 PAGE_BYTES = 16 * 1024
 """How much of a generator is read for one page; a smaller size of results makes the page smaller afterwards."""
 
-_ROOM_FOR_THE_REST = 256
+_ROOM_FOR_THE_REST = 96
 
 _OFFSET = inspect.Parameter(
     "offset",

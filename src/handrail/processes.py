@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from handrail.child import Order, Place
+from handrail.child import Place, order_of
 from handrail.errors import ToolDefinitionError
 from handrail.tools import BaseTool
 
@@ -50,7 +50,7 @@ class Apart:
 
     def __init__(self, pool: Processes, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
         self._pool, self.tool = pool, tool.name
-        self.order = pickled(Order(place_of(tool), arguments), tool.name)
+        self.order = pickled(place_of(tool), arguments, tool.name)
         self.killed = False
 
     def __call__(self) -> Any:
@@ -119,7 +119,7 @@ class Processes:
         """The worker has answered and may take the next call."""
         with self._change:
             del self._busy[call]
-            if self._closed or not worker.is_alive():  # killed in the moment between its answer and this
+            if self._closed or call.killed:  # in the moment between its answer and this
                 self._size -= 1
                 worker.close()
             else:
@@ -306,14 +306,14 @@ def _is_there(module: str, name: str, function: Callable[..., Any]) -> bool:
     return found is not None and (found is function or getattr(found, "fn", None) is function)
 
 
-def pickled(order: Order, tool: str) -> bytes:
-    """Return an order as bytes.
+def pickled(place: Place | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
+    """Return a call as bytes.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
     try:
-        return pickle.dumps(order)
+        return order_of(place, arguments)
     except Exception as error:
         raise ToolDefinitionError(
             f"Tool {tool!r} runs in a process of its own, and what it is given cannot go there: {error}. "

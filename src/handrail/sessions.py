@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
@@ -71,11 +71,14 @@ class Trail:
     store: AuditStore
     run_id: str
     redactor: Redactor
+    principal: str = ""
     _asked: Future[None] | None = None
 
     def __call__(self, event: Event) -> None:
         notice = notice_of(event, self.run_id, self.redactor)
         if notice is not None:
+            if self.principal:
+                notice = replace(notice, body={**notice.body, "principal": self.principal})
             answer = self.store.append([notice])
             if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
                 self._asked = answer

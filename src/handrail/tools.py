@@ -162,6 +162,7 @@ class BaseTool:
     run: Callable[..., Any]
 
     _DECLARABLE: ClassVar[frozenset[str]]
+    _pinned: tuple[Any, str] = (None, "")
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", "") or cls.__name__
@@ -198,6 +199,15 @@ class BaseTool:
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
         return self.risk or _RISK_OF[self.effect]
+
+    @property
+    def pin(self) -> str:
+        """Digest of the tool as it describes itself: what people agree to, and what the audit log names it by."""
+        told = (self.name, self.version, self.description, id(self.parameters))
+        if self._pinned[0] != told:
+            shown = {"tool": self.name, "version": self.version, "description": self.description}
+            self._pinned = told, keys.digest({**shown, "schema": self.parameters})
+        return self._pinned[1]
 
     @property
     def replay_class(self) -> ReplayClass:
@@ -471,7 +481,7 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
-BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE"}
+BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned"}
 
 
 @dataclass(frozen=True, slots=True)

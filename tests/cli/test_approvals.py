@@ -178,6 +178,17 @@ def test_a_question_at_a_terminal_may_be_answered_from_another_process_and_is_th
     assert "It is gone." in seen
 
 
+def test_a_question_outlives_the_process_that_asked_it_at_a_terminal(waiting):
+    words = ("runs", "resume", waiting.run, "--tools", waiting.tools, "--store", waiting.place)
+    with program_in_terminal(*words) as (person, program):
+        person.reads_until(r"\(a\)pprove")
+        program.kill()
+        program.wait(PATIENCE_S)
+    waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
+    gone_on = waiting.process("runs", "resume", "--all", "--tools", waiting.tools)
+    assert (gone_on.returncode, gone_on.stdout) == (0, "It is gone.\n")
+
+
 @pytest.mark.parametrize("scope", ["run", "rule"])
 def test_a_word_for_more_than_one_call_is_listed_answers_the_next_question_and_is_revoked(waiting, scope):
     waiting("approvals", "approve", waiting.question()["id"], "--for", scope, "--by", "maria")

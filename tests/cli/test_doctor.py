@@ -6,6 +6,7 @@ import re
 import pytest
 
 from handrail.cli.commands.doctor import examined, masked
+from handrail.sandboxes import KNOWN
 
 
 def test_what_is_needed_is_here(cli):
@@ -39,8 +40,26 @@ def test_the_environment_that_changes_what_we_do_is_told():
     assert "FORCE_COLOR" not in found
 
 
+def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert "sqlite:///handrail.db, as usual" in cli("doctor").stdout
+    (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///kept.db"\n', encoding="utf-8")
+    assert "sqlite:///kept.db, by `place` in" in cli("doctor").stdout
+    monkeypatch.setenv("HANDRAIL_STORE", "postgresql://me:secret@host/db")
+    told = cli("doctor").stdout
+    assert "postgresql://me:***@host/db, by HANDRAIL_STORE" in told
+
+
 def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):
     result = cli("doctor")
     assert (result.exit_code, re.findall(r"^(.) +\w+_API_KEY", result.stdout, re.M)) == (0, ["-"])
     monkeypatch.setenv("OPENAI_API_KEY", "sk-any")
     assert re.findall(r"^(.) +\w+_API_KEY", cli("doctor").stdout, re.M) == ["✓"]
+
+
+def test_the_sandboxes_of_this_machine_are_told():
+    told = {finding.subject: finding for finding in examined({})}
+    assert {f"sandbox {each.level}": each.lacks or "works" for each in KNOWN} == {
+        name: finding.found for name, finding in told.items() if name.startswith("sandbox")
+    }
+    assert all(told[f"sandbox {each.level}"].ok for each in KNOWN)

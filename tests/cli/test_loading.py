@@ -129,6 +129,13 @@ def test_a_class_of_which_no_tool_is_made_is_told(file):
         tools_from([file(NOTES)])
 
 
+@pytest.mark.parametrize("place", ["", ":TeamTools"])
+def test_a_class_of_toolsets_is_told_alike(file, place):
+    source = 'import handrail as hr\nclass TeamTools(hr.Toolset):\n    """Ours."""\n'
+    with pytest.raises(ConfigError, match=r"`TeamTools` is a class of tools; .*: team_tools = TeamTools\(\)"):
+        tools_from([file(source) + place])
+
+
 @pytest.mark.parametrize("made", ["notes = TeamNotes()", "everything = hr.Toolset([TeamNotes()])"])
 def test_a_class_of_which_a_tool_is_made_is_fine(file, made):
     assert names(tools_from([file(NOTES + made)])) == ["notes"]

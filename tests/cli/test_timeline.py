@@ -7,19 +7,27 @@ from handrail.cli.timeline import MOST_SHOWN_CHARS, Line, Piece, Timeline
 from handrail.effects import Approval
 from handrail.errors import Code, Failure
 from handrail.events import (
+    AnswerRefused,
+    AnswerTaken,
     ApprovalAsked,
     ApprovalGiven,
+    AskedOtherwise,
     AttemptFailed,
     AttemptStarted,
     CallAdmitted,
     CallFinished,
+    ContextFolded,
     FinishedLate,
+    HistoryMended,
     HttpExchange,
+    LateResult,
     ModelAnswered,
     ModelAsked,
+    Progressed,
     RunEnded,
     RunStarted,
     Streamed,
+    ToolsSelected,
 )
 from handrail.messages import ArgumentsDelta, TextDelta, Turn
 
@@ -79,6 +87,35 @@ def told(event, **how):
         Line("late", "finished late, after the model had been told otherwise", "get_order", whole=True),
     ]),
     (FinishedLate(CALL, error="OSError: gone"), [Line("late", "failed late: OSError: gone", "get_order", whole=True)]),
+    (LateResult(CALL, "pay", "pay:1", 1, "done"), [
+        Line(
+            "late", "what it says now is not recorded: somebody else has this write, or has said how it ended",
+            "get_order", whole=True,
+        ),
+    ]),
+    (AnswerTaken(1, "tool"), []),
+    (AnswerTaken(1, "tool", ["trailing_comma"]), [
+        Line("repaired", "the answer was repaired: trailing_comma", whole=True),
+    ]),
+    (AnswerRefused(1, "tool", FAILURE), [
+        Line("refused", "the answer has not its form: `order_id` is required.", whole=True),
+    ]),
+    (AskedOtherwise("native", "tool", "HTTP 400"), [
+        Line(
+            "note", "the server does not take the answer's form as native, so it is asked for as tool: HTTP 400",
+            whole=True,
+        ),
+    ]),
+    (HistoryMended(["a call had no result"]), [
+        Line("note", "the conversation was mended: a call had no result", whole=True),
+    ]),
+    (ContextFolded(1, 900), [
+        Line("note", "1 old result can be read by a handle from now on; about 900 tokens stay", whole=True),
+    ]),
+    (ToolsSelected(1, "bm25", ["a", "b"], 40), [Line("note", "2 of 40 tools are shown (bm25)", whole=True)]),
+    (ToolsSelected(1, "all", ["a", "b"], 2), []),
+    (Progressed(CALL, 3, 4, "copying"), [Line("progress", "75%  copying", "get_order", whole=True)]),
+    (Progressed(CALL, 12), [Line("progress", "12", "get_order", whole=True)]),
     (RunEnded("r_1", "done", ""), []),
     (RunEnded("r_1", "failed", "nobody answered"), [Line("ended", "failed: nobody answered", whole=True)]),
     (RunEnded("r_1", "cancelled", "the run was cancelled"), [Line("ended", "the run was cancelled", whole=True)]),
@@ -91,6 +128,20 @@ def told(event, **how):
 ])  # fmt: skip
 def test_an_event_becomes_lines(event, lines):
     assert told(event) == lines
+
+
+def test_progress_is_told_by_the_tenth_and_whenever_a_tool_says_something_else():
+    timeline = Timeline()
+    steps = [Progressed(CALL, n, 1000, "reading" if n < 500 else "writing") for n in range(1000)]
+    texts = [line.text for step in steps for line in timeline.tell(step)]
+    assert texts == [f"{n}%  {'reading' if n < 50 else 'writing'}" for n in range(0, 100, 10)]
+
+
+def test_a_choice_of_tools_is_told_when_it_changes():
+    timeline = Timeline()
+    turns = [["a"], ["a"], ["a", "b"], ["a", "b"]]
+    lines = [timeline.tell(ToolsSelected(turn, "bm25", tools, 9)) for turn, tools in enumerate(turns, 1)]
+    assert [bool(each) for each in lines] == [True, False, True, False]
 
 
 def test_text_arrives_in_pieces_where_streaming_is_wanted():

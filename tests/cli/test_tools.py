@@ -75,3 +75,40 @@ def test_a_tool_is_shown_with_what_its_caller_must_fill(cli, tenants):
 def test_times_are_shown_alike_however_they_were_written(cli, shop, name, shown):
     rows = [re.split("  +", line) for line in cli("tools", "show", name, "--tools", shop).stdout.splitlines()]
     assert ["timeout s", shown] in rows
+
+
+SERVICE = "examples/service.json"
+
+
+def test_an_openapi_document_is_shown_as_tools_with_what_is_left_out(cli):
+    told = cli("tools", "from-openapi", SERVICE)
+    rows = [re.split("  +", line) for line in told.stdout.splitlines()]
+    assert rows[2] == [
+        "deleteOrder",
+        "destructive",
+        "always",
+        "DELETE /orders/{order_id}",
+        "Delete one order for good.",
+    ]
+    assert "left out: addPicture (POST /pictures): its body is multipart/form-data" in told.stderr
+    document = json.loads(cli("tools", "from-openapi", SERVICE, "--json", "--include", "get*").stdout)
+    assert [tool["route"] for tool in document["tools"]] == ["GET /orders/{order_id}"]
+
+
+def test_an_openapi_document_is_printed_as_definitions(cli):
+    told = json.loads(cli("tools", "from-openapi", SERVICE, "--format", "anthropic").stdout)
+    assert [each["name"] for each in told] == ["getOrder", "deleteOrder", "placeOrder"]
+
+
+def test_a_service_is_a_place_of_tools_whose_credentials_stand_in_the_environment(cli, monkeypatch):
+    words = ("call", "getOrder", '{"order_id": "A-1"}', "--tools", f"openapi:{SERVICE}@http://127.0.0.1:9")
+    assert "needs credentials" in cli(*words).stderr
+    monkeypatch.setenv("HANDRAIL_AUTH_API_KEY", "k-4711")
+    told = cli(*words)
+    assert "cannot be reached" in told.stderr and "k-4711" not in told.stdout + told.stderr
+
+
+@pytest.mark.parametrize(("file", "said"), [("absent.json", "No such file"), ("README.md", "is no JSON")])
+def test_a_document_that_cannot_be_read_is_one_sentence(cli, file, said):
+    told = cli("tools", "list", "--tools", f"openapi:{file}")
+    assert (told.exit_code, len(told.stderr.splitlines())) == (2, 1) and said in told.stderr

@@ -268,12 +268,13 @@ class DurableContract(StoreContract):
 
     # -- several processes --------------------------------------------------------------------------------------------
 
-    def test_exactly_one_thread_of_all_processes_is_fresh(self, store):
+    @pytest.mark.parametrize("deed", ["race", "race_of_runs"])
+    def test_exactly_one_thread_of_all_processes_is_fresh(self, store, deed):
         acts, threads, processes = 10, 8, 3
         with (
-            self.other("race", str(acts), str(threads)) as one,
-            self.other("race", str(acts), str(threads)) as two,
-            self.other("race", str(acts), str(threads)) as three,
+            self.other(deed, str(acts), str(threads)) as one,
+            self.other(deed, str(acts), str(threads)) as two,
+            self.other(deed, str(acts), str(threads)) as three,
         ):
             answers = []
             for process in (one, two, three):

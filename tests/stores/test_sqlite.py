@@ -201,6 +201,27 @@ def test_a_store_that_another_process_holds_is_waited_for_and_then_said_to_be_bu
         assert claimed(store).state is ClaimState.FRESH
 
 
+FROZEN = """
+import os, signal, sqlite3, sys
+sqlite3.connect(sys.argv[1], isolation_level=None).execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
+def test_a_process_that_was_frozen_in_a_transaction_is_named(file, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
+    with SqliteStore(file) as store, subprocess.Popen([sys.executable, "-c", FROZEN, file]) as other:
+        try:
+            os.waitpid(other.pid, os.WUNTRACED)  # it has stopped
+            with pytest.raises(StoreUnavailable, match=f"holds it, {other.pid}, which was stopped .*nothing was"):
+                claimed(store)
+        finally:
+            other.kill()
+            other.wait()
+        assert claimed(store).state is ClaimState.FRESH
+
+
 def test_a_corrupted_file_takes_no_claim_and_says_what_to_do(file):
     with SqliteStore(file) as store:
         for n in range(300):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import check
-from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, value_of, written
+from handrail.toolbox.calculator import _FUNCTIONS, MOST_CHARACTERS, calculate, value_of, written
 
 
 def failure_of(expression):
@@ -54,7 +54,15 @@ def test_arithmetic_is_exact(expression, result):
     ("sin(1)", "0.841470984807897"),         # 0.84147098480789650665
     ("atan(1) * 4", "3.14159265358979"),
     ("sqrt(2) ** 2 - 2", "0"),               # what cancels is the rounding alone
+    ("*".join(["sqrt(2)"] * 120), "1152921504606850000"),  # 2 ** 60; fifty digits all the way
+    ("floor(sqrt(2) ** 2) + ceil(sqrt(3) ** 2)", "5"),  # whole numbers that were rounded on the way
+    ("sqrt(2) ** 2 // 1 + sqrt(3) ** 2 % 3", "2"),
+    ("factorial(sqrt(3) ** 2)", "6"),
     ("sin(pi)", "0"),
+    ("acos(-1) - pi", "0"),
+    ("asin(0.5) * 6 - atan(1) * 4", "0"),
+    ("atan(1e9) + atan(1e-9) - pi / 2", "0"),
+    ("degrees(asin(sqrt(3) / 2))", "60"),
     ("cos(1e6)", "0.936752127533145"),       # the platform: 0.9367521275331447
     ("(1 + 0.05 / 365) ** 3650", "1.64866481376547"),  # ten years of daily interest
 ])  # fmt: skip
@@ -99,8 +107,9 @@ def test_what_is_written_reads_as_the_same_number(numerator, places):
 
 @given(st.floats(0.001, 1e4))
 def test_functions_agree_with_those_of_the_platform(number):
-    told = {name: float(value_of(f"{name}({number!r})").value) for name in ("sin", "cos", "ln", "sqrt", "log10")}
-    theirs = {"sin": math.sin, "cos": math.cos, "ln": math.log, "sqrt": math.sqrt, "log10": math.log10}
+    theirs = {"sin": math.sin, "cos": math.cos, "atan": math.atan, "ln": math.log, "sqrt": math.sqrt,
+              "log10": math.log10}  # fmt: skip
+    told = {name: float(value_of(f"{name}({number!r})").value) for name in theirs}
     # Ours is of the decimal number as it is written, theirs of the double next to it.
     assert told == {name: pytest.approx(of(number), rel=1e-12, abs=1e-11) for name, of in theirs.items()}
 
@@ -130,10 +139,12 @@ def test_functions_agree_with_those_of_the_platform(number):
     ("factorial(2.5)", "round or floor"),
     ("1 / (2 - 2)", "divisor"),
     ("0 ** -1", "base"),
+    ("0 ** -0.5", "base"),
+    ("sin(0) ** -pi", "base"),
     ("(-8) ** 0.5", "cbrt"),
     ("sqrt(-1)", "sign"),
     ("ln(0)", "argument"),
-    ("asin(2)", "-1 to 1"),
+    ("asin(2)", "between -1 and 1"),
     ("tan(pi / 2)", "radians"),
     ("sin(1e30)", "turns"),
     ("factorial(-1)", "sign"),
@@ -154,7 +165,19 @@ def test_what_would_grow_without_bound_is_refused_before_it_is_computed(expressi
     assert failure_of(expression)  # as computed, the first has 370 million digits
 
 
-@given(st.text(max_size=40))
+texts = st.recursive(
+    st.sampled_from(["0", "1", "2", "-7", "0.5", "1e-9", "1e3000", "pi", "99999"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**"]), inner).map(
+            "({0[0]}{0[1]}{0[2]})".format
+        ),
+        st.tuples(st.sampled_from(sorted(_FUNCTIONS)), inner).map("{0[0]}({0[1]})".format),
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.one_of(st.text(max_size=40), texts))
 @example("1e")
 @example("\x00")
 def test_any_text_has_a_value_or_a_sentence(text):

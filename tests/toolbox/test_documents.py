@@ -58,6 +58,12 @@ def test_a_document_is_found_by_a_passage_far_inside_of_it():
     assert found("zebra", HANDBOOK | {"long.md": long}) == ["long.md"]
 
 
+def test_the_snippet_is_of_the_passage_that_fits_best():
+    text = "# Zoo\n\nA zebra and a lion live here." + "\n\nfiller text. " * 200 + "\n\nThe lion sleeps."
+    (result,) = asked(Documents({"zoo": text}), ("search_documents", {"query": "zebra lion"}))
+    assert result.value["found"][0]["snippet"].startswith("A zebra and a lion")
+
+
 def test_a_document_appears_once_however_many_of_its_passages_fit():
     assert found("leave", {"a": "# A\n\n" + "leave now. " * 2000, "b": "we leave."}).count("a") == 1
 

@@ -1,12 +1,16 @@
 """Files: what is read, found and written below the roots, and that nothing outside of them ever is."""
 
 import asyncio
+import errno
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import check
@@ -45,17 +49,21 @@ def read(root, path, **more):
 # ---------------------------------------------------------------------- reading
 
 
-def test_a_file_is_read_by_lines_with_its_encoding():
-    text = decoded("一\r\n二".encode())
-    assert text == ("一\r\n二", "utf-8")
-
-
 def test_lines_are_paged(root):
     first = read(root, "hello.txt", max_lines=2)
     assert (first["text"], first["first_line"], first["last_line"], first["lines"]) == ("one\ntwo 天气\n", 1, 2, 3)
     assert first["has_more"]
     rest = read(root, "hello.txt", first_line=first["last_line"] + 1)
     assert (rest["text"], rest["has_more"]) == ("three\n", False)
+
+
+def test_lines_are_counted_as_editors_do(root):
+    (root / "odd.txt").write_text("a\u2028b\x0cc\r\nd", encoding="utf-8", newline="")
+    (found,) = asked(Files([root]), ("search_files", {"text": "d", "pattern": "odd.txt"}))
+    assert (read(root, "odd.txt")["lines"], found.value["matches"]) == (
+        2,
+        [{"path": "odd.txt", "line": 2, "text": "d"}],
+    )
 
 
 def test_beyond_the_last_line_there_is_nothing(root):
@@ -84,6 +92,38 @@ def test_encodings_are_told_apart(data, expected):
 def test_what_is_no_text_is_refused_and_not_guessed(data, why):
     with pytest.raises(ValueError, match=why):
         decoded(data)
+
+
+PRINTED = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")
+
+
+@given(st.text(alphabet=PRINTED), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
+def test_what_was_written_in_an_encoding_that_says_so_is_read_as_it_was(text, encoding):
+    assert decoded(text.encode(encoding)) == (text, encoding)
+
+
+@given(st.binary())
+def test_any_bytes_are_text_or_refused(data):
+    try:
+        text, encoding = decoded(data)
+    except ValueError:
+        return
+    assert text.encode(encoding) == data or encoding == "utf-16"
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "up", "out", "~", "deep", "secret.txt", "/", "\\"]), max_size=6))
+def test_no_path_made_of_tricks_leads_out(parts):
+    with TemporaryDirectory() as place:
+        root = Path(place, "root")
+        (root / "a/deep").mkdir(parents=True)
+        Path(place, "secret.txt").write_text(SECRET)
+        (root / "up").symlink_to("..")
+        (root / "a/out").symlink_to("../../secret.txt")
+        path = "/".join(parts) or "."
+        try:
+            assert Files([root])._tree.contents(path, 1000)[0] != SECRET.encode()
+        except hr.ToolError:
+            pass
 
 
 def test_a_binary_file_is_refused_in_words(root):
@@ -193,6 +233,26 @@ def test_a_link_that_is_swapped_in_while_reading_never_leaks(root):
     assert b"harmless" in seen
 
 
+@pytest.mark.parametrize(("swapped_in", "code"), [
+    (lambda path: path.symlink_to("../secret.txt"), "PATH_NOT_ALLOWED"),
+    (os.mkfifo, "NOT_A_FILE"),
+], ids=["link", "pipe"])  # fmt: skip
+def test_what_is_swapped_in_between_the_look_and_the_opening_is_refused(root, monkeypatch, swapped_in, code):
+    look, path = os.stat, root / "hello.txt"
+
+    def looked(name, **how):
+        found = look(name, **how)
+        if name == "hello.txt":
+            path.unlink()
+            swapped_in(path)
+        return found
+
+    monkeypatch.setattr(os, "stat", looked)
+    with pytest.raises(hr.ToolError) as refused:
+        Files([root])._tree.contents("hello.txt", 1000)
+    assert refused.value.failure.code == code
+
+
 def test_a_path_that_is_not_there_says_what_to_do(root):
     (result,) = asked(Files([root]), ("read_file", {"path": "reports/june.md"}))
     assert (result.failure.code, result.failure.message) == ("FILE_NOT_FOUND", "There is no `reports/june.md`.")
@@ -259,10 +319,9 @@ def test_lines_are_found_in_any_case_and_encoding(root):
 def test_a_pattern_that_would_take_for_ever_elsewhere_ends_at_once(root):
     (root / "evil.txt").write_text("a" * 5000 + "!")
     found, literal, *bad = asked(
-        Files([root]), ("search_files", {"text": "^(a+)+$", "is_regex": True}),
-        ("search_files", {"text": "t[wh]", "is_regex": True}), ("search_files", {"text": "(", "is_regex": True}),
-        ("search_files", {"text": r"(a*)*\1b", "is_regex": True}), ("search_files", {"text": "(?=a)", "is_regex": True}),
-        ("search_files", {"text": "((a{1000}){1000}){1000}", "is_regex": True}),
+        Files([root]), *(("search_files", {"text": pattern, "is_regex": True}) for pattern in (
+            "^(a+)+$", "t[wh]", "(", r"(a*)*\1b", "(?=a)", "((a{1000}){1000}){1000}",
+        ))
     )  # fmt: skip
     assert found.value["matches"] == []
     assert [match["line"] for match in literal.value["matches"]] == [2, 3]
@@ -340,6 +399,17 @@ def test_a_link_is_not_written_through(root, tmp_path):
     assert not (tmp_path / "new.txt").exists()
 
 
+def test_a_full_disk_is_told_as_what_it_is_and_nothing_happened(root, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    version = read(root, "hello.txt")["version"]
+    monkeypatch.setattr(os, "fsync", full)
+    (result,) = written(root, ("write_file", {"path": "hello.txt", "text": "new", "version": version}))
+    assert result.failure.code == "DISK_FULL"
+    assert read(root, "hello.txt")["version"] == version
+
+
 def test_nothing_is_left_lying_about_when_a_write_is_refused(root):
     written(root, ("write_file", {"path": "hello.txt", "text": "x"}))
     assert not [*root.glob(f"{KEPT}*")]
@@ -371,7 +441,8 @@ def test_a_run_that_wrote_can_be_undone_by_a_person(root, tmp_path):
     model = ScriptedModel([call("write_file", **replace), call("write_file", path="new.txt", text="y"), "Written."])
 
     async def story():
-        async with hr.Runtime(Files([root], writing=True, approve=False), store=f"sqlite:///{tmp_path}/r.db") as runtime:
+        files = Files([root], writing=True, approve=False)
+        async with hr.Runtime(files, store=f"sqlite:///{tmp_path}/r.db") as runtime:
             run = await runtime.run("Write.", model=model)
             assert (root / "hello.txt").read_text() == "x"
             return await runtime.undo(run.id)
@@ -380,6 +451,18 @@ def test_a_run_that_wrote_can_be_undone_by_a_person(root, tmp_path):
     assert all(result.ok for result in undone)
     assert read(root, "hello.txt") == before
     assert not (root / "new.txt").exists()
+
+
+def test_a_write_whose_answer_was_lost_can_be_undone_too(root):
+    """What was verified knows where the old file is kept, or undoing it would remove the file."""
+    before = read(root, "hello.txt")
+    replace = {"path": "hello.txt", "text": "x", "version": before["version"]}
+    files = Files([root], writing=True)
+    (replaced,) = asked(files, ("write_file", replace), approver=lambda _: True)
+    found = files.was_written(replace, None)
+    assert found.value == replaced.value
+    files.restore(**replace, result=found.value)
+    assert read(root, "hello.txt") == before
 
 
 def test_undoing_leaves_alone_what_somebody_has_changed_since(root):

@@ -108,6 +108,11 @@ class TestEitherKubectl:
         assert (before.last_restart, after.last_restart != "never", after.ready_pods) == ("never", True, 1)
         assert cluster.restarts == ["shop/api-gateway"]
 
+    def test_a_wait_right_after_a_restart_ends_when_the_new_pods_are_ready(self, tools, cluster):
+        called(tools, "rollout_restart", deployment="orders", last_restart="never")
+        told = called(tools, "rollout_status", deployment="orders", wait_s=20).value
+        assert (told.complete, told.ready_pods) == (True, 2)
+
     def test_a_restart_that_is_refused_by_a_person_does_not_happen(self, tools, cluster):
         approver = ScriptedApprover([False])
         result = called(tools, "rollout_restart", approver=approver, deployment="orders", last_restart="never")
@@ -155,6 +160,12 @@ class TestEitherKubectl:
         result = called(wider, "rollout_status", deployment="orders", namespace="shpo")
         assert (code_of(result), "no namespace `shpo`" in result.failure.message) == ("NOT_FOUND", True)
 
+    def test_a_kubeconfig_of_the_environment_is_found(self, cluster, tools, tmp_path, monkeypatch):
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        monkeypatch.setenv("HOME", str(tmp_path))  # where kubectl keeps what it learnt of an API
+        program = next(iter(tools)).kubectl.program
+        assert called(over(cluster, kubeconfig=None, kubectl=program), "get_resources", kind="pods").ok
+
     def test_a_wait_that_is_over_says_so(self, cluster, tools):
         with StandInCluster([Deployment("stuck", looks=inf)]) as other:
             stuck = over(other, kubectl=next(iter(tools)).kubectl.program)
@@ -175,6 +186,13 @@ def test_two_runs_that_saw_the_same_restart_once(cluster):
         asked = {"deployment": "orders", "last_restart": "never"}
         first, again = runtime.call("rollout_restart", asked), runtime.call("rollout_restart", asked)
     assert (first.ok, again.replayed, cluster.restarts) == (True, True, ["shop/orders"])
+
+
+def test_another_restart_after_the_last_one_is_another_act(cluster):
+    restart = over(cluster)["rollout_restart"]
+    seen = ("never", "2026-11-21T08:00:59Z", "2026-11-21T08:00:59Z")
+    keys = [restart.key_of({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
+    assert (keys[0] != keys[1], keys[1] == keys[2]) == (True, True)
 
 
 @pytest.mark.parametrize(("name", "said"), [
@@ -253,7 +271,7 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path):
     os.mkfifo(pipe)
     hangs = program(
         "import subprocess, sys", f"alive = open({str(pipe)!r}, 'wb', buffering=0)",
-        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE, stdout=alive)",
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], stdout=alive)",
         "alive.write(b'here')", "child.wait()",
     )  # fmt: skip
     kubectl = next(iter(over(cluster, kubectl=hangs))).kubectl
@@ -269,6 +287,33 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path):
 
     with asyncio.run(give_up()) as alive:
         assert select.select([alive], [], [], 30)[0] and alive.read(1) == b""
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    ('Error from server (Forbidden): pods is forbidden: User "x" cannot list resource "pods"', "FORBIDDEN"),
+    ("error: You must be logged in to the server (Unauthorized)", "UNAUTHORIZED"),
+    ("Error from server (TooManyRequests): the server has received too many requests", "RATE_LIMITED"),
+    ("error: failed to patch: if restart has already been triggered within the past second, please wait", "TOO_SOON"),
+    ("Error from server (Conflict): the object has been modified; please apply your changes", "CONFLICT"),
+    ('Error from server (NotFound): namespaces "shop" not found', "NOT_FOUND"),
+    ("error: Metrics API not available", "NO_METRICS"),
+    ("Error from server (NotFound): the server could not find the requested resource", "REFUSED"),
+    ("Error from server (BadRequest): container orders in pod x is waiting to start", "REFUSED"),
+    ("error: unable to parse requirement: <nil>: Invalid value", "REFUSED"),
+    ('error: the server doesn\'t have a resource type "jobs"', "NOT_FOUND"),
+    ('error: context "staging" does not exist', "NOT_CONFIGURED"),
+    ("The connection to the server localhost:8080 was refused - did you specify the right host", "UNAVAILABLE"),
+    ("Unable to connect to the server: dial tcp: lookup nowhere: no such host", "UNAVAILABLE"),
+    ("Unable to connect to the server: net/http: TLS handshake timeout", "UNAVAILABLE"),
+    ("Error from server (ServiceUnavailable): the server is currently unable to handle the request", "UNAVAILABLE"),
+    ("error: exec plugin: token=hunter2", "INTERNAL_ERROR"),
+    ("", "INTERNAL_ERROR"),
+])  # fmt: skip
+def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, words, code):
+    tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
+    tools["get_resources"].attempts = 1
+    result = called(tools, "get_resources", kind="pods")
+    assert (code_of(result), "hunter2" in result.text) == (code, False)
 
 
 def test_a_kubectl_that_is_not_there_is_told(cluster):
@@ -303,6 +348,17 @@ def test_the_only_namespace_need_not_be_said_and_one_of_several_must(cluster):
 def test_they_are_clean_for_lint_and_the_checklist(cluster):
     tools = over(cluster, namespaces=["shop", "billing"])
     assert (list(hr.lint(tools).findings), list(check(tools).missing)) == ([], [])
+
+
+@pytest.mark.parametrize(("asked", "name"), [
+    ("重启 api-gateway", "rollout_restart"),
+    ("看一下容器日志", "get_pod_logs"),
+    ("哪个 pod 占用 CPU 内存最多", "top_pods"),
+    ("why does the pod keep restarting", "describe_resource"),
+])  # fmt: skip
+def test_they_are_found_by_what_users_say(cluster, asked, name):
+    (found,) = hr.selectors.bm25(over(cluster)).top(asked, k=1)
+    assert found.name == name
 
 
 @pytest.mark.parametrize("reach", [

@@ -1,13 +1,17 @@
 """E-mail: what arrives, how often, and what is said when nobody knows. Against aiosmtpd and against our own mailbox."""
 
 import asyncio
+import shutil
 import socket
+import ssl
+import subprocess
 from contextlib import contextmanager
 from email import message_from_bytes
 from email.policy import default
 
 import pytest
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 
 import handrail as hr
 from handrail.checklist import check
@@ -31,9 +35,9 @@ class Kept:
 
 
 @contextmanager
-def aiosmtpd():
+def aiosmtpd(**how):
     kept = Kept()
-    controller = Controller(kept, hostname="127.0.0.1", port=free_port())
+    controller = Controller(kept, hostname="127.0.0.1", port=free_port(), **how)
     controller.start()
     try:
         kept.host, kept.port = "127.0.0.1", controller.port
@@ -154,6 +158,45 @@ def test_a_server_without_tls_gets_nothing_when_tls_is_asked_for():
         safe = SendEmail(Server(mailbox.host, mailbox.port), sender="bot@example.com", approve=False)
         (result,) = sent(safe, MAIL)
     assert (result.failure.code, result.attempts, mailbox.mails) == ("MAIL_NOT_SET_UP", 1, [])
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost that nobody else knows, and its key."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        pytest.skip("openssl is not installed, so there is no certificate to test TLS with")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run([
+        openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-subj", "/CN=localhost",
+        "-addext", "subjectAltName=DNS:localhost",
+    ], check=True, capture_output=True)  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize(("trusted", "host", "outcome"), [
+    (True, "localhost", "sent"), (False, "localhost", "MAIL_NOT_SET_UP"), (True, "127.0.0.1", "MAIL_NOT_SET_UP"),
+])  # fmt: skip
+def test_a_mail_and_its_password_go_to_a_server_whose_certificate_is_right_and_to_no_other(
+    certificate, monkeypatch, trusted, host, outcome
+):
+    monkeypatch.setenv("SMTP_PASSWORD", "hunter2")
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    seen = []
+
+    def authenticate(server, session, envelope, mechanism, login):
+        seen.append(login.password)
+        return AuthResult(success=True)
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    with aiosmtpd(tls_context=tls, require_starttls=True, authenticator=authenticate, auth_required=True) as mailbox:
+        server = Server(host, mailbox.port, user="bot", timeout_s=5)
+        (result,) = sent(SendEmail(server, sender="bot@example.com", approve=False), MAIL)
+    assert ("sent" if result.ok else result.failure.code) == outcome
+    assert (len(mailbox.mails), seen) == ((1, [b"hunter2"]) if outcome == "sent" else (0, []))
 
 
 def test_a_password_is_in_no_message(mailbox, monkeypatch):

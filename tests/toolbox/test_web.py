@@ -90,6 +90,8 @@ def test_without_a_key_nothing_starts(monkeypatch):
         WebSearch()
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     assert len(WebSearch()) == 2
+    with pytest.raises(hr.ConfigError, match="lists"):
+        WebSearch(include_domains="example.org")
 
 
 def test_it_declares_what_it_does():

@@ -1,5 +1,6 @@
 """One page of the web as text."""
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +53,8 @@ def test_hostile_html_is_read_in_one_pass(piece):
     ("text/html; charset=gb2312", "<p>中文</p>".encode("gb2312"), "中文"),
     ("text/html", '<meta charset="big5"><p>中文</p>'.encode("big5"), "中文"),
     ("text/html", "<p>中文</p>".encode("gb18030"), "中文"),
-    ("text/html; charset=punycode", b"<p>plain-</p>", "plain-"),     # a codec that no page of the web has
+    ("text/html; charset=utf-7", b"<p>+AGE-</p>", "+AGE-"),          # codecs that no page of the web has
+    ("text/html; charset=punycode", b"<p>plain-</p>", "plain-"),
     ("text/html; charset=utf-8", b"<p>caf\xe9</p>", "caf"),
     ("application/json", b'{"a": 1}', '{"a": 1}'),
     ("text/plain", b"<b>as it is", "<b>as it is"),
@@ -79,6 +81,16 @@ def test_a_redirect_within_what_is_allowed_is_followed_and_told(drive):
         return Answer(301, headers={"location": "/new"}, body=b"") if asked.path == "/old" else Answer(body=b"here")
 
     assert read(drive, answer, "/old").value["url"].endswith("/new")
+
+
+def test_an_answer_that_drips_on_is_left_at_the_deadline():
+    seconds = iter([5.0, 5.0, 0.0])  # when it is sent, after the first piece, after the second
+    with Loopback(lambda asked: Answer(body=bytes(1024 * 1024))) as server:
+        tool = ReadPage(Egress(private=["127.0.0.1"], ports=[server.port]))
+        tool.open()
+        with pytest.raises(httpx2.ReadTimeout):
+            tool.fetch("GET", server.url, lambda: next(seconds))
+        tool.close()
 
 
 @pytest.mark.parametrize("url", ["example.org", "file:///etc/passwd", "http://", "https:///x", "", "javascript:1"])

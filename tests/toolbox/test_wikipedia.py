@@ -1,6 +1,7 @@
 """Wikipedia by the MediaWiki action API, and the stand-in by the shapes of the manual."""
 
 import json
+import re
 
 import httpx2
 import pytest
@@ -58,6 +59,7 @@ def test_a_title_with_several_meanings_says_so(drive, wiki):
     ("search_wikipedia", {"query": "xyzzy"}, "NOTHING_FOUND", "fewer"),
     ("read_wikipedia", {"title": "Mooon"}, "PAGE_NOT_FOUND", "search_wikipedia"),
     ("read_wikipedia", {"title": "a<b>"}, "PAGE_NOT_FOUND", "search_wikipedia"),
+    ("read_wikipedia", {"title": "Moon|Marathon"}, "PAGE_NOT_FOUND", "search_wikipedia"),
     ("read_wikipedia", {"title": "Moon", "section": "Distances"}, "SECTION_NOT_FOUND", '"Distance"'),
     ("read_wikipedia", {"title": "Moon", "section": "Cheese"}, "SECTION_NOT_FOUND", '"Orbit", "Distance", "Surface"'),
     ("read_wikipedia", {"title": "Moon", "language": "fr"}, "UNKNOWN_LANGUAGE", "leave `language` out"),
@@ -103,7 +105,7 @@ def test_an_answer_that_is_none_is_a_sentence(drive, body):
 def test_requests_name_who_asks_and_how_patient_they_are(drive, wiki):
     drive(Wikipedia(contact="ops@example.org", api=wiki.api)).call("read_wikipedia", {"title": "Moon"})
     asked = wiki.asked[0]
-    assert asked.headers["user-agent"].startswith("handrail/") and "(ops@example.org)" in asked.headers["user-agent"]
+    assert re.fullmatch(r"handrail/\S+ \(ops@example\.org\) httpx2/\S+", asked.headers["user-agent"])
     assert asked.query["maxlag"] == "5"
 
 
@@ -116,6 +118,15 @@ def test_one_client_serves_all_calls_of_a_runtime(drive, wiki):
         clients.add(id(tools["read_wikipedia"].client))
     driver.close()
     assert len(clients) == 1 and tools["read_wikipedia"].client.is_closed
+
+
+def test_two_runtimes_share_one_tool_and_the_first_to_close_leaves_it_open(drive, wiki):
+    tools = Wikipedia(api=wiki.api)
+    one, other = drive(tools), drive(tools)
+    for driver in (one, other):
+        assert driver.call("read_wikipedia", {"title": "Moon"}).ok
+    one.close()
+    assert other.call("read_wikipedia", {"title": "Moon"}).ok
 
 
 def test_a_language_that_is_no_code_is_told_when_it_is_made():

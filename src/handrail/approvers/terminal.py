@@ -67,29 +67,37 @@ class TerminalApprover:
         self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
         self._one_at_a_time = Lock()
         self.visit = 0
-        self._withdrawn: list[tuple[AskHuman, Question]] = []
+        self._shown: AskHuman | None = None
+        self._withdrawn: list[AskHuman] = []
 
     def __call__(self, asked: AskHuman) -> Approval | None:
         """Ask about one call; None when nobody is there."""
         visit = self.visit
         with self._one_at_a_time:
             keyboard = self._keyboard()
-            if keyboard is None or visit != self.visit:
+            if keyboard is None or visit != self.visit or self.is_withdrawn(asked):
                 return None
+            self._shown = asked
             try:
                 return _Question(keyboard, self._output or sys.stderr, self, visit).put(asked)
             except _NobodyThere:
                 return None
             finally:
-                self._withdrawn = [each for each in self._withdrawn if each[0] is not asked]
+                self._shown = None
+                self._withdrawn = [each for each in self._withdrawn if each is not asked]
 
     def withdraw(self, asked: AskHuman, question: Question) -> None:
-        """See `ports.Withdrawing`; who has answered elsewhere is told."""
-        self._withdrawn.append((asked, question))
+        """See `ports.Withdrawing`; who has answered elsewhere is told at once, before anything else is shown."""
+        self._withdrawn.append(asked)
+        if self._shown is asked and question.state != "open":
+            by = f" by {printable(question.by)}" if question.by else ""
+            screen = self._output or sys.stderr
+            screen.write(f"\n{_INDENT}This question is taken back: it is {question.state}{by}.\n")
+            screen.flush()
 
-    def answered_elsewhere(self, asked: AskHuman) -> Question | None:
-        """Return how a question stands that was withdrawn."""
-        return next((question for each, question in self._withdrawn if each is asked), None)
+    def is_withdrawn(self, asked: AskHuman) -> bool:
+        """Whether nobody waits for the answer to a question any longer."""
+        return any(each is asked for each in self._withdrawn)
 
     def leave(self) -> None:
         """Give up every question that stands: whoever asked has gone. Later ones are asked as ever."""
@@ -160,11 +168,7 @@ class _Question:
         typed = False
         while not typed:
             typed = _has_line(self._keyboard)
-            if (taken := self._approver.answered_elsewhere(self._asked)) is not None:
-                by = f" by {printable(taken.by)}" if taken.by else ""
-                self._say(f"\n{_INDENT}This question is taken back: it is {taken.state}{by}.\n")
-                raise _NobodyThere
-            if self._visit != self._approver.visit:
+            if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
                 raise _NobodyThere  # also with a line there: it is meant for whoever reads next
         line = self._keyboard.readline()
         if not line:

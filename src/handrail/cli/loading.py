@@ -3,6 +3,7 @@
     examples/weather.py          every tool at the top level of the file
     company.tools                the same of a module on the path
     company.tools:billing        one attribute: a tool, a function, a toolset, or a list of these
+    openapi:shop.json            the operations of an OpenAPI document; `@https://...` behind it says where they are
 
 Rule 1: a bare function is a tool only when it is named; at the top level of a file it may be anything.
 Rule 2: whatever is wrong with the user's file is one sentence with its place, and every tool is described and compiled
@@ -13,6 +14,7 @@ Rule 3: what the file prints while it is imported goes to stderr; stdout is for 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -26,6 +28,8 @@ from typing import Any
 from handrail.errors import ConfigError, HandrailError
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+
+_OPENAPI = "openapi:"
 
 
 def tools_from(places: Iterable[str]) -> Toolset:
@@ -46,14 +50,18 @@ def tools_from(places: Iterable[str]) -> Toolset:
 
 
 def _tools_at(place: str) -> Iterable[BaseTool]:
+    if place.startswith(_OPENAPI):
+        # Here, because whoever names Python tools never needs it.
+        from handrail.toolbox.openapi import service_at
+
+        return service_at(place.removeprefix(_OPENAPI), os.environ)
     path, attribute = _split(place)
     module = _module(path)
     if attribute:
         return _named(module, path, attribute)
     tools = [tool for value in list(vars(module).values()) for tool in _declared(value)]
     if unmade := next(_unmade(module, tools), None):
-        made = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", unmade).lower()
-        raise ConfigError(f"`{unmade}` is a class of tools; make one at module level: {made} = {unmade}() ({path})")
+        raise _class_of_tools(unmade, path)
     if not tools:
         raise ConfigError(f"there are no tools in {path}: {_hint(module)}")
     return tools
@@ -77,19 +85,26 @@ def _unmade(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
     for name, value in vars(module).items():
         if (
             isinstance(value, type)
-            and issubclass(value, BaseTool)
+            and issubclass(value, BaseTool | Toolset)
             and value.__module__ == module.__name__
-            and callable(getattr(value, "run", None))
+            and (issubclass(value, Toolset) or callable(getattr(value, "run", None)))
             and not (inspect.isabstract(value) or name.startswith("_"))
-            and not any(isinstance(tool, value) for tool in tools)
+            and not any(isinstance(tool, value) for tool in [*tools, *vars(module).values()])
         ):
             yield name
+
+
+def _class_of_tools(name: str, path: str) -> ConfigError:
+    made = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return ConfigError(f"`{name}` is a class of tools; make one at module level: {made} = {name}() ({path})")
 
 
 def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
     if not hasattr(module, attribute):
         raise ConfigError(f"{path} has no {attribute!r}; {_hint(module)}")
     value = getattr(module, attribute)
+    if isinstance(value, type) and issubclass(value, BaseTool | Toolset):
+        raise _class_of_tools(attribute, path)
     return value if isinstance(value, Toolset) else Toolset(value if isinstance(value, Sequence) else [value])
 
 

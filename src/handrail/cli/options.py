@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 tools = click.option(
     "--tools", "places", metavar="PLACE", multiple=True,
-    help="Where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE. May be given several times.",
+    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE.json. May be given several times.",
 )  # fmt: skip
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
@@ -135,7 +135,10 @@ class Setup:
 
     def runtime(self, *observers: Observer, store: str | Store = "memory:") -> Runtime:
         """Return a runtime; it is the caller's to close."""
-        return Runtime(self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent)
+        return Runtime(
+            self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent,
+            principal=self.consent.terminal.by,
+        )  # fmt: skip
 
 
 _SETUP = (

@@ -38,6 +38,8 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "advice": ("", "dim"),
     "ended": ("■", "bold red"),
     "wire": ("", "dim"),
+    "note": ("·", "dim"),
+    "progress": ("▸", "cyan"),
 }
 """Mark and style of every kind of line."""
 

@@ -11,6 +11,7 @@ from handrail.cli.retelling import Retold, lines_of, question_of
 from handrail.cli.timeline import Timeline
 from handrail.errors import Code, JournalMismatch, Json
 from handrail.journal import input_from_json
+from handrail.owners import is_gone
 from handrail.records import Question, RunRecord
 
 
@@ -112,7 +113,10 @@ class Page:
         if status in ("waiting", "failed", "cancelled", "poisoned"):
             yield f"go on:   {go_on}"
         elif status in ("running", "queued"):
-            yield "it is under way, or its process died in the middle of it; then another one can take it over"
+            if is_gone(self._told.begun.record.owner):
+                yield "its process died in the middle of it; another one can take it over"
+            else:
+                yield "it is under way, or its process died in the middle of it; then another one can take it over"
             yield f"go on:   {go_on}"
         elif status == "budget":
             yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"

@@ -19,24 +19,32 @@ from typing import Literal, TypeAlias
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.wire import exchange_text
 from handrail.events import (
+    AnswerRefused,
+    AnswerTaken,
     ApprovalAsked,
     ApprovalGiven,
+    AskedOtherwise,
     AttemptFailed,
     CallAdmitted,
     CallFinished,
+    ContextFolded,
     Event,
     FinishedLate,
+    HistoryMended,
     HttpExchange,
+    LateResult,
     ModelAnswered,
     ModelAsked,
+    Progressed,
     RunEnded,
     Streamed,
+    ToolsSelected,
 )
 from handrail.messages import TextDelta, Turn
 
 Kind: TypeAlias = Literal[
     "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
-    "late", "advice", "ended", "wire",
+    "late", "advice", "ended", "wire", "note", "progress",
 ]  # fmt: skip
 
 Detail: TypeAlias = Literal["ends", "short", "all"]
@@ -84,6 +92,8 @@ class Timeline:
         self._streams, self._detail, self._wire = streams, detail, wire
         self._names: dict[str, str] = {}
         self._streamed = False
+        self._selected: Sequence[str] = ()
+        self._progress: dict[str, tuple[int, str]] = {}
 
     def tell(self, event: Event) -> list[Told]:
         """Return what this event adds."""
@@ -116,10 +126,42 @@ class Timeline:
                 yield Line("late", how, self._name(call), whole=True)
             case HttpExchange() if self._wire:
                 yield Line("wire", exchange_text(event), whole=True)
+            case LateResult(call=call):
+                refused = "what it says now is not recorded: somebody else has this write, or has said how it ended"
+                yield Line("late", refused, self._name(call), whole=True)
             case RunEnded(status=status) if status != "done":
                 yield Line("ended", _ending(event), whole=True)
             case _:
-                return
+                yield from self._beside(event)
+
+    def _beside(self, event: Event) -> Iterator[Line]:
+        """Tell what happens beside turns and calls: to the conversation, the choice of tools, the answer's form."""
+        match event:
+            case Progressed(call=call) if self._is_news(event):
+                yield Line("progress", _share(event), self._name(call), whole=True)
+            case ToolsSelected(strategy=strategy, tools=tools, of=of) if len(tools) < of and tools != self._selected:
+                self._selected = tools
+                yield Line("note", f"{len(tools)} of {of} tools are shown ({strategy})", whole=True)
+            case HistoryMended(notes=notes):
+                yield from (Line("note", f"the conversation was mended: {note}", whole=True) for note in notes)
+            case ContextFolded(results=results, tokens=tokens):
+                folded = "1 old result" if results == 1 else f"{results} old results"
+                told = f"{folded} can be read by a handle from now on; about {tokens} tokens stay"
+                yield Line("note", told, whole=True)
+            case AskedOtherwise(way=way, now=now, reason=reason):
+                told = f"the server does not take the answer's form as {way}, so it is asked for as {now}: {reason}"
+                yield Line("note", told, whole=True)
+            case AnswerTaken(repairs=repairs) if repairs:
+                yield Line("repaired", f"the answer was repaired: {', '.join(repairs)}", whole=True)
+            case AnswerRefused(failure=failure):
+                yield Line("refused", f"the answer has not its form: {failure.message}", whole=True)
+
+    def _is_news(self, event: Progressed) -> bool:
+        """Whether a tool has come a tenth further, or says something else than before."""
+        tenth = int(10 * event.done / event.total) if event.total else int(event.done)
+        told = (tenth, event.note)
+        is_news, self._progress[event.call.id] = self._progress.get(event.call.id) != told, told
+        return is_news
 
     def _answered(self, answer: Turn) -> Iterator[Told]:
         if answer.text and not self._streamed:
@@ -168,6 +210,12 @@ def _ending(event: RunEnded) -> str:
     """Say how a run ended; one that waits is named, so that it can be found again."""
     said = event.reason if event.status in _TOLD_BY_THEIR_REASON else f"{event.status}: {event.reason}"
     return f"{said} (run {event.run_id})" if event.status == "waiting" else said
+
+
+def _share(event: Progressed) -> str:
+    """Say how far a tool has come: in hundredths where it knows of how much."""
+    far = f"{event.done / event.total:.0%}" if event.total else f"{event.done:g}"
+    return f"{far}  {event.note}" if event.note else far
 
 
 def _then(wait_s: float | None) -> str:

@@ -20,6 +20,7 @@ from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from handrail import portability
@@ -94,6 +95,7 @@ class Gemini(Wire):
     to ask for it (`structured`)."""
 
     name: str = "gemini"
+    history: ClassVar[str] = "contents"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path says what other providers' bodies say."""

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from mimetypes import guess_extension
+from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors
@@ -106,6 +107,7 @@ class OpenAIResponses(Wire):
     """The dialect."""
 
     name: str = "openai-responses"
+    history: ClassVar[str] = "input"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from handrail import plugins
 from handrail.dialects import ToolLike, provider_errors, remembered
@@ -23,10 +24,12 @@ class Wire(ABC):
 
     Attributes:
         output_by: How an answer of a given form is asked for; see `structured`.
+        history: The field of a request that tells the conversation; see `written`.
     """
 
     name: str
     output_by: Way = "native"
+    history: ClassVar[str] = "messages"
 
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
         """Return the tools as the provider wants them described.

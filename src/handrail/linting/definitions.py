@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from handrail import foreign
+from handrail import foreign, operations
 from handrail.errors import ConfigError, Json, ToolDefinitionError
-from handrail.linting import openapi
 from handrail.linting.findings import Place
 from handrail.linting.subjects import Declared, Subject
 from handrail.subschemas import Schema
@@ -44,8 +43,8 @@ def entries(document: Json) -> list[dict[str, Json]]:
     Raises:
         ConfigError: There are none.
     """
-    if isinstance(document, dict) and openapi.is_one(document):
-        return list(openapi.operations(document))
+    if isinstance(document, dict) and operations.is_one(document):
+        return list(operations.definitions(document))
     found = list(_entries(document))
     if not found:
         raise ConfigError(
@@ -118,7 +117,7 @@ def _declared(entry: Mapping[str, Json]) -> Declared | None:
         asks = entry.get("approve") or entry.get("risk", "high") == "high"
         return Declared("handrail", entry.get("effect"), bool({"key", "verify", "replay"} & entry.keys()), bool(asks))
     if "method" in entry:
-        return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
+        return Declared("openapi", operations.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
         return _hinted(entry.get("annotations"))
     return None

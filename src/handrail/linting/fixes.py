@@ -11,9 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from handrail import foreign
+from handrail import foreign, operations
 from handrail.errors import ConfigError, Json, ToolDefinitionError
-from handrail.linting import definitions, openapi, parameters
+from handrail.linting import definitions, parameters
 from handrail.linting.wording import tidy
 from handrail.subschemas import mapped
 
@@ -32,7 +32,7 @@ def fixed(document: Json) -> tuple[Json, Sequence[Fixed]]:
     Raises:
         ConfigError: It has no definitions of tools, or is an OpenAPI document, which describes more than tools.
     """
-    if openapi.is_one(document):
+    if operations.is_one(document):
         raise ConfigError("an OpenAPI document describes a service; change it there, and `--fix` definitions of tools")
     changed = deepcopy(document)
     done = [Fixed(str(entry.get("name")), rules) for entry in definitions.entries(changed) if (rules := _fix(entry))]

@@ -18,6 +18,7 @@ from handrail import plugins
 from handrail.dialects import DialectStream, dialect
 from handrail.dialects.completions import Completions, Generate
 from handrail.dialects.prompts import PromptDialect
+from handrail.dialects.written import Written
 from handrail.messages import Turn
 from handrail.models.http import HttpModel
 from handrail.models.providers import Provider
@@ -59,6 +60,7 @@ class CompletionModel(HttpModel):
     def body(self, request: Request, streamed: bool) -> bytes:
         """Return a request as bytes, with a prompt of today; see `HttpModel.body`."""
         self.wire = self.wire.on(self._today())
+        self._written = Written(self.wire)  # the date is the wire's
         return super().body(request, streamed)
 
     def read(self, answer: bytes, request: Request) -> Turn:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import httpx2
-from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.dialects import DialectStream, WireDialect
-from handrail.errors import ConfigError, Json, ModelError
+from handrail.dialects.written import Written
+from handrail.errors import ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
 from handrail.ports import Listener, Request
@@ -41,7 +41,6 @@ _STREAMS = ("text/event-stream", "application/x-ndjson")
 _SCHEMES = {"basic", "bearer", "digest", "key", "token"}
 _VERSION = re.compile(r"/v\d\w*(?=/)")
 _VERSION_AT_END = re.compile(r"/v\d\w*$")
-_UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class HttpModel:
         self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
         self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
-        self._written: tuple[Json, bytes] = None, b""
+        self._written = Written(wire)
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
@@ -180,26 +179,9 @@ class HttpModel:
             yield Pause(wait_s)
 
     def body(self, request: Request, streamed: bool) -> bytes:
-        """Return a request as bytes. Definitions of tools that have not changed are written once and kept.
-
-        Raises:
-            ConfigError: A tool or an option holds something that JSON cannot.
-            ModelError: The conversation does (`code="unwritable"`): it stems from people, tools and the model itself.
-        """
+        """Return a request as bytes; see `Written.body`."""
         options = replace(request.options, model=self.name, stream=streamed)
-        fields = self.wire.encode_request(request.messages, request.tools, options)
-        tools, kept = fields.pop("tools", None), self._written  # read once: another thread may write it
-        try:
-            if tools is not None and tools is not kept[0]:
-                kept = self._written = tools, b',"tools":' + to_json(tools)
-            to_json(dict(request.options.extra))
-        except _UNWRITABLE as error:
-            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
-        try:
-            written = to_json(fields)
-        except _UNWRITABLE as error:
-            raise ModelError(f"the conversation cannot be written as JSON: {error}", code="unwritable") from error
-        return written if tools is None else written[:-1] + kept[1] + b"}"
+        return self._written.body(request.messages, request.tools, options)
 
     def read(self, answer: bytes, request: Request) -> Turn:
         """Return the turn of a whole answer to the request."""

@@ -21,20 +21,25 @@ KNOWN: Sequence[Sandbox] = (Bubblewrap(), Process())
 """What there is, the strongest first."""
 
 
-def strongest(tool: str, *, allow_weaker: bool = False) -> Sandbox:
-    """Return the strongest sandbox of this machine.
+ENOUGH = ("isolated", "container")
+"""Levels that keep a stranger's code from what is ours."""
+
+
+def strongest(tool: str, *, known: Sequence[Sandbox] = KNOWN, allow_weaker: bool = False) -> Sandbox:
+    """Return the first of the sandboxes that this machine can give.
 
     Args:
         tool: Who asks, for the error.
+        known: Which to choose from, the strongest first.
         allow_weaker: Take a level that keeps less out than `isolated`.
 
     Raises:
         ToolError: `NOT_ISOLATED`, with what a person can do about it.
     """
-    found = next((each for each in KNOWN if not each.lacks), None)
-    if found is not None and (allow_weaker or found.level == "isolated"):
+    found = next((each for each in known if not each.lacks), None)
+    if found is not None and (allow_weaker or found.level in ENOUGH):
         return found
-    reasons = "; ".join(each.lacks for each in KNOWN if each.lacks)
+    reasons = "; ".join(each.lacks for each in known if each.lacks)
     offers = f"'{found.level}' only" if found else "none"
     raise ToolError(
         Code.NOT_ISOLATED,

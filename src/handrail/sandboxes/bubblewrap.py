@@ -64,8 +64,11 @@ def _box(python: str) -> Sequence[str]:
         "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
         "--clearenv", *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
         "--ro-bind", "/usr", "/usr", *_system_folders(), *_interpreter(python),
-        "--proc", "/proc", "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/tmp",
-        "--size", str(BOX_BYTES), "--tmpfs", _BOX, "--remount-ro", "/", "--chdir", _BOX, "--cap-drop", "ALL", "--",
+        "--proc", "/proc",
+        # `--dev` is a file system in memory without a size, which would be a disk without end.
+        "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
+        "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX, "--remount-ro", "/",
+        "--chdir", _BOX, "--cap-drop", "ALL", "--",
     ]  # fmt: skip
 
 

@@ -7,13 +7,12 @@ Rule 3: first it is asked to end (stdin is closed); a second later it is killed 
 
 from __future__ import annotations
 
-import base64
-import json
 import os
+import re
 import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,9 +21,8 @@ from threading import Event
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
-from handrail.errors import Json
 from handrail.ports import Job, JobEnded
-from handrail.sandboxes.inside import descendants
+from handrail.sandboxes.inside import descendants, lengths, record
 
 LOOK_S = 0.05
 """How often a running program is looked at for a cancellation."""
@@ -37,12 +35,17 @@ Why: TypeAlias = Literal["exited", "timeout", "cancelled", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an order is carried out: a command that starts `inside.main`, in a folder, with what the program sees."""
+    """Where an order is carried out: a command that starts `inside.main`, in a folder, with what the program sees.
+
+    Attributes:
+        adopts: Nobody else ends what the program leaves behind, as the first process of a namespace does.
+    """
 
     command: Sequence[str]
     folder: str
     environment: Mapping[str, str]
     limits: Mapping[str, int]
+    adopts: bool = False
 
 
 @cache
@@ -92,12 +95,16 @@ def carry_out(job: Job, place: Place, cancelled: Event) -> JobEnded:
 
 
 def _order(job: Job, place: Place, report_fd: int) -> bytes:
-    files = {name: base64.b64encode(data).decode() for name, data in job.files.items()}
-    text = json.dumps({
-        "argv": list(job.argv), "environment": dict(place.environment), "limits": dict(place.limits), "files": files,
-        "returned_bytes": job.returned_bytes, "returned_files": job.returned_files, "report_fd": report_fd,
-    }).encode()  # fmt: skip
-    return b"%016x" % len(text) + text
+    numbers = {"most_bytes": job.returned_bytes, "most_files": job.returned_files, "report_fd": report_fd}
+    return b"".join([
+        *(record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)),
+        *(record("environment", name, os.fsencode(value)) for name, value in place.environment.items()),
+        *(record("limit", name, b"%d" % most) for name, most in place.limits.items()),
+        *(record("file", name, data) for name, data in job.files.items()),
+        *(record(kind, "", b"%d" % number) for kind, number in numbers.items()),
+        *([record("adopt", "", b"")] if place.adopts else ()),
+        record("end", "", b""),
+    ])  # fmt: skip
 
 
 class _Watch:
@@ -109,7 +116,7 @@ class _Watch:
         self._kept = {
             process.stdout: _Kept(job.output_bytes),
             process.stderr: _Kept(job.output_bytes),
-            self._report: _Kept(2 * job.returned_bytes + 64 * 1024),  # base64, names, quotes
+            self._report: _Kept(job.returned_bytes + 64 * 1024),  # and names
         }
         self._end: Why = "exited"
         self._poll = select.poll()
@@ -186,21 +193,34 @@ class _Watch:
 
 
 def _believed(report: bytes, job: Job) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
-    """Read a report: an exit code, files within the limits under names that stay in their folder, names."""
-    try:
-        told: Json = json.loads(report)
-        exit_code, given, left = told["exit_code"], told["files"], told["left"]
-        files: dict[str, bytes] = {}
-        room = job.returned_bytes
-        for name, data in list(given.items())[: job.returned_files]:
-            contents = base64.b64decode(data, validate=True)
-            if is_below(name) and len(contents) <= room:
-                files[name] = contents
-                room -= len(contents)
-        names = [name for name in left if isinstance(name, str) and is_below(name)][: job.returned_files]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None, {}, ()
-    return exit_code if type(exit_code) is int else None, files, names
+    """Read a report up to where it is none: an exit code, and files and names that stay in their folder."""
+    exit_code: int | None = None
+    files: dict[str, bytes] = {}
+    left: list[str] = []
+    room = job.returned_bytes
+    for kind, name, data in _records(report):
+        if kind == "exit_code" and re.fullmatch(rb"-?[0-9]{1,3}", data):
+            exit_code = int(data)
+        elif kind == "file" and is_below(name) and len(data) <= room and len(files) < job.returned_files:
+            files[name] = data
+            room -= len(data)
+        elif kind == "left" and is_below(name) and len(left) < job.returned_files:
+            left.append(name)
+    return exit_code, files, left
+
+
+def _records(report: bytes) -> Iterator[tuple[str, str, bytes]]:
+    at = 0
+    while (end := report.find(b"\n", at, at + 80)) >= 0:
+        try:
+            kind, name_length, data_length = lengths(report[at:end])
+            name = report[end + 1 : end + 1 + name_length].decode()
+        except ValueError:
+            return
+        at = end + 1 + name_length + data_length
+        if at > len(report):
+            return
+        yield kind, name, report[at - data_length : at]
 
 
 def is_below(name: str) -> bool:
@@ -212,11 +232,11 @@ def is_below(name: str) -> bool:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Make sure that nothing of it is left."""
     if process.poll() is None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             process.send_signal(signal.SIGSTOP)
         for pid in [*descendants(process.pid)]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             process.kill()
     process.wait()

@@ -49,6 +49,6 @@ class Process:
         try:
             environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
             command = [self.python, "-I", "-S", "-c", program()]
-            return carry_out(job, Place(command, folder, environment, limits(job)), cancelled)
+            return carry_out(job, Place(command, folder, environment, limits(job), adopts=True), cancelled)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

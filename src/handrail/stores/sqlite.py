@@ -36,8 +36,12 @@ from handrail.stores.durable import (
 from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
 
-# How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds.
-BUSY_S = 30.0
+# How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds. Whoever
+# waits in vain hears that nothing was claimed while there is still time to act on it; Postgres has the same bound.
+BUSY_S = 10.0
+
+# Which byte of the file `-shm` a writer holds: SQLite's WAL-mode file format, section 2.3.1, "Locks" (WAL_WRITE_LOCK).
+_WRITE_LOCK = 120
 
 _SQL = statements("sqlite.sql")
 _MIGRATIONS = ("schema_1", "schema_2")
@@ -250,9 +254,10 @@ class SqliteBase:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            words = f"{_WORDS.get(code, error)}{_holder(self.file) if code in _BUSY else ''}; nothing was recorded"
             if code in _REFUSED or isinstance(error, sqlite3.DataError):
-                raise Refused(f"the store {self.file} {_WORDS.get(code, error)}; nothing was recorded") from error
-            raise StoreUnavailable(f"the store {self.file} {_WORDS.get(code, error)}; nothing was recorded") from error
+                raise Refused(f"the store {self.file} {words}") from error
+            raise StoreUnavailable(f"the store {self.file} {words}") from error
         except OverflowError as error:
             raise Refused(f"the store {self.file} was given a number that is too large: {error}") from error
 
@@ -279,6 +284,27 @@ def _unopened(file: Path, error: sqlite3.Error) -> ConfigError | StoreUnavailabl
     words = f"the store {file} {_WORDS.get(code, error)}"
     passing = code in _BUSY or code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
     return StoreUnavailable(words) if passing else ConfigError(words)
+
+
+def _holder(file: Path) -> str:
+    """Say which process is in the middle of a transaction, where the system tells (Linux); for the end of a sentence.
+
+    The lock itself must not be asked: opening and closing the file would let go of every lock that we have on it.
+    """
+    try:
+        found = _identity(file.with_name(f"{file.name}-shm"))
+        if found is None:
+            return ""
+        place = f"{os.major(found[0]):02x}:{os.minor(found[0]):02x}:{found[1]}"
+        for line in Path("/proc/locks").read_text().splitlines():
+            *_, mode, pid, where, begin, _ = line.split()
+            if (mode, where, begin) == ("WRITE", place, str(_WRITE_LOCK)):
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                frozen = f", which was stopped (`kill -CONT {pid}` lets it go on, `kill -9 {pid}` lets others on)"
+                return f", {pid}{frozen if state in 'Tt' else ''}"
+    except (OSError, ValueError):
+        pass  # no Linux, or gone by now
+    return ""
 
 
 def _identity(file: Path) -> tuple[int, int] | None:

@@ -204,7 +204,7 @@ class _Query:
         return told | {name: value for name, value in known.items() if name in wanted}
 
     def _by_title(self) -> dict[str, Json]:
-        said = self.asked["titles"].split("|")[0]
+        said = self.asked["titles"].split("|")[0].partition("#")[0]
         title = (said[:1].upper() + said[1:]).replace("_", " ").strip()
         told: dict[str, Any] = {}
         if title != said:
@@ -219,7 +219,7 @@ class _Query:
         return told
 
     def _missing(self, title: str) -> dict[str, Json]:
-        if re.search(r"[\[\]{}<>#]", title) or not title:
+        if re.search(r"[\[\]{}<>]", title) or not title:
             reason = "The requested page title contains invalid characters."
             return {"title": title, "invalidreason": reason, "invalid": self._true}
         return {"ns": 0, "title": title, "missing": self._true}

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, localcontext
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
-from handrail.errors import Json, ToolError
+from handrail.errors import ToolError
 from handrail.names import nearest
 from handrail.tools import tool
 
@@ -35,6 +35,15 @@ ROUNDED_DIGITS = 15
 """Significant digits of a result that cannot be written out: as many as a double holds for certain."""
 MOST_DECIMALS = 60
 """A fraction that ends is written out in full up to so many digits after the point."""
+
+
+class Result(TypedDict):
+    """A number as a tool tells it: as text, because JSON's readers round what is long."""
+
+    result: str
+    exact: bool
+    fraction: NotRequired[str]
+    unit: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +62,20 @@ def calculation_error(message: str, suggestion: str) -> ToolError:
 # ---------------------------------------------------------------------- the tool
 
 
-@tool(effect="read", timeout_s=5, blocking=False, aliases=("计算器", "计算", "算一下", "算术", "数学"))
-def calculate(expression: str) -> dict[str, Json]:
+@tool(
+    effect="read",
+    timeout_s=5,
+    blocking=False,
+    aliases=("计算器", "计算", "算一下", "算术", "数学"),
+    examples=[{"expression": "0.1 + 0.2"}, {"expression": "round(356400 / (42.195 / 2) / 1000)"}],
+)
+def calculate(expression: str) -> Result:
     """Calculate an arithmetic expression exactly. Use it for every calculation, however small, rather than your own
     head; not for converting units.
 
     Operators are + - * / // (floor division) % (remainder) and ** (power). Functions are abs, round(x, digits), floor,
-    ceil, min, max, sqrt, cbrt, exp, ln, log10, log2, log(x, base), sin, cos, tan, asin, acos, atan, radians, degrees,
-    factorial, gcd, lcm; angles are in radians. Constants are pi and e.
+    ceil, min, max, sum, sqrt, cbrt, exp, ln, log10, log2, log(x, base), sin, cos, tan, asin, acos, atan, radians,
+    degrees, factorial, gcd, lcm; angles are in radians. Constants are pi and e.
 
     Args:
         expression: Plain numbers without units or thousands separators, such as "384400 / (42.195 / 2.0275)" or
@@ -89,14 +104,13 @@ def value_of(expression: str) -> Number:
     return _Reader(expression).whole()
 
 
-def told(number: Number) -> dict[str, Json]:
-    """Return a number as a tool tells it: `result`, `exact`, and the `fraction` behind a rounded one if it is short."""
+def told(number: Number) -> Result:
+    """Return a number as a tool tells it, with the `fraction` behind a rounded one where it is short."""
     text = written(number.value) if number.exact else None
     if text is not None:
-        return {"result": text, "exact": True}
-    fraction = str(number.value) if number.exact else ""
-    extra: dict[str, Json] = {"fraction": fraction} if 0 < len(fraction) <= 40 else {}
-    return {"result": rounded(number.value), "exact": False, **extra}
+        return Result(result=text, exact=True)
+    result, fraction = Result(result=rounded(number.value), exact=False), str(number.value) if number.exact else ""
+    return {**result, "fraction": fraction} if 0 < len(fraction) <= 40 else result
 
 
 def written(value: Fraction) -> str | None:
@@ -106,9 +120,9 @@ def written(value: Fraction) -> str | None:
     ('0.125', None)
     """
     twos, fives, rest = 0, 0, value.denominator
-    while rest % 2 == 0:
+    while rest % 2 == 0 and twos <= MOST_DECIMALS:
         rest, twos = rest // 2, twos + 1
-    while rest % 5 == 0:
+    while rest % 5 == 0 and fives <= MOST_DECIMALS:
         rest, fives = rest // 5, fives + 1
     places = max(twos, fives)
     if rest != 1 or places > MOST_DECIMALS:
@@ -175,12 +189,33 @@ _NOISE = Fraction(1, 10**40)
 """Ten digits above the last of the fifty that are computed."""
 
 
+def _is(number: Number, whole: int) -> bool:
+    """Whether a number is that whole one, as far as a rounded number can be."""
+    gap = abs(number.value - whole)
+    return gap == 0 if number.exact else gap < (1 + abs(number.value)) * _NOISE
+
+
+def _floor(number: Number) -> int:
+    """Return the whole number below, or the one that it is: floor(sqrt(2) ** 2) is 2, not 1."""
+    nearest_whole = round(number.value)
+    return nearest_whole if _is(number, nearest_whole) else math.floor(number.value)
+
+
+def _floor_division(left: Number, right: Number) -> Number:
+    quotient = _OPERATORS["/"](left, right)
+    return Number(Fraction(_floor(quotient)), quotient.exact)
+
+
+def _remainder(left: Number, right: Number) -> Number:
+    return _OPERATORS["-"](left, _OPERATORS["*"](right, _floor_division(left, right)))
+
+
 def _power(base: Number, exponent: Number) -> Number:
     exact = base.exact and exponent.exact
+    if base.value == 0 and exponent.value < 0:
+        raise calculation_error("It divides by zero: 0 to a negative power.", "Check the base; it came out as 0.")
     if exponent.value.denominator == 1:
         times = int(exponent.value)
-        if base.value == 0 and times < 0:
-            raise calculation_error("It divides by zero: 0 to a negative power.", "Check the base; it came out as 0.")
         # Before it is computed: a power of two small numbers can fill the memory. 0, 1 and -1 stay what they are. What
         # is too long to be written exactly may still be a handy number: ten years of daily interest.
         if abs(times) * (_bits(base.value) - 1) > MOST_BITS and abs(base.value) not in (0, 1):
@@ -188,7 +223,7 @@ def _power(base: Number, exponent: Number) -> Number:
         times = times % 2 if base.value == -1 else min(times, 1) if base.value in (0, 1) else times
         return _fitting(Number(base.value**times, exact))
     if base.value < 0:
-        message = "A negative number to a broken power is not a real number."
+        message = "A negative number to a fractional power is not a real number."
         raise calculation_error(message, "Write cbrt(x) for the third root, or check the sign of the base.")
     root = _exact_root(base.value, exponent.value.denominator)
     if root is not None:
@@ -238,23 +273,6 @@ def _decimal(compute: Callable[..., Decimal]) -> _Operation:
     return lambda *numbers: _inexact(compute, *numbers)
 
 
-def _float(compute: Callable[..., float]) -> _Operation:
-    """Compute as doubles: 15 digits, which is what is shown."""
-
-    def operation(*numbers: Number) -> Number:
-        try:
-            value = compute(*(float(each.value) for each in numbers))
-            return Number(Fraction(repr(value)), exact=False)
-        except OverflowError:
-            raise _too_large() from None
-        except ValueError:
-            name = getattr(compute, "__name__", "the function")
-            message = f"{name} has no value at {', '.join(rounded(each.value) for each in numbers)}."
-            raise calculation_error(message, "asin and acos take numbers from -1 to 1.") from None
-
-    return operation
-
-
 def _sine(angle: Number) -> Number:
     """Return the sine, to fifty digits: the angle within one turn, then Taylor's series."""
     if abs(angle.value) > 10**20:  # beyond it the digits of pi that are known here say nothing of the place in a turn
@@ -280,6 +298,24 @@ def _tangent(angle: Number) -> Number:
     if below.value == 0:
         raise calculation_error("The tangent of a right angle has no value.", "Check the angle; it is in radians.")
     return _OPERATORS["/"](_sine(angle), below)
+
+
+def _arctangent(x: Decimal) -> Decimal:
+    """Return the arc tangent: the angle is halved three times, then Taylor's series converges quickly."""
+    for _ in range(3):
+        x = x / (1 + (1 + x * x).sqrt())
+    power, total, square = x, x, x * x
+    for n in range(3, 120, 2):
+        power = -power * square
+        total += power / n
+    return 8 * total
+
+
+def _arcsine(x: Decimal) -> Decimal:
+    if abs(x) > 1:
+        message = f"asin and acos take numbers from -1 to 1; it was {rounded(Fraction(x))}."
+        raise calculation_error(message, "Check the argument; it must come out between -1 and 1.")
+    return 2 * _arctangent(x / (1 + (1 - x * x).sqrt()))
 
 
 def _exactly(compute: Callable[..., Any]) -> _Operation:
@@ -333,9 +369,10 @@ def _factorial(number: Number) -> Number:
 
 
 def _whole(number: Number, what: str) -> int:
-    if number.value.denominator != 1:
+    whole = _floor(number)
+    if not _is(number, whole):
         raise calculation_error(f"{what} takes a whole number; it got {rounded(number.value)}.", "Use round or floor.")
-    return int(number.value)
+    return whole
 
 
 def _of_whole(compute: Callable[..., int], name: str) -> _Operation:
@@ -349,16 +386,16 @@ _OPERATORS: Mapping[str, _Operation] = {
     "-": _binary(operator.sub),
     "*": _binary(operator.mul),
     "/": _binary(operator.truediv),
-    "//": _binary(operator.floordiv),
-    "%": _binary(operator.mod),
+    "//": _floor_division,
+    "%": _remainder,
 }
 
 _MANY = 100
 _FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "abs": (1, 1, _exactly(abs)),
     "round": (1, 2, _round),
-    "floor": (1, 1, _exactly(math.floor)),
-    "ceil": (1, 1, _exactly(math.ceil)),
+    "floor": (1, 1, lambda number: Number(Fraction(_floor(number)), number.exact)),
+    "ceil": (1, 1, lambda number: Number(Fraction(-_floor(Number(-number.value, number.exact))), number.exact)),
     "min": (1, _MANY, _exactly(lambda *values: min(values))),
     "max": (1, _MANY, _exactly(lambda *values: max(values))),
     "sum": (1, _MANY, _exactly(lambda *values: sum(values))),
@@ -372,9 +409,9 @@ _FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "sin": (1, 1, _sine),
     "cos": (1, 1, _cosine),
     "tan": (1, 1, _tangent),
-    "asin": (1, 1, _float(math.asin)),
-    "acos": (1, 1, _float(math.acos)),
-    "atan": (1, 1, _float(math.atan)),
+    "asin": (1, 1, _decimal(_arcsine)),
+    "acos": (1, 1, _decimal(lambda x: 2 * _arctangent(Decimal(1)) - _arcsine(x))),
+    "atan": (1, 1, _decimal(_arctangent)),
     "radians": (1, 1, lambda number: _fitting(Number(number.value * _PI / 180, exact=False))),
     "degrees": (1, 1, lambda number: _fitting(Number(number.value * 180 / _PI, exact=False))),
     "factorial": (1, 1, _factorial),

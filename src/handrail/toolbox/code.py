@@ -13,7 +13,7 @@ Rule 1: what comes back is bounded, and is data: nothing of it is run or followe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any, TypedDict
@@ -23,7 +23,7 @@ from pydantic import Field
 from handrail.context import Context
 from handrail.errors import Code, ConfigError, ToolError
 from handrail.ports import Job, JobEnded, Sandbox
-from handrail.sandboxes import strongest
+from handrail.sandboxes import KNOWN, strongest
 from handrail.sandboxes.outside import is_below
 from handrail.tools import BaseTool
 
@@ -65,6 +65,7 @@ class RunPython(BaseTool):
     Args:
         files: What the code finds in its folder: a path that is read anew for each run, or bytes, by name.
         outputs: A folder that gets what the code makes, each run in a new folder of its own.
+        sandboxes: Where it may run, the strongest first; your own too (`ports.Sandbox`).
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
             your network.
         approve: When a person must agree, as in `@tool`. By default always with `allow_weaker`, else never.
@@ -84,6 +85,7 @@ class RunPython(BaseTool):
         *,
         files: Mapping[str, str | Path | bytes] | None = None,
         outputs: str | Path | None = None,
+        sandboxes: Sequence[Sandbox] = KNOWN,
         allow_weaker: bool = False,
         approve: bool | str | Callable[..., bool] | None = None,
         seconds: float = 10.0,
@@ -91,6 +93,7 @@ class RunPython(BaseTool):
     ) -> None:
         self._files = dict(files or {})
         self._outputs = None if outputs is None else Path(outputs)
+        self._sandboxes = sandboxes
         self._allow_weaker, self._seconds, self._memory_bytes = allow_weaker, seconds, memory_bytes
         for name in self._files:
             if not is_below(name):
@@ -121,7 +124,7 @@ class RunPython(BaseTool):
         Args:
             code: A whole Python 3 program, such as "print(sum(range(10)))". Print what you want to see.
         """
-        sandbox = strongest(self.name, allow_weaker=self._allow_weaker)
+        sandbox = strongest(self.name, known=self._sandboxes, allow_weaker=self._allow_weaker)
         seconds = min(self._seconds, context.remaining_s() - _CLOSING_S)
         if seconds <= 0:
             raise ToolError(Code.TIMEOUT, "There is no time left to run code.", suggestion="Go on without it.")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
@@ -39,6 +39,7 @@ Execute: TypeAlias = Callable[..., Sequence[Row]]
 """Runs one statement with `?` for values; returns its rows, or one row `{"changed": n}` of what gives none."""
 
 TIMEOUT_S = 10.0
+_COMMIT_LOST = "it is not known whether a commit took place"
 _SCHEMA = (Path(__file__).parent / "desk.sql").read_text(encoding="utf-8")
 
 _UserId = Annotated[Identifier, Field(description='The user, such as "U1".')]
@@ -411,14 +412,18 @@ class _Sqlite:
             cursor = connection.execute(text, values)
             return [dict(row) for row in cursor] if cursor.description else [{"changed": cursor.rowcount}]
 
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            yield execute
-            connection.execute("COMMIT")
-        except sqlite3.OperationalError:  # locked, full, read-only: SQLite has rolled back or will
-            raise _away() from None
-        finally:
-            connection.close()
+        with closing(connection):  # which rolls back what is not committed
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield execute
+            except sqlite3.OperationalError:  # locked, full, read-only
+                raise _away() from None
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise _away() from None
+                raise ConnectionError(_COMMIT_LOST) from None
 
 
 class _Postgres:
@@ -454,7 +459,7 @@ class _Postgres:
             try:
                 connection.commit()
             except psycopg.OperationalError:
-                raise ConnectionError("the answer to a commit was lost") from None
+                raise ConnectionError(_COMMIT_LOST) from None
 
 
 def _away() -> ToolError:

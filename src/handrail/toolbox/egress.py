@@ -13,13 +13,14 @@ Rule 4: exceptions are given by the programmer in `Egress`, never by a call.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import httpcore2
 import httpx2
@@ -53,10 +54,41 @@ class Egress:
     ports: Sequence[int] = (80, 443)
 
     def __post_init__(self) -> None:
+        if isinstance(self.hosts, str) or isinstance(self.private, str):
+            raise ConfigError('`hosts` and `private` take lists: hosts=["example.org"]')
         try:
             _ = [ip_network(each) for each in self.private]
         except ValueError as error:
             raise ConfigError(f"`private` takes addresses and networks such as 10.2.0.0/16: {error}") from error
+
+    def admitted(self, request: httpx2.Request) -> httpcore2.Request:
+        """Return a request as httpcore2 sends it, its address checked."""
+        self.check_url(request.url)
+        url = request.url
+        return httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=cast(Any, request.stream),
+            extensions=request.extensions,
+        )
+
+    def addresses_of(self, host: str, port: int, resolve: Resolve) -> Sequence[str]:
+        """Return the addresses of a host, at least one and all of them checked.
+
+        Raises:
+            ToolError: `HOST_NOT_FOUND` or `NOT_PERMITTED`.
+        """
+        try:
+            found = resolve(host, port)
+        except (OSError, UnicodeError):
+            found = ()
+        if not found:
+            message = f"There is no host `{host}`."
+            raise ToolError("HOST_NOT_FOUND", message, suggestion="Check the spelling, or search for the page.")
+        for address in found:
+            self.check_address(address)
+        return found
 
     def check_url(self, url: httpx2.URL) -> None:
         """Check what can be seen in an address before it is resolved.
@@ -73,7 +105,9 @@ class Egress:
             listed = ", ".join(map(str, self.ports))
             raise _refused(f"port {port} is not among those that may be used", f"They are {listed}.")
         if self.hosts is not None and not any(_is_like(host, each.lower()) for each in self.hosts):
-            raise _refused(f"`{host}` is not among the hosts that may be read", f"They are {', '.join(self.hosts)}.")
+            raise _refused(
+                f"`{host}` is not among the hosts that may be read", f"They are {', '.join(self.hosts[:20])}."
+            )
 
     def check_address(self, address: str) -> None:
         """Check an address before it is connected to: a global unicast one, or one of `private`.
@@ -83,8 +117,6 @@ class Egress:
         """
         # A zone (`fe80::1%eth0`) belongs to link-local addresses, which are not public.
         found = ip_address(address.partition("%")[0])
-        inner = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-        found = inner or found
         if not (is_public(found) or any(found in ip_network(each) for each in self.private)):
             raise _refused("the address leads into a private network", "Only public addresses can be read.")
 
@@ -95,65 +127,73 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     >>> is_public(ip_address("93.184.215.14")), is_public(ip_address("169.254.169.254"))
     (True, False)
     """
-    if isinstance(address, IPv6Address) and (
-        address not in _GLOBAL_UNICAST_IPV6 or address.sixtofour is not None or address.teredo is not None
-    ):
-        return False  # 6to4 and Teredo carry an IPv4 address to which a relay would connect
-    return (
-        address.is_global
-        and not address.is_multicast
-        and not address.is_reserved
-        and address not in _METADATA_WITH_PUBLIC_ADDRESS
-    )
+    if isinstance(address, IPv6Address) and (address not in _GLOBAL_UNICAST_IPV6 or address.sixtofour is not None):
+        return False  # also IPv4 inside IPv6, mapped or by NAT64; 6to4 carries one to which a relay would connect
+    return address.is_global and not address.is_multicast and address not in _METADATA_WITH_PUBLIC_ADDRESS
 
 
 def guarded_client(egress: Egress | None = None, *, resolve: Resolve | None = None, **how: Any) -> httpx2.Client:
     """Return a client that goes only where `egress` lets it; by default everywhere that is public.
 
+    For async tools: `httpx2.AsyncClient(transport=GuardedAsyncTransport(egress))`.
+
     Args:
         resolve: In place of the system's resolver.
         how: What `httpx2.Client` takes.
     """
-    return httpx2.Client(transport=GuardedTransport(egress, resolve=resolve), trust_env=False, **how)
+    return httpx2.Client(transport=GuardedTransport(egress, resolve=resolve), **how)
 
 
 class GuardedTransport(httpx2.BaseTransport):
-    """An HTTP transport whose every connection is checked. Made once, closed once, safe for threads."""
+    """An HTTP transport whose every connection is checked. Made once, closed once, safe for threads.
+
+    Both its request and its connections raise `ToolError` (`NOT_PERMITTED`, `HOST_NOT_FOUND`) where it may not go.
+    """
 
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
-        self._pool = httpcore2.ConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),
-            max_connections=20,
-            max_keepalive_connections=5,
-            keepalive_expiry=5.0,
-            network_backend=_CheckedBackend(self.egress, resolve or resolved),
-        )
+        backend = _CheckedBackend(self.egress, resolve or resolved)
+        self._pool = httpcore2.ConnectionPool(**_pooled(), network_backend=backend)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """See `httpx2.BaseTransport.handle_request`.
-
-        Raises:
-            ToolError: It may not go there.
-        """
-        self.egress.check_url(request.url)
-        url, body = request.url, request.stream
-        assert isinstance(body, httpx2.SyncByteStream)
-        asked = httpcore2.Request(
-            request.method,
-            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=body,
-            extensions=request.extensions,
-        )
+        """See `httpx2.BaseTransport.handle_request`."""
+        asked = self.egress.admitted(request)
         with _as_errors_of_httpx2():
             answer = self._pool.handle_request(asked)
-        told = answer.extensions
-        return httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer), extensions=told)
+        return _answered(answer, _Body(answer))
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
+
+
+class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
+    """The same for `httpx2.AsyncClient`, for one event loop."""
+
+    def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
+        self.egress = egress or Egress()
+        backend = _CheckedAsyncBackend(self.egress, resolve or resolved)
+        self._pool = httpcore2.AsyncConnectionPool(**_pooled(), network_backend=backend)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """See `httpx2.AsyncBaseTransport.handle_async_request`."""
+        asked = self.egress.admitted(request)
+        with _as_errors_of_httpx2():
+            answer = await self._pool.handle_async_request(asked)
+        return _answered(answer, _AsyncBody(answer))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+
+def _pooled() -> dict[str, Any]:
+    context = httpx2.create_ssl_context()
+    return {"ssl_context": context, "max_connections": 20, "max_keepalive_connections": 5, "keepalive_expiry": 5.0}
+
+
+def _answered(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
+    return httpx2.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
 
 
 class _CheckedBackend(httpcore2.SyncBackend):
@@ -163,19 +203,24 @@ class _CheckedBackend(httpcore2.SyncBackend):
         self._egress, self._resolve = egress, resolve
 
     def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
-        try:
-            addresses = self._resolve(host, port)
-        except (OSError, UnicodeError):
-            addresses = ()
-        if not addresses:
-            message = f"There is no host `{host}`."
-            raise ToolError("HOST_NOT_FOUND", message, suggestion="Check the spelling, or search for the page.")
-        for address in addresses:
-            self._egress.check_address(address)
-        for address in addresses[:-1]:
+        *others, last = self._egress.addresses_of(host, port, self._resolve)
+        for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return super().connect_tcp(address, port, *args, **kwargs)
-        return super().connect_tcp(addresses[-1], port, *args, **kwargs)
+        return super().connect_tcp(last, port, *args, **kwargs)
+
+
+class _CheckedAsyncBackend(httpcore2.AnyIOBackend):
+    def __init__(self, egress: Egress, resolve: Resolve) -> None:
+        self._egress, self._resolve = egress, resolve
+
+    async def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
+        found = await asyncio.to_thread(self._egress.addresses_of, host, port, self._resolve)
+        *others, last = found
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await super().connect_tcp(address, port, *args, **kwargs)
+        return await super().connect_tcp(last, port, *args, **kwargs)
 
 
 def resolved(host: str, port: int) -> Sequence[str]:
@@ -194,6 +239,19 @@ class _Body(httpx2.SyncByteStream):
 
     def close(self) -> None:
         self._answer.close()
+
+
+class _AsyncBody(httpx2.AsyncByteStream):
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_errors_of_httpx2():
+            async for piece in self._answer.aiter_stream():
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
 
 
 @contextmanager

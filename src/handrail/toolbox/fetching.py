@@ -9,18 +9,28 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, TypeAlias
 
 import httpx2
 
+from handrail import __version__
 from handrail.errors import Code, ToolError
 from handrail.tools import BaseTool
 
-USER_AGENT = "handrail/0.1 (+python-httpx2)"
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 RemainingS: TypeAlias = "Callable[[], float]"
 """Seconds until a call is ended, asked anew each time."""
 _DECODED = {"gzip", "x-gzip", "deflate"}
+
+
+def user_agent(contact: str = "") -> str:
+    """Return who asks, in the form that Wikimedia's policy gives: client, whom to write to, library."""
+    return f"handrail/{__version__} {f'({contact}) ' if contact else ''}httpx2/{httpx2.__version__}"
+
+
+USER_AGENT = user_agent()
+"""For services that do not ask whom to write to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +50,29 @@ class Answer:
 
 
 class HttpTool(BaseTool):
-    """A tool with an HTTP client that is opened before its first call and closed at the end."""
+    """A tool with an HTTP client that is opened before its first call and closed with the last runtime that uses it."""
 
     client: httpx2.Client
+    _users = 0
+    _guard = Lock()
 
     def new_client(self) -> httpx2.Client:
         """Return the client that this tool uses."""
         return httpx2.Client(headers={"user-agent": USER_AGENT})
 
     def open(self) -> None:
-        """Make the client."""
-        self.client = self.new_client()
+        """Make the client, unless another runtime has done so."""
+        with self._guard:
+            if not self._users:
+                self.client = self.new_client()
+            self._users += 1
 
     def close(self) -> None:
-        """Close its connections."""
-        self.client.close()
+        """Close its connections, unless another runtime still uses them."""
+        with self._guard:
+            self._users -= 1
+            if not self._users:
+                self.client.close()
 
     def fetch(
         self, method: str, url: str, remaining_s: RemainingS, *, most_bytes: int = MOST_ANSWER_BYTES, **how: Any

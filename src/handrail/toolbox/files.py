@@ -18,8 +18,10 @@ Rule 3: a file is replaced only by whoever has seen what is there (`version`), w
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import stat
 import sys
 import unicodedata
@@ -27,6 +29,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import errorcode
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -320,18 +323,23 @@ def _pseudo() -> set[int]:
 
 
 def _told(error: OSError, path: str) -> ToolError:
-    """Word what the system said. ELOOP and ENOTDIR are what a link in the way gives."""
-    told = {
-        FileNotFoundError: ("FILE_NOT_FOUND", f"There is no `{path}`."),
-        NotADirectoryError: (
-            "NOT_A_FOLDER",
-            f"A part of `{path}` is no folder, or a link, and links are not followed.",
-        ),
-        PermissionError: ("NOT_READABLE", f"`{path}` may not be opened by this program."),
-        FileExistsError: ("FILE_EXISTS", f"`{path}` is there already."),
-    }
-    code, text = told.get(type(error), ("PATH_NOT_ALLOWED", f"`{path}` cannot be opened."))
-    return NoEffect(code, text, suggestion=_LOOK)
+    """Word what the system said. Nothing of it came from after a write had its effect."""
+    number = error.errno or 0
+    code, text = _ERRORS.get(number, ("NOT_USABLE", f"The system refuses `{{}}` ({errorcode.get(number, 'unknown')})."))
+    return NoEffect(code, text.format(path), suggestion=_LOOK)
+
+
+_NO_LINKS = ("PATH_NOT_ALLOWED", "`{}` leads through a link, and links are not followed.")
+_ERRORS = {
+    errno.ENOENT: ("FILE_NOT_FOUND", "There is no `{}`."),
+    errno.ENOTDIR: ("NOT_A_FOLDER", "A part of `{}` is no folder, or a link, and links are not followed."),
+    errno.ELOOP: _NO_LINKS,
+    errno.EMLINK: _NO_LINKS,  # what FreeBSD says instead
+    errno.EACCES: ("NOT_READABLE", "`{}` may not be used by this program."),
+    errno.EPERM: ("NOT_READABLE", "`{}` may not be used by this program."),
+    errno.EEXIST: ("FILE_EXISTS", "`{}` is there already; read it, and give its version to replace it."),
+    errno.ENOSPC: ("DISK_FULL", "There is no room for `{}`."),
+}
 
 
 # ---------------------------------------------------------------------- the tools
@@ -346,7 +354,7 @@ class Files(Toolset):
     Args:
         roots: Folders; their own names are what the model calls them when there are several. A mapping gives others.
         writing: Offer `write_file` too. It asks a person each time, unless `approve` says otherwise.
-        denied: Patterns of names that are neither shown nor opened, beside nothing: pass `(*DENIED, "*.bak")` to add.
+        denied: Patterns of names that are neither shown nor opened; `(*DENIED, "*.bak")` adds one.
         most_bytes: Of one file that are read or written.
         approve: When a person must agree to a write, as in `@tool`.
 
@@ -409,7 +417,7 @@ class Files(Toolset):
         if context.cancelled.is_set():
             raise ToolError("CANCELLED", "The call was given up.", suggestion="Call again if it is still wanted.")
         text, encoding = _text(data, path)
-        lines = text.splitlines(keepends=True)
+        lines = _lines(text)
         shown = lines[first_line - 1 : first_line - 1 + max_lines]
         last = first_line - 1 + len(shown)
         return Text(
@@ -468,7 +476,7 @@ class Files(Toolset):
                 return found
             try:
                 data, _ = self._tree.contents(entry["path"], self._most_bytes)
-                lines = decoded(data)[0].splitlines()
+                lines = _lines(decoded(data)[0])
             except (ToolError, ValueError):
                 found["unread"] += 1
                 continue
@@ -479,7 +487,9 @@ class Files(Toolset):
                     if len(found["matches"]) == MOST_MATCHES:
                         found["has_more"] = True
                         return found
-                    found["matches"].append(Match(path=entry["path"], line=number, text=line[:LINE_SHOWN]))
+                    found["matches"].append(
+                        Match(path=entry["path"], line=number, text=line.rstrip("\r\n")[:LINE_SHOWN])
+                    )
         found["has_more"] = context.cancelled.is_set()
         return found
 
@@ -515,8 +525,8 @@ class Files(Toolset):
                 told = f"`text` is larger than {self._most_bytes:,} bytes."
                 raise NoEffect("FILE_TOO_LARGE", told, suggestion="Write less, or in several files.")
             with self._tree.folder(self._root_of(path)) as root:
-                version, kept = _replaced(folder, name, data, keep_in=root if version else None)
-        return Written(path=path, version=version, encoding=encoding, bytes=len(data), kept=kept)
+                now = _replaced(folder, name, data, keep=(root, version) if version else None)
+        return _written(path, now, encoding, data, version)
 
     def texts(self, endings: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield path and text of every file whose name ends so, for programs; what is no text is left out."""
@@ -535,14 +545,14 @@ class Files(Toolset):
             gone = isinstance(error, ToolError) and error.failure.code == "FILE_NOT_FOUND"
             return NotFound() if gone and not wanted else Unknown()
         if text == arguments["text"]:
-            return Found(Written(path=path, version=version, encoding=encoding, bytes=len(data), kept=""))
+            return Found(_written(path, version, encoding, data, wanted))
         return NotFound() if version == wanted else Unknown()
 
     def restore(self, path: str, result: Mapping[str, Json], **_: Any) -> str:
         """Undo a write: put back what was there, or remove the file if it was new. Folders that it made stay.
 
         Raises:
-            NoEffect: Somebody has changed the file since; it is left alone.
+            NoEffect: Somebody has changed the file since, or what was kept is gone; all is left alone.
         """
         with self._tree.place(path) as (folder, name):
             if _contents(folder, name, path, self._most_bytes)[1] != result["version"]:
@@ -609,14 +619,20 @@ _SEARCH = ("搜索文件", "查找文件内容", "全文搜索", "grep")
 _WRITE = ("写入文件", "保存文件", "新建文件", "修改文件", "save", "edit")
 
 
-def _replaced(folder: int, name: str, data: bytes, *, keep_in: int | None) -> tuple[str, str]:
-    """Put data in a file's place, whole or not at all; return its version, and the name the old file is kept under.
+def _written(path: str, version: str, encoding: str, data: bytes, before: str) -> Written:
+    kept = _kept_as(before, path.rpartition("/")[2]) if before else ""
+    return Written(path=path, version=version, encoding=encoding, bytes=len(data), kept=kept)
 
-    A new file is linked to its name, which fails when there is one by now. An old one is linked to a second name before
-    the new one takes its place, so it keeps its bytes, its times and its version.
+
+def _replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | None) -> str:
+    """Put data in a file's place, whole or not at all; return its version.
+
+    A new file is linked to its name, which fails when there is one by now. An old one is linked to a second name, in
+    the root and by the version in `keep`, before the new one takes its place, so it keeps its bytes, its times and its
+    version.
     """
-    own, kept = f"{KEPT}-{token_hex(8)}", ""
-    mode = 0o644 if keep_in is None else stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    own = f"{KEPT}-{token_hex(8)}"
+    mode = 0o644 if keep is None else stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     file = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(file, "wb") as opened:
@@ -625,10 +641,10 @@ def _replaced(folder: int, name: str, data: bytes, *, keep_in: int | None) -> tu
             os.fchmod(file, mode)
             os.fsync(file)
             version = _version(data, os.fstat(file))
-        if keep_in is None:
+        if keep is None:
             os.link(own, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         else:
-            kept = _kept(folder, name, keep_in)
+            _keep(folder, name, keep[0], _kept_as(keep[1], name))
             os.replace(own, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         with suppress(OSError):
@@ -637,17 +653,22 @@ def _replaced(folder: int, name: str, data: bytes, *, keep_in: int | None) -> tu
     # that it did not.
     with suppress(OSError):
         os.fsync(folder)
-    return version, kept
+    return version
 
 
-def _kept(folder: int, name: str, root: int) -> str:
+def _kept_as(version: str, name: str) -> str:
+    """Name what is kept by its version, so that whoever looks for it after a crash knows the name too."""
+    return f"{version}-{name[:50]}"
+
+
+def _keep(folder: int, name: str, root: int, kept: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(KEPT, 0o700, dir_fd=root)
     shelf = os.open(KEPT, _FOLDER, dir_fd=root)
     try:
-        kept = f"{token_hex(8)}-{name}"[:255]
-        os.link(name, kept, src_dir_fd=folder, dst_dir_fd=shelf, follow_symlinks=False)
-        return kept
+        # There already: an attempt that died between this and the replacement kept the very same file.
+        with suppress(FileExistsError):
+            os.link(name, kept, src_dir_fd=folder, dst_dir_fd=shelf, follow_symlinks=False)
     finally:
         os.close(shelf)
 
@@ -663,6 +684,11 @@ def _text(data: bytes, path: str) -> tuple[str, str]:
     except ValueError as error:
         told = f"`{path}` {error} ({len(data):,} bytes)."
         raise NoEffect("NOT_TEXT", told, suggestion="Tell the user, or read another file.") from error
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines with their ends, numbered as every editor does: `splitlines` would end one at U+2028 too."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _matcher(text: str, is_regex: bool) -> Callable[[str], bool]:

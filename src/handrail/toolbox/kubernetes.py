@@ -45,8 +45,8 @@ PASSED_ON = ("PATH", "HOME", "KUBECONFIG")
 """What of our environment `kubectl` gets."""
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"  # RFC 1123 subdomain, as Kubernetes names objects
-_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABELS = rf"^({_LABEL}(/{_LABEL})?={_LABEL}(,{_LABEL}(/{_LABEL})?={_LABEL}){{0,9}})?$"
+_PAIR = r"[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+"
+_LABELS = rf"^({_PAIR}(,{_PAIR})*)?$"
 
 Name: TypeAlias = Annotated[str, Field(pattern=_NAME)]
 Container: TypeAlias = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")]
@@ -265,6 +265,8 @@ _TROUBLES = (
             "Leave `container` out, or look with `describe_resource` which there are."),
     Trouble(r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)", "REFUSED", "Kubernetes refused: {words}",
             "Call again with what it asks for, or look with `describe_resource`."),
+    Trouble(r"unable to parse requirement", "REFUSED", "`labels` has a name or a value that no label can have.",
+            "Call again with labels as `describe_resource` shows them, such as \"app=orders\"."),
     Trouble(r"doesn't have a resource type", "NOT_FOUND", "This cluster has no such kind.", "Go on without it."),
     Trouble(r"context .* does not exist|no context exists|context was not found|invalid configuration",
             "NOT_CONFIGURED", "The kubeconfig here does not know that cluster.", _TELL),
@@ -325,7 +327,7 @@ def _among(permitted: Sequence[str]) -> Any:
 
 
 class GetPodLogs(_OverKubectl):
-    """See `run`."""
+    """`kubectl logs`."""
 
     name, effect, timeout_s, attempt_timeout_s = "get_pod_logs", "read", 30, 15
     aliases = ("日志", "容器日志", "pod 日志", "kubectl logs")
@@ -369,7 +371,7 @@ class PodUsage:
 
 
 class TopPods(_OverKubectl):
-    """See `run`."""
+    """`kubectl top pods`."""
 
     name, effect, timeout_s, attempt_timeout_s = "top_pods", "read", 20, 10
     aliases = ("资源使用", "CPU 内存", "指标", "kubectl top")
@@ -414,7 +416,7 @@ def mebibytes(said: str) -> int:
 
 
 class GetResources(_OverKubectl):
-    """See `run`."""
+    """`kubectl get`."""
 
     name, effect, timeout_s, attempt_timeout_s = "get_resources", "read", 20, 10
     aliases = ("列出资源", "有哪些 pod", "事件", "kubectl get")
@@ -438,7 +440,7 @@ class GetResources(_OverKubectl):
 
 
 class DescribeResource(_OverKubectl):
-    """See `run`."""
+    """`kubectl describe`."""
 
     name, effect, timeout_s, attempt_timeout_s = "describe_resource", "read", 20, 10
     aliases = ("资源详情", "查看 pod 状态", "为什么重启", "kubectl describe")
@@ -471,7 +473,7 @@ class Rollout:
 
 
 class RolloutStatus(_OverKubectl):
-    """See `run`."""
+    """`kubectl rollout status`."""
 
     name, effect, timeout_s, poll = "rollout_status", "read", 75, True
     resource = "deployment:{context}/{namespace}/{deployment}"
@@ -504,7 +506,7 @@ class RolloutStatus(_OverKubectl):
 
 
 class RolloutRestart(_OverKubectl):
-    """See `run`."""
+    """`kubectl rollout restart`."""
 
     name, effect, risk, approve, timeout_s = "rollout_restart", "write", "high", True, 30
     resource = "deployment:{context}/{namespace}/{deployment}"

@@ -151,7 +151,7 @@ class SendEmail(BaseTool):
             if context.cancelled.is_set():
                 raise NoEffect(Code.CANCELLED, "The mail was given up.", suggestion="Send it if it is still wanted.")
             with self._session(min(self._server.timeout_s, context.remaining_s())) as session:
-                _hand_in(session, self._sender, [*to, *cc], message.as_bytes())
+                _hand_in(session, self._sender, [*dict.fromkeys([*to, *cc])], message.as_bytes())
         return Sent(message_id=message["Message-ID"], to=to, cc=cc, subject=subject, dry_run=self._dry_run)
 
     def _message(self, id: str, to: Sequence[str], cc: Sequence[str], subject: str, text: str) -> EmailMessage:

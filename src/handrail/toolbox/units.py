@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from handrail.errors import Json, ToolError
+from handrail.errors import ToolError
 from handrail.names import nearest
-from handrail.toolbox.calculator import Number, told
+from handrail.toolbox.calculator import Number, Result, told
 from handrail.tools import tool
 
 Powers: TypeAlias = tuple[int, ...]
@@ -63,9 +63,13 @@ class Unit:
 
 
 @tool(
-    effect="read", timeout_s=5, blocking=False, aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏")
+    effect="read",
+    timeout_s=5,
+    blocking=False,
+    aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏"),
+    examples=[{"value": 26.2, "from_unit": "mi", "to_unit": "km"}, {"value": 98.6, "from_unit": "°F", "to_unit": "°C"}],
 )
-def convert_units(value: float, from_unit: str, to_unit: str) -> dict[str, Json]:
+def convert_units(value: float, from_unit: str, to_unit: str) -> Result:
     """Convert a value from one unit of measurement to another, exactly. Use it for lengths, areas, volumes, masses,
     times, speeds, temperatures, pressures, energies, powers, angles and data sizes; not for currencies, time zones or
     dates.
@@ -86,7 +90,7 @@ def converted(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
     """Return `value` of one unit in another.
 
     >>> converted(Fraction(26), "mi", "km")
-    Fraction(653842, 15625)
+    Fraction(653796, 15625)
 
     Raises:
         ToolError: A unit is not known, means two things, or the two do not measure the same.
@@ -110,9 +114,9 @@ def unit(text: str) -> Unit:
     Raises:
         ToolError: It names none, or two.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise _unknown(text[:20] + "...")
     plain = _plain(text)
-    if len(plain) > _MOST_CHARACTERS:
-        raise _unknown(plain[:20] + "...")
     if found := _named(plain) or _named(plain.replace(" ", "")):
         return found
     size, powers = Fraction(1), _NO_POWERS

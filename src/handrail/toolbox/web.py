@@ -84,6 +84,8 @@ class WebSearch(Toolset):
         key = api_key or os.environ.get(KEY_VARIABLE, "")
         if not key.strip():
             raise ConfigError(f"web search needs a key of Tavily: set {KEY_VARIABLE}, or pass `api_key`")
+        if isinstance(include_domains, str) or isinstance(exclude_domains, str):
+            raise ConfigError('`include_domains` and `exclude_domains` take lists: ["example.org"]')
         domains: dict[str, Json] = {"include_domains": [*include_domains], "exclude_domains": [*exclude_domains]}
         account = _Account(key.strip(), base_url.rstrip("/"), {name: each for name, each in domains.items() if each})
         super().__init__([SearchWeb(account), ReadWebResult(account)])

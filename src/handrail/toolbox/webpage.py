@@ -205,3 +205,7 @@ def _pieces(source: str) -> Iterator[tuple[str, str]]:
                 return
             at = end.start()
     yield "text", html.unescape(source[at:])
+
+
+read_page = ReadPage()
+"""For `--tools handrail.toolbox.webpage`: every public host."""

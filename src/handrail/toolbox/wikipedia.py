@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
 from handrail.names import nearest
-from handrail.toolbox.fetching import USER_AGENT, Answer, HttpTool, RemainingS, check_status, rate_limited
+from handrail.toolbox.fetching import Answer, HttpTool, RemainingS, check_status, rate_limited, user_agent
 from handrail.toolset import Toolset
 
 API = "https://{language}.wikipedia.org/w/api.php"
@@ -38,7 +38,6 @@ _BUSY = {"maxlag", "ratelimited", "readonly"}
 _NO_EDITION = {301, 302, 404}
 """How Wikimedia's servers answer at the address of an edition that there is not."""
 _TAG = re.compile(r"<[^<>]*>")
-_HEADING = re.compile(r"^(={2,6})[ \t]*(\S.*?)[ \t]*\1[ \t]*$", re.MULTILINE)
 
 
 class Found(TypedDict):
@@ -79,7 +78,7 @@ class Wikipedia(Toolset):
     def __init__(self, language: str = "en", *, contact: str = "", api: str = API) -> None:
         if not re.fullmatch("[a-z]{2,3}(-[a-z]{2,10}){0,2}", language):
             raise ConfigError(f"`language` is a code such as en or zh-yue, not {language!r}")
-        site = _Site(language, f"{USER_AGENT} ({contact})" if contact else USER_AGENT, api)
+        site = _Site(language, user_agent(contact), api)
         super().__init__([SearchWikipedia(site), ReadWikipedia(site)])
 
 
@@ -200,14 +199,15 @@ class ReadWikipedia(_OverMediaWiki):
         Returns:
             `summary` and `sections` of the page, or the `text` of the section; `url` to cite.
         """
+        if "|" in title:  # no title has one; the API would take what follows it for another title
+            raise _no_page(title)
         told = self.ask(
             language, context.remaining_s, titles=title, redirects=1, prop="extracts|info|pageprops", inprop="url",
             explaintext=1, exsectionformat="wiki", ppprop="disambiguation",
         )  # fmt: skip
         page: dict[str, Any] = next(iter(told.get("pages", ())), {"missing": True})
         if page.get("missing") or page.get("invalid") or "extract" not in page:
-            raise ToolError("PAGE_NOT_FOUND", f"Wikipedia has no page `{title}`.",
-                            suggestion="Find its title with search_wikipedia.")  # fmt: skip
+            raise _no_page(title)
         name, url, parts = str(page["title"]), str(page.get("fullurl", "")), _parts(str(page["extract"]))
         if section:
             return SectionText(title=name, url=url, section=section.strip(), text=_section(parts, section, name))
@@ -217,6 +217,11 @@ class ReadWikipedia(_OverMediaWiki):
         return Lead(title=name, url=url, summary=summary, sections=[each for _, each, _ in parts[1:]])
 
 
+def _no_page(title: str) -> ToolError:
+    advice = "Find its title with search_wikipedia."
+    return ToolError("PAGE_NOT_FOUND", f"Wikipedia has no page `{title}`.", suggestion=advice)
+
+
 def _plain(snippet: str) -> str:
     """Return a snippet's text: markup marks what matched, entities what would be markup."""
     return html.unescape(_TAG.sub("", snippet)).strip()
@@ -224,11 +229,15 @@ def _plain(snippet: str) -> str:
 
 def _parts(text: str) -> list[tuple[int, str, str]]:
     """Part a page at its headings: depth, name and text of each section, the beginning as one without a name."""
-    parts, depth, name, at = [], 1, "", 0
-    for heading in _HEADING.finditer(text):
-        parts.append((depth, name, text[at : heading.start()].strip()))
-        depth, name, at = len(heading[1]), heading[2], heading.end()
-    return [*parts, (depth, name, text[at:].strip())]
+    parts: list[tuple[int, str, list[str]]] = [(1, "", [])]
+    for line in text.split("\n"):
+        plain = line.strip()
+        depth = len(plain) - len(plain.lstrip("="))
+        if 2 <= depth <= 6 and plain.endswith("=" * depth) and (name := plain[depth:-depth].strip()):
+            parts.append((depth, name, []))
+        else:
+            parts[-1][2].append(line)
+    return [(depth, name, "\n".join(lines).strip()) for depth, name, lines in parts]
 
 
 def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
@@ -247,3 +256,7 @@ def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
             break
         below.append(f"\n\n{name}\n{more}")
     return text + "".join(below)
+
+
+wikipedia = Wikipedia()
+"""For `--tools handrail.toolbox.wikipedia`. In production say who asks: `Wikipedia(contact=...)`."""

@@ -15,9 +15,12 @@ from importlib import metadata
 import click
 
 from handrail import __version__, plugins
-from handrail.cli import options
+from handrail.cli import options, settings
 from handrail.cli.exits import Exit
+from handrail.cli.keeping import shown
+from handrail.cli.options import USUAL_STORE, usual_store
 from handrail.cli.printer import console, print_columns
+from handrail.sandboxes import KNOWN
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -68,12 +71,16 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield _package(requirement)
     for kind in _PARTS:
         yield Finding(kind, ", ".join(plugins.known(kind)))
+    for sandbox in KNOWN:
+        lacks = sandbox.lacks
+        yield Finding(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
     for name in _KEYS:
         key = environment.get(name, "")
         yield Finding(name, masked(key) or "not set", there=bool(key))
     for name in _PLAIN:
         if name in environment:
             yield Finding(name, environment[name])
+    yield Finding("store", _store(environment))
     yield Finding("terminal", _terminal())
     yield Finding("encoding", f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}")
 
@@ -91,6 +98,16 @@ def _package(requirement: str) -> Finding:
         return Finding(name, metadata.version(name))
     except metadata.PackageNotFoundError:
         return Finding(name, f"missing; install it: pip install '{requirement}'", ok=False)
+
+
+def _store(environment: Mapping[str, str]) -> str:
+    """Say where kept things are looked for, and who says so."""
+    place, said = shown(usual_store(USUAL_STORE)), "as usual"
+    if environment.get("HANDRAIL_STORE"):
+        said = "by HANDRAIL_STORE"
+    elif settings.table("store").get("place"):
+        said = "by `place` in the table `store` of the settings"
+    return f"{place}, {said}"
 
 
 def _terminal() -> str:

@@ -14,7 +14,7 @@ import click
 
 from handrail import decisions
 from handrail.approvers.terminal import printable
-from handrail.cli import conversing, exporting, is_debugging, options
+from handrail.cli import conversing, exits, exporting, is_debugging, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import (
     RUNS,
@@ -31,14 +31,18 @@ from handrail.cli.retelling import Retold, retold
 from handrail.cli.run_pages import Page, document, facts, question_in, stands
 from handrail.cli.timeline import shortened
 from handrail.cli.watching import Watch, watched
-from handrail.errors import ConfigError, ModelError
+from handrail.errors import ConfigError, HandrailError, ModelError
 from handrail.journal import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
+from handrail.owners import is_gone
 from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.records import Begun, RecordStatus, RunRecord
 from handrail.runs import Run
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+
+_EVERY = 1_000_000_000
+"""As many as there are, where a store asks how many are wanted."""
 
 
 @click.group("runs")
@@ -53,6 +57,7 @@ def command() -> None:
       handrail runs list --status waiting
       handrail runs show r_1f2e3d4c
       handrail runs resume r_1f2e3d4c --tools shop.tools
+      handrail runs resume --all --tools shop.tools
       handrail runs export r_1f2e3d4c --format openai --tools shop.tools
     """
 
@@ -130,7 +135,11 @@ _model = options.model(required=False)
 
 
 @command.command("resume")
-@_run
+@click.argument("run", required=False)
+@click.option(
+    "--all", "every", is_flag=True,
+    help="Every run that can go on: its process on this machine is gone, or all that it waits for is answered.",
+)  # fmt: skip
 @_model
 @options.setup
 @options.new_budget
@@ -138,25 +147,47 @@ _model = options.model(required=False)
 @watched
 @click.pass_context
 def resume(
-    context: click.Context, run: str, model: str | None, setup: Setup, limits: Mapping[str, Any], store: str,
-    watch: Watch,
+    context: click.Context, run: str | None, every: bool, model: str | None, setup: Setup, limits: Mapping[str, Any],
+    store: str, watch: Watch,
 ) -> int:  # fmt: skip
-    """Go on with a run that was interrupted, waits for a person, or ended by its budget.
+    """Go on with a run that was interrupted, waits for a person, or ended by its budget; or with every one that can.
 
     What has happened is not done again. The model is the one that the run began with, unless another is named; the
-    tools are named again, and the budget is the old one but for what is given here.
+    tools are named again, and the budget is the old one but for what is given here. With `--all` the exit code is the
+    highest of them, and one that cannot go on hinders no other.
 
     \b
     Examples:
       handrail runs resume r_1f2e3d4c --tools shop.tools
       handrail runs resume r_1f2e3d4c --tools shop.tools --max-turns 80
+      handrail runs resume --all --tools shop.tools       # at the start of a machine, or from cron
     """
+    if (run is None) is not every:
+        raise click.UsageError("name one RUN, or say --all.")
     with opened(store) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
-        record = wheel.checked(run)
-        if record.status == "running":
-            watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
-        return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits)))
+        if run is not None:
+            return _resumed(wheel, run, model, limits)
+        codes = [_resumed_or_told(wheel, each, model, limits) for each in wheel.ready()]
+        if not codes:
+            watch.tell("no run can go on by itself: none was left by its process, and none has all its answers")
+        return max(codes, default=Exit.OK)
+
+
+def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
+    record = wheel.checked(run)
+    if record.status == "running" and not is_gone(record.owner):
+        wheel.watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
+    return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits)))
+
+
+def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
+    wheel.watch.tell(f"\n{run}")
+    try:
+        return _resumed(wheel, run, model, limits)
+    except HandrailError as error:
+        click.echo(printable(f"{run}: {error}"), err=True)
+        return exits.of_error(error)
 
 
 @command.command("fork")
@@ -251,6 +282,17 @@ class Wheel:
             raise ConfigError(f"the run {run!r} needs its tools again: {what}; name them with --tools PLACE")
         self.watch.tell("the tools are not quite those that this run was begun with; calls are checked by today's")
         return begun.record
+
+    def ready(self) -> Sequence[str]:
+        """Name the runs that can go on, the oldest first."""
+        runs = now_of(RUNS.of(self.kept, self.place).records(most=_EVERY))
+        return [record.run_id for record in reversed(runs) if self._can_go_on(record)]
+
+    def _can_go_on(self, record: RunRecord) -> bool:
+        if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
+            asked = now_of(self.kept.questions(state="", run_id=record.run_id))
+            return bool(asked) and all(question.state != "open" for question in asked)
+        return record.status == "running" and is_gone(record.owner)
 
     def driven(self, verb: str, run: str, **how: Any) -> Run:
         """Drive a run by one of the runtime's verbs."""

@@ -15,6 +15,7 @@ from handrail.cli.printer import console, print_columns
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.names import nearest
+from handrail.operations import LeftOut, Operation
 from handrail.policy import Policy
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
@@ -38,6 +39,7 @@ def command() -> None:
       handrail tools list --tools examples/orders.py
       handrail tools show refund --tools examples/orders.py
       handrail tools schema --tools examples/weather.py --format openai-chat
+      handrail tools from-openapi shop.json
     """
 
 
@@ -105,6 +107,55 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
     click.echo(json.dumps(_definitions(chosen, form, strict), ensure_ascii=False, indent=2))
 
 
+@command.command("from-openapi")
+@click.argument("file")
+@click.option("--base-url", metavar="URL", default="", help="Where the service is, in place of what the document says.")
+@click.option("--include", metavar="PATTERN", multiple=True, help="Operations by name, with * and ?; all by default.")
+@click.option(
+    "--format", "form", default="", metavar="FORMAT",
+    help="Print definitions: json, or a wire such as openai-chat. Without it a table.",
+)  # fmt: skip
+@options.as_json
+@options.debug
+def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as_json: bool) -> None:
+    """Show the operations of an OpenAPI 3 document as tools, and which of them cannot be used.
+
+    Every command that takes tools takes them as --tools openapi:FILE, or openapi:FILE@URL. The credential of a
+    security scheme stands in HANDRAIL_AUTH_ and the scheme's name, such as HANDRAIL_AUTH_API_KEY.
+
+    \b
+    Examples:
+      handrail tools from-openapi shop.json
+      handrail tools from-openapi shop.json --format openai-chat > definitions.json
+      handrail call getOrder '{"order_id": "A-1"}' --tools openapi:shop.json@http://localhost:8000
+    """
+    from handrail.toolbox.openapi import openapi
+
+    # Only looked at: where they are is asked for when they are used.
+    tools = openapi(file, base_url=base_url or _NOWHERE, include=include or ("*",))
+    if form:
+        click.echo(json.dumps(_definitions(tools, form), ensure_ascii=False, indent=2))
+    elif as_json:
+        left = [{"name": each.name, "route": _route(each), "why": each.reason} for each in tools.left_out]
+        told = [{**_facts(tool), "route": _route(tool.operation)} for tool in tools.operations]
+        click.echo(json.dumps({"v": 1, "tools": told, "left_out": left}, ensure_ascii=False))
+    else:
+        rows = [
+            (tool.name, tool.effect or "undeclared", _asks(tool), _route(tool.operation), tool.summary)
+            for tool in tools.operations
+        ]
+        print_columns(console(), rows, ("tool", "effect", "asks a person", "request", "summary"))
+    for each in tools.left_out:
+        click.echo(f"left out: {each.name} ({_route(each)}): {each.reason}", err=True)
+
+
+_NOWHERE = "http://nowhere.invalid"
+
+
+def _route(operation: Operation | LeftOut) -> str:
+    return f"{operation.method.upper()} {operation.path}"
+
+
 def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
     if form == "json":
         return {tool.name: (tool.strict_parameters if strict else None) or tool.parameters for tool in tools}
@@ -142,6 +193,8 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
         "key": tool.key if isinstance(tool.key, str) else None,
         "resource": tool.resource,
         "tags": list(tool.tags),
+        "then": tool.then.tool.name if tool.then else None,
+        "ends_run": tool.ends_run or None,
         "filled_by_the_caller": options.injected_names(tool),
         "summary": tool.summary,
     }

@@ -55,7 +55,7 @@ class StandInCluster(Loopback):
         self.broken: dict[str, Fault] = {}
         self.unheard: set[str] = set()
         self._change = Lock()
-        self._folder = TemporaryDirectory(prefix="handrail-cluster-")
+        self._folder = TemporaryDirectory(prefix="handrail-cluster-", ignore_cleanup_errors=True)
         self.kubeconfig = Path(self._folder.name, "kubeconfig")
         self.kubeconfig.write_text(json.dumps(self._config(), indent=1), encoding="utf-8")
 
@@ -125,13 +125,12 @@ class StandInCluster(Loopback):
 
     def _watched(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Yield changes for as long as there are some to come; each is a look at what is being rolled out."""
-        while True:
+        goes_on = True
+        while goes_on:
             with self._change:
-                is_over = all(each.rollout.is_ready for each in self._placed if each.deployment.namespace == namespace)
+                goes_on = any(each.rollout.goes_on for each in self._placed)
                 there = [each for each in self._objects(kind, namespace) if _fits(each, query)]
             yield from (json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in there)
-            if is_over or not any(each.rollout.goes_on for each in self._placed):
-                return
 
     def _objects(self, kind: Kind, namespace: str) -> list[Object]:
         """Return the objects of a kind; to look at deployments lets their rollouts go on."""

@@ -9,6 +9,7 @@ Rule: whatever the real one would not be asked by the tools is an error here, so
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,7 +221,8 @@ _COMMANDS: Mapping[str, Callable[[_Cluster, _Asked], Iterator[str]]] = {
 
 def _cluster_of(options: Mapping[str, str]) -> _Cluster:
     """Read the kubeconfig, which is JSON here."""
-    known = json.loads(Path(options.get("kubeconfig", "~/.kube/config")).expanduser().read_text(encoding="utf-8"))
+    file = options.get("kubeconfig") or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    known = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
     context = options.get("context", known["current-context"])
     named = {each["name"]: each["context"] for each in known["contexts"]}
     if context not in named:

@@ -4,8 +4,8 @@
 
     runtime = hr.Runtime([*Databases({"shop": "sqlite:///shop.db", "warehouse": "postgresql://analyst@db/warehouse"})])
 
-The model gets `list_tables`, `describe_table` and `query`, and calls a database by its name; where it is and who we are
-there it never learns. Reading only is held twice: by the engine and by the text (see `sqlite`, `postgres` and `guard`).
+The model gets `list_tables`, `describe_table` and `query`, and calls a database by its name. Its address and password
+it never learns. Reading only is held twice, by the engine and by the text: see `sqlite`, `postgres` and `guard`.
 
 Not held: what a function or view that somebody made in the database does with the rights of its owner. Give the tools
 a role of their own (`?options=-crole%3Danalyst`) that may read what a model may read.

@@ -10,7 +10,7 @@ Rule 2: the text that was checked is the text that runs; it is never written ane
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,19 +96,23 @@ def checked(text: str, parameters: Sequence[Any], dialect: str) -> Query:
     # What is read is a copy of the same length, in which `$1` is a name: sqlglot takes `$1 + $` for the beginning of a
     # quoted text, in which a call could hide.
     copy = _PARAMETER.sub(r"_\1", text)
-    try:
-        tokens = sqlglot.tokenize(copy, dialect=dialect)
-        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-            tokens.pop()
-        _check_outline(tokens)
-        _check_parameters(tokens, text, len(parameters), dialect)
-        end = tokens[-1].end + 1
-        trees = sqlglot.parse(copy[:end], dialect=dialect)
-    except (SqlglotError, RecursionError) as error:
-        raise _refused(f"It cannot be read: {_words(error)}.", "Mend the syntax, or write it more simply.") from None
-    for tree in trees:
+    tokens = _read(sqlglot.tokenize, copy, dialect)
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    _check_outline(tokens)
+    _check_parameters(tokens, text, len(parameters), dialect)
+    end = tokens[-1].end + 1
+    for tree in _read(sqlglot.parse, copy[:end], dialect):
         _check_expansion(_only_reads(tree))
     return Query(text[:end], parameters)
+
+
+def _read(how: Callable[..., list[Any]], text: str, dialect: str) -> list[Any]:
+    try:
+        return how(text, dialect=dialect)
+    except Exception as error:  # on garbage sqlglot raises AttributeError as well as errors of its own
+        why = str(error).split("\n")[0].rstrip(".")[:200] if isinstance(error, SqlglotError) else "it makes no sense"
+        raise _refused(f"It cannot be read: {why}.", "Mend the syntax, or write it more simply.") from None
 
 
 def _check_outline(tokens: Sequence[Any]) -> None:
@@ -189,13 +193,6 @@ def _system(table: exp.Table) -> str:
 
 def _word(node: exp.Expr) -> str:
     return {"Into": "SELECT INTO", "Lock": "FOR UPDATE"}.get(type(node).__name__, type(node).__name__.upper())
-
-
-def _words(error: Exception) -> str:
-    """Return what a parser says, without its picture of the place."""
-    if isinstance(error, RecursionError):
-        return "it goes too deep"
-    return str(error).split("\n")[0].rstrip(".")[:200]
 
 
 def _refused(why: str, suggestion: str) -> ToolError:

@@ -12,9 +12,10 @@ Rule 3: a connection lives for one query, so that no setting and no lock of one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from handrail.calls import Page
@@ -37,16 +38,18 @@ from handrail.toolbox.sql.guard import Query
 try:
     import psycopg
     from psycopg import errors, pq
+    from psycopg.types.numeric import Float8, Int4, Int8
 except ImportError as error:
     raise ConfigError("a Postgres database needs psycopg: pip install 'handrail[postgres,sql]'") from error
 
 _CONNECT_S = 5
+_LOOK_S = 0.2
 _TABLES = (Path(__file__).parent / "postgres.sql").read_text(encoding="utf-8")
 
-# Values of these types are short, whatever they are. All others are cut by the server, before they are sent: one value
-# may have a gigabyte. bool, "char", int8, int2, int4, oid, float4, float8, date, time, timestamp, timestamptz,
-# interval, timetz, uuid.
-_SHORT = {16, 18, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 1186, 1266, 2950}
+# bool, int8, int2, int4, oid, float4, float8 and uuid come as they are. All else comes as text that the server cuts
+# before it is sent, since one value may have a gigabyte; times too, since Postgres knows some (`infinity`) that Python
+# lacks.
+_AS_THEY_ARE = {16, 20, 21, 23, 26, 700, 701, 2950}
 
 _UNKNOWN = re.compile(r'(?:column|relation|function) "?(?:\w+\.)*([^".\s(]+)"?.* does not exist')
 _FORBIDDEN = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
@@ -81,33 +84,36 @@ class PostgresDatabase:
     def query(self, query: Query, share: Share) -> Page:
         """See `Database.query`."""
         with self._open(share) as connection:
-            described = self._described(connection, query.text, share)
+            values = [_typed(value) for value in query.parameters]
+            described = self._described(connection, query.text, [oid for oid, _ in values])
             columns = [name for name, _ in described]
-            most, count = cell_size(len(columns)), len(query.parameters)
+            most, count = cell_size(len(columns)), len(values)
             named = [f"c{place}" for place in range(len(columns))]
             shown = [
-                name if oid in _SHORT else f"left({name}::text, {most + 1})"
+                name if oid in _AS_THEY_ARE else f"left({name}::text, {most + 1})"
                 for name, (_, oid) in zip(named, described, strict=True)
             ]
             text = f"SELECT {', '.join(shown)} FROM (\n{query.text}\n) AS q({', '.join(named)})"
             text += f" LIMIT ${count + 1} OFFSET ${count + 2}"
             cursor = psycopg.RawCursor(connection)
-            cursor.execute(text.encode(), [*query.parameters, share.limit + 1, share.offset])
+            cursor.execute(text.encode(), [*(value for _, value in values), share.limit + 1, share.offset])
             gathered = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
             for row in cursor:
                 if not gathered.take([cell(value, most) for value in row]):
                     break
             return gathered.page(columns)
 
-    def _described(self, connection: psycopg.Connection[Any], text: str, share: Share) -> Sequence[tuple[str, int]]:
+    def _described(
+        self, connection: psycopg.Connection[Any], text: str, oids: Sequence[int]
+    ) -> Sequence[tuple[str, int]]:
         """Let the server compile the query as it stands; return its columns: name, oid of the type."""
         line = connection.pgconn
-        for result in (line.prepare(b"", text.encode()), line.describe_prepared(b"")):
+        for result in (line.prepare(b"", text.encode(), oids), line.describe_prepared(b"")):
             if result.status != pq.ExecStatus.COMMAND_OK:
                 raise errors.error_from_result(result, encoding="utf-8")
         columns = [((result.fname(n) or b"").decode(), result.ftype(n)) for n in range(result.nfields)]
         if not columns:
-            raise misunderstood("the query has no columns", "", lambda: self.tables(share))
+            raise misunderstood("the query has no columns", "", list)
         return columns
 
     @contextmanager
@@ -123,7 +129,8 @@ class PostgresDatabase:
                 if superuser:
                     connection.execute("SET LOCAL ROLE pg_read_all_data")
                 try:
-                    yield connection
+                    with _ended_when(share.given_up, connection):
+                        yield connection
                 finally:
                     connection.rollback()
         except psycopg.Error as error:
@@ -139,8 +146,41 @@ class PostgresDatabase:
                 f"The query was not run. The database says: {said[:MOST_SHOWN]}.",
                 suggestion="Read what `list_tables` names, and change nothing.",
             )
-        # Without a SQLSTATE nothing came from the server; classes 08, 53 and 57 are its own trouble, not the query's.
-        if not error.sqlstate or error.sqlstate[:2] in ("08", "28", "53", "57", "3D"):
+        if isinstance(error, psycopg.DataError) and not error.sqlstate:  # a value that cannot be sent, such as a NUL
+            return misunderstood(str(error), "", list)
+        # Without a SQLSTATE nothing came from the server; these classes are its own trouble, not the query's.
+        if not error.sqlstate or error.sqlstate[:2] in ("08", "28", "3D", "53", "57", "58"):
             return away(self.name)
         unknown = _UNKNOWN.search(error.diag.message_primary or "")
         return misunderstood(said, unknown[1] if unknown else "", lambda: self.tables(share))
+
+
+@contextmanager
+def _ended_when(given_up: Callable[[], bool], connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Ask the server to stop as soon as nobody waits for the answer any more, long before its own timeout."""
+    done = Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            if given_up():
+                with suppress(psycopg.Error):
+                    connection.cancel_safe(timeout=_CONNECT_S)
+                return
+
+    Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _typed(value: Any) -> tuple[int, Any]:
+    """Return the oid under which a value is sent, 0 where the server is to find out, and the value to send.
+
+    Python's own integers are sent as the smallest type that holds them, and a query is compiled before that is known.
+    """
+    if isinstance(value, bool):
+        return 16, value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return (23, Int4(value)) if abs(value) < 2**31 else (20, Int8(value))
+    return (701, Float8(value)) if isinstance(value, float) else (0, value if value is None else str(value))

@@ -132,21 +132,33 @@ class SqliteDatabase:
                 suggestion="It may read the tables of `list_tables` with common functions, and nothing else.",
             )
         if code == sqlite3.SQLITE_TOOBIG:
-            said = f"{said}: a value may have {_LONGEST_VALUE} bytes"
+            return ToolError(
+                "VALUE_TOO_LONG",
+                f"A row or a value of the query is longer than {_LONGEST_VALUE:,} bytes.",
+                suggestion="Name the columns that you need and leave the long one out; length(column) tells how long.",
+            )
         unknown = _UNKNOWN.match(said)
         return misunderstood(said, unknown[1] if unknown else "", lambda: self.tables(share))
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[Column]:
+    """Return what can be known of a table's columns: nothing of a view that is broken, or a trap."""
+    try:
+        return list(_described(connection, table))
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+            return ()
+        raise
+
+
+def _described(connection: sqlite3.Connection, table: str) -> Iterator[Column]:
     refers = {
         row[3]: f"{row[2]}.{row[4] or 'its key'}"
         for row in connection.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,))
     }
     described = connection.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,))
-    return [
-        Column(name, kind or "any", not (strict or key), bool(key), refers.get(name, ""))
-        for name, kind, strict, key in described
-    ]
+    for name, kind, strict, key in described:
+        yield Column(name, kind or "any", not (strict or key), bool(key), refers.get(name, ""))
 
 
 def _authorizer(readable: set[str]) -> Callable[..., int]:

@@ -1,0 +1,11 @@
+"""Ready-made tools for whoever is on call. Which clusters and namespaces are meant is said here, never by the model.
+
+handrail tools list --tools examples/toolbox/ops.py
+handrail call top_pods '{"namespace": "shop"}' --tools examples/toolbox/ops.py
+handrail chat --tools examples/toolbox/ops.py --model openai:NAME
+"""
+
+from handrail.toolbox.kubernetes import Kubernetes
+
+# Six tools over two namespaces of one cluster; the only context need not be said by the model. A restart always asks.
+kubernetes = Kubernetes(contexts=["staging"], namespaces=["shop", "billing"])

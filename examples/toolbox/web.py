@@ -1,0 +1,25 @@
+"""Ready-made tools that look things up and calculate. What they may reach is said here, never by the model.
+
+handrail call calculate '{"expression": "0.1 + 0.2"}' --tools examples/toolbox/web.py
+handrail chat --tools examples/toolbox/web.py --model openai:NAME
+"""
+
+import os
+
+from handrail.toolbox.calculator import calculate
+from handrail.toolbox.egress import Egress
+from handrail.toolbox.units import convert_units
+from handrail.toolbox.web import WebSearch
+from handrail.toolbox.webpage import ReadPage
+from handrail.toolbox.wikipedia import Wikipedia
+
+TOOLS = [calculate, convert_units]
+
+# search_wikipedia and read_wikipedia; the contact goes into the User-Agent, as Wikimedia asks.
+wikipedia = Wikipedia("en", contact="ops@example.com")
+
+# read_page: any page of these hosts, and of no other, wherever a page redirects.
+read_page = ReadPage(Egress(hosts=["docs.python.org", "*.example.com"]))
+
+# search_web and read_web_result, with a key of Tavily.
+web = WebSearch() if os.environ.get("TAVILY_API_KEY") else []

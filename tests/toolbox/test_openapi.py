@@ -1,0 +1,564 @@
+"""The operations of an HTTP service as tools: what goes in arrives at the server exactly, and nothing else does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import handrail as hr
+from handrail.errors import Code, ConfigError
+from handrail.operations import LeftOut, operations
+
+TEXT = {"type": "string"}
+AB = {"properties": {"a": {}, "b": {}}}
+
+
+class Server:
+    """A real HTTP server that keeps what it got, and answers as it is told."""
+
+    def __init__(self):
+        self.got, self.answers = [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self):
+                size = int(self.headers.get("content-length") or 0)
+                outer.got.append((self.command, self.path, self.headers, self.rfile.read(size)))
+                status, headers, body = outer.answers.pop(0) if outer.answers else (200, {}, b'{"ok": true}')
+                if status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, value in {"content-type": "application/json", **headers}.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def will(self, status, body=b"", **headers):
+        """Answer the next request so; status 0 hangs up."""
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answers.append((status, told, body if isinstance(body, bytes) else json.dumps(body).encode()))
+
+    @property
+    def last(self):
+        return self.got[-1]
+
+
+@pytest.fixture(scope="module")
+def running():
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.fixture
+def server(running):
+    running.got.clear()
+    running.answers.clear()
+    return running
+
+
+def document(path="/things", method="post", components=None, version="3.1.0", **operation):
+    """A document of one operation."""
+    told = {"operationId": "act", "summary": "Act.", **operation}
+    return {"openapi": version, "info": {}, "paths": {path: {method: told}}, "components": components or {}}
+
+
+def param(name, where, schema=TEXT, **how):
+    return {"name": name, "in": where, "schema": schema, **({"required": True} if where == "path" else {}), **how}
+
+
+def body(schema, kind="application/json"):
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}
+
+
+def fields(**schemas):
+    return body({"type": "object", "properties": schemas})
+
+
+FAST = hr.Backoff(0, 0)
+
+
+def called(spec, server, arguments=None, tool="act", **how):
+    """Call one operation of a document at the server."""
+    tools = spec if isinstance(spec, hr.Toolset) else hr.openapi(spec, base_url=server.url, **how)
+    with hr.SyncRuntime(tools, backoff=FAST, policy=hr.Policy(ask_from=None)) as runtime:
+        return runtime.call(tool, arguments or {})
+
+
+ORDER = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}}}
+SHOP = {
+    "openapi": "3.0.3",
+    "info": {"title": "Shop"},
+    "servers": [{"url": "https://{zone}.shop.example/v1", "variables": {"zone": {"default": "eu"}}}],
+    "security": [{"key": []}, {"token": []}],
+    "paths": {
+        "/orders/{order_id}": {
+            "parameters": [{"$ref": "#/components/parameters/OrderId"}],
+            "get": {"operationId": "getOrder", "summary": "Get an order.", "parameters": [param("api_key", "query")]},
+            "delete": {"operationId": "deleteOrder", "summary": "Delete an order."},
+            "put": {
+                "operationId": "orders/replace",
+                "summary": "Replace an order.",
+                "requestBody": ORDER,
+                "responses": {"200": ORDER},
+            },
+        },
+        "/orders": {
+            "post": {
+                "summary": "Place an order.",
+                "requestBody": ORDER,
+            }
+        },
+    },
+    "components": {
+        "parameters": {"OrderId": param("order_id", "path", description="Such as A-1.")},
+        "securitySchemes": {
+            "key": {"type": "apiKey", "in": "query", "name": "api_key"},
+            "token": {"type": "http", "scheme": "bearer"},
+        },
+        "schemas": {
+            "Order": {
+                "type": "object",
+                "required": ["lines"],
+                "properties": {
+                    "id": {"type": "string", "readOnly": True},
+                    "lines": {"type": "array", "items": {"$ref": "#/components/schemas/Line"}},
+                    "note": {"type": "string", "nullable": True},
+                },
+            },
+            "Line": {
+                "type": "object",
+                "properties": {"sku": TEXT, "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Line"}}},
+            },
+        },
+    },
+}
+
+
+# ---------------------------------------------------------------------- what a model is told
+
+
+def test_operations_are_tools_by_their_methods():
+    tools = hr.openapi(SHOP)
+    assert {tool.name: (tool.effect, tool.replay) for tool in tools} == {
+        "getOrder": ("read", None),
+        "deleteOrder": ("destructive", None),
+        "orders_replace": ("write", "key"),
+        "post_orders": ("write", None),
+    }
+    assert tools["getOrder"].description == "Get an order."
+
+
+def test_arguments_are_one_flat_object_without_credentials_or_what_only_the_service_writes():
+    tools = hr.openapi(SHOP)
+    assert tools["getOrder"].parameters["properties"] == {"order_id": {**TEXT, "description": "Such as A-1."}}
+    replace = tools["orders_replace"].parameters
+    assert (set(replace["properties"]), replace["required"]) == ({"order_id", "lines", "note"}, ["order_id", "lines"])
+    assert replace["properties"]["note"] == {"type": ["string", "null"]}
+
+
+def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
+    wrong = {"order_id": "A", "lines": [{"parts": [{"sku": 7}]}]}
+    result = called(SHOP, server, wrong, "orders_replace", auth={"token": "t-123456"})
+    assert result.failure.code == Code.INVALID_ARGUMENTS and "lines[0].parts[0].sku" in result.failure.message
+    assert server.got == []
+
+
+def test_two_values_of_one_name_have_two_names(server):
+    spec = document("/things/{id}", parameters=[param("id", "path"), param("id", "query")], **fields(id=TEXT))
+    assert set(hr.openapi(spec, base_url=server.url)["act"].parameters["properties"]) == {
+        "id",
+        "id_in_query",
+        "id_in_field",
+    }
+    called(spec, server, {"id": "p", "id_in_query": "q", "id_in_field": "f"})
+    method, path, _, sent = server.last
+    assert (method, path, json.loads(sent)) == ("POST", "/v1/things/p?id=q", {"id": "f"})
+
+
+@pytest.mark.parametrize(("operation", "reason"), [
+    (body({"$ref": "https://elsewhere.example/schema.json"}), "leads out of the document"),
+    (body({"$ref": "#/components/schemas/Absent"}), "leads out of the document or to nothing"),
+    ({"parameters": [{"$ref": "#/components/parameters/Absent"}]}, "a parameter leads out"),
+    (body(TEXT, "multipart/form-data"), "its body is multipart/form-data"),
+    ({"parameters": [param("a", "query", style="matrix")]}, "the style 'matrix'"),
+    ({"parameters": [{"name": "a", "in": "body"}]}, "no name or no place"),
+    ({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}, "written as text/csv"),
+    (body({"type": "wish"}), "wish"),
+])  # fmt: skip
+def test_an_operation_that_cannot_be_told_is_left_out_with_a_sentence_and_hides_no_other(operation, reason):
+    spec = document(**operation)
+    spec["paths"]["/other"] = {"get": {"operationId": "other"}}
+    tools = hr.openapi(spec, base_url="https://a.example")
+    assert [tool.name for tool in tools] == ["other"]
+    assert [each.name for each in tools.left_out] == ["act"] and reason in tools.left_out[0].reason
+
+
+def test_a_path_that_nobody_fills_and_a_get_with_a_body_are_left_out():
+    lost = list(operations(document("/things/{id}")))
+    got = list(operations(document(method="get", **body(TEXT))))
+    assert ["`id` in its path" in each.reason for each in lost] == [True]
+    assert ["cannot have" in each.reason for each in got] == [True]
+
+
+def test_an_operation_of_the_same_name_is_named_by_method_and_path():
+    spec = document()
+    spec["paths"]["/more"] = {"get": {"operationId": "act"}}
+    assert [each.name for each in operations(spec)] == ["act", "get_more"]
+
+
+@pytest.mark.parametrize(("spec", "said"), [
+    ({"swagger": "2.0", "paths": {}}, "Swagger 2.0"),
+    ({"openapi": "3.1.0"}, "no document of OpenAPI"),
+    ({"openapi": "4.0.0", "paths": {}}, "no document of OpenAPI"),
+    ({"openapi": "3.1.0", "paths": {}}, "no operation can be used as a tool"),
+    (document(), "no server"),
+    ({**document(), "servers": [{"url": "/v1"}]}, "'/v1' is no address"),
+    ({**document(), "servers": [{"url": "ftp://a.example"}]}, "no address"),
+    ({**document(), "servers": [{"url": "https://user:pw@a.example"}]}, "no address"),
+])  # fmt: skip
+def test_a_document_that_cannot_be_used_is_one_sentence(spec, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        hr.openapi(spec)
+
+
+def test_a_file_that_is_none_is_one_sentence(tmp_path):
+    (tmp_path / "a.yaml").write_text("openapi: 3.1.0\n")
+    (tmp_path / "a.json").write_text("{")
+    for name, said in {"a.yaml": "yaml.safe_load", "a.json": "is no JSON", "absent.json": "cannot be read"}.items():
+        with pytest.raises(ConfigError, match=said):
+            hr.openapi(tmp_path / name)
+
+
+@pytest.mark.parametrize(("how", "said"), [
+    ({"auth": {"other": "x"}}, "auth names 'other', and the document's security schemes are key, token"),
+    ({"effects": {"nothing": "read"}}, "effects names 'nothing'"),
+    ({"include": ["nothing*"]}, "there are 4 in the document"),
+])  # fmt: skip
+def test_a_name_that_the_document_does_not_have_is_told(how, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        hr.openapi(SHOP, **how)
+
+
+def test_what_is_included_and_what_an_operation_does_can_be_said():
+    tools = hr.openapi(SHOP, include=["post_*"], effects={"post_orders": "read"})
+    assert [(tool.name, tool.effect) for tool in tools] == [("post_orders", "read")]
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["$ref", "in", "name", "schema", "content", "properties", "type", "parameters", "required"])
+            | st.text(max_size=4),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(item=junk, operation=junk, components=junk)
+def test_whatever_a_document_holds_reading_it_does_not_fail(item, operation, components):
+    told = {"get": operation, "put": {"parameters": [operation], "requestBody": item, "security": components}}
+    list(operations({"paths": {"/a/{b}": told, "/c": item}, "components": components}))
+
+
+def test_a_document_nested_without_end_is_left_out():
+    schema = {}
+    for _ in range(5000):
+        schema = {"items": schema}
+    assert [type(each) for each in operations(document(**body(schema)))] == [LeftOut]
+
+
+# ---------------------------------------------------------------------- what arrives
+
+
+PATHS = [
+    # style, explode, value, path: the table of OpenAPI 3.1.1, 4.8.12.4
+    ("simple", False, "blue", "blue"),
+    ("simple", False, ["blue", "black"], "blue,black"),
+    ("simple", False, {"R": 100, "G": 200}, "R,100,G,200"),
+    ("simple", True, {"R": 100, "G": 200}, "R=100,G=200"),
+    ("label", False, "blue", ".blue"),
+    ("label", True, ["blue", "black"], ".blue.black"),
+    ("matrix", False, ["blue", "black"], ";color=blue,black"),
+    ("matrix", True, ["blue", "black"], ";color=blue;color=black"),
+    ("matrix", True, {"R": 100}, ";R=100"),
+]
+QUERIES = [
+    ("form", True, "blue", "color=blue"),
+    ("form", True, ["blue", "black"], "color=blue&color=black"),
+    ("form", False, ["blue", "black"], "color=blue,black"),
+    ("form", True, {"R": 100, "G": 200}, "R=100&G=200"),
+    ("form", False, {"R": 100, "G": 200}, "color=R,100,G,200"),
+    ("spaceDelimited", False, ["blue", "black"], "color=blue%20black"),
+    ("pipeDelimited", False, ["blue", "black"], "color=blue%7Cblack"),
+    ("deepObject", True, {"R": 100, "G": 200}, "color%5BR%5D=100&color%5BG%5D=200"),
+    ("form", True, True, "color=true"),
+    ("form", True, None, "color="),
+]
+
+
+@pytest.mark.parametrize(("style", "explode", "value", "path"), PATHS)
+def test_a_path_parameter_is_written_as_the_table_says(server, style, explode, value, path):
+    spec = document("/c/{color}", "get", parameters=[param("color", "path", {}, style=style, explode=explode)])
+    called(spec, server, {"color": value})
+    assert server.last[1] == f"/v1/c/{path}"
+
+
+@pytest.mark.parametrize(("style", "explode", "value", "query"), QUERIES)
+def test_a_query_parameter_is_written_as_the_table_says(server, style, explode, value, query):
+    spec = document(method="get", parameters=[param("color", "query", {}, style=style, explode=explode)])
+    called(spec, server, {"color": value})
+    assert server.last[1] == f"/v1/things?{query}"
+
+
+def test_headers_cookies_and_json_in_a_parameter(server):
+    as_json = {"name": "where", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
+    spec = document(method="get", parameters=[param("X-Tag", "header", {}), param("sid", "cookie"), as_json])
+    called(spec, server, {"X-Tag": ["a", "b"], "sid": "x;y=z", "where": {"a": [1]}})
+    _, path, headers, _ = server.last
+    assert (headers["X-Tag"], headers["Cookie"]) == ("a,b", "sid=x%3By%3Dz")
+    assert parse_qs(urlsplit(path).query) == {"where": ['{"a": [1]}']}
+
+
+@pytest.mark.parametrize(("kind", "schema", "arguments", "sent"), [
+    ("application/json", {"type": "array", "items": TEXT}, {"body": ["a", "ü"]}, '["a","ü"]'),
+    ("application/json", {"type": "object", "additionalProperties": True}, {"body": {"x": 1}}, '{"x":1}'),
+    ("application/merge-patch+json", {"properties": {"a": {}}}, {"a": None}, '{"a":null}'),
+    ("application/x-www-form-urlencoded", AB, {"a": ["1", "2"], "b": "x&y"}, "a=1&a=2&b=x%26y"),
+    ("text/plain", TEXT, {"body": "héllo"}, "héllo"),
+    ("application/json", {"properties": {"a": {}}}, {}, "{}"),
+])  # fmt: skip
+def test_a_body_is_written_in_its_type(server, kind, schema, arguments, sent):
+    result = called(document(**body(schema, kind)), server, arguments)
+    assert result.ok and server.last[3].decode() == sent
+    assert server.last[2]["Content-Type"] == kind
+
+
+def _is_segment(text):
+    return text not in ("", ".", "..")
+
+
+signs = st.text(st.sampled_from("/?#&=%;.,+ {}:@北"))  # what means something in an address
+values = (signs | st.text()).filter(_is_segment)
+EVERYWHERE = document(
+    "/a/{where}/z",
+    parameters=[param("where", "path"), param("q", "query"), param("list", "query", {"type": "array", "items": TEXT})],
+    **fields(deep={}, text=TEXT),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(where=values, q=signs | st.text(), many=st.lists(signs | st.text(), max_size=3), text=st.text(), deep=junk)
+def test_what_goes_in_arrives_exactly(running, where, q, many, text, deep):
+    arguments = {"where": where, "q": q, "list": many, "text": text, "deep": deep}
+    assert called(EVERYWHERE, running, arguments).ok
+    _, path, _, sent = running.last
+    split = urlsplit(path)
+    assert unquote(split.path.removeprefix("/v1/a/").removesuffix("/z"), errors="strict") == where
+    assert split.path.count("/") == 4  # a value never becomes a further segment
+    assert parse_qsl(split.query, keep_blank_values=True) == [("q", q), *(("list", each) for each in many)]
+    assert json.loads(sent) == {"text": text, "deep": deep}
+
+
+@pytest.mark.parametrize("value", ["..", ".", ""])
+def test_a_value_that_would_be_another_path_is_refused_and_nothing_is_sent(server, value):
+    result = called(document("/a/{id}/b", parameters=[param("id", "path")]), server, {"id": value})
+    assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "北京", "\0"])
+def test_a_value_that_no_header_can_hold_is_refused_and_nothing_is_sent(server, value):
+    result = called(document(parameters=[param("X-Tag", "header")]), server, {"X-Tag": value})
+    assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
+
+
+def test_an_argument_the_document_does_not_have_is_refused(server):
+    result = called(SHOP, server, {"order_id": "A", "api_key": "mine"}, "getOrder", auth={"key": "k-123456"})
+    assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
+
+
+# ---------------------------------------------------------------------- keys and credentials
+
+
+def schemes(**one):
+    return {"components": {"securitySchemes": {"it": one}}, "security": [{"it": []}]}
+
+
+@pytest.mark.parametrize(("scheme", "secret", "where", "sent"), [
+    ({"type": "http", "scheme": "bearer"}, "t-123", "Authorization", "Bearer t-123"),
+    ({"type": "http", "scheme": "Basic"}, "me:pw", "Authorization", "Basic " + base64.b64encode(b"me:pw").decode()),
+    ({"type": "oauth2", "flows": {}}, "t-123", "Authorization", "Bearer t-123"),
+    ({"type": "apiKey", "in": "header", "name": "X-Key"}, "k-123", "X-Key", "k-123"),
+    ({"type": "apiKey", "in": "cookie", "name": "sid"}, "k 1", "Cookie", "sid=k%201"),
+    ({"type": "http", "scheme": "bearer"}, lambda: "fresh", "Authorization", "Bearer fresh"),
+])  # fmt: skip
+def test_a_credential_goes_along_as_its_scheme_says(server, scheme, secret, where, sent):
+    called({**document(method="get"), **schemes(**scheme)}, server, auth={"it": secret})
+    assert server.last[2][where] == sent
+
+
+def test_a_key_in_the_query_goes_along_and_the_first_alternative_that_is_complete_is_taken(server):
+    called(SHOP, server, {"order_id": "A"}, "getOrder", auth={"token": "t-123456"})
+    assert (server.last[1], server.last[2]["Authorization"]) == ("/v1/orders/A", "Bearer t-123456")
+    called(SHOP, server, {"order_id": "A"}, "getOrder", auth={"key": "k&1"})
+    assert (server.last[1], server.last[2]["Authorization"]) == ("/v1/orders/A?api_key=k%261", None)
+
+
+def test_without_credentials_nothing_is_sent_and_an_open_operation_needs_none(server):
+    result = called(SHOP, server, {"order_id": "A"}, "getOrder")
+    assert (result.failure.code, server.got) == ("NOT_AUTHENTICATED", [])
+    spec = {**document(method="get", security=[{}]), "security": [{"it": []}]}
+    assert called(spec, server).ok
+
+
+def test_a_credential_that_the_service_says_back_is_not_told(server):
+    server.will(403, {"message": "the key k-123456 may not"})
+    spec = {**document(), **schemes(type="apiKey", name="X-Key", **{"in": "header"})}
+    result = called(spec, server, auth={"it": "k-123456"})
+    assert "k-123456" not in result.text and "the key *** may not" in result.text
+
+
+def test_a_write_carries_the_key_of_its_act_and_a_read_none(server):
+    called(document(), server)
+    first = server.last[2]["Idempotency-Key"]
+    called(document(), server)
+    assert first and server.last[2]["Idempotency-Key"] != first
+    called(document(method="get"), server)
+    assert server.last[2]["Idempotency-Key"] is None
+
+
+def test_a_service_that_says_it_knows_keys_is_asked_again_with_the_same(server):
+    server.will(503)
+    result = called(document(parameters=[param("Idempotency-Key", "header", required=True)]), server)
+    keys = {headers["Idempotency-Key"] for _, _, headers, _ in server.got}
+    assert result.ok and (len(server.got), len(keys)) == (2, 1)
+
+
+# ---------------------------------------------------------------------- what came of it
+
+
+@pytest.mark.parametrize(("status", "code"), [
+    (400, "REJECTED"), (401, "NOT_AUTHENTICATED"), (403, "NOT_PERMITTED"), (404, "NOT_FOUND"), (422, "REJECTED"),
+    (418, "REJECTED"),
+])  # fmt: skip
+def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
+    server.will(status, {"type": "about:blank", "title": "No such order", "status": status})
+    result = called(document(), server)
+    assert (result.failure.code, len(server.got)) == (code, 1)
+    assert "No such order" in result.failure.message
+
+
+@pytest.mark.parametrize(("status", "state"), [
+    (201, "done"), (404, "failed"), (422, "failed"), (302, "in_doubt"), (409, "in_doubt"), (429, "in_doubt"),
+    (503, "in_doubt"), (0, "in_doubt"),
+])  # fmt: skip
+def test_the_ledger_knows_what_a_status_says_of_a_write(server, tmp_path, status, state):
+    server.will(status, {"message": "so it is"})
+    with hr.SyncRuntime(hr.openapi(document(), base_url=server.url), store=f"sqlite:///{tmp_path}/l.db") as runtime:
+        runtime.call("act", {}, run="r")
+        (kept,) = runtime.store.writes(run_id="r").result()
+    assert kept.state == state
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 0])
+def test_after_a_status_that_leaves_it_open_a_write_is_in_doubt_and_not_sent_again(server, status):
+    server.will(status, {"message": "later"})
+    result = called(document(), server)
+    assert (result.failure.code, len(server.got)) == (Code.IN_DOUBT, 1)
+
+
+def test_a_conflict_is_told_and_leaves_it_open(server):
+    server.will(409, {"message": "exists already"})
+    result = called(document(), server)
+    assert (result.failure.code, len(server.got)) == ("CONFLICT", 1) and "exists already" in result.text
+
+
+@pytest.mark.parametrize("method", ["get", "put"])
+def test_a_read_and_a_put_are_sent_again(server, method):
+    server.will(503)
+    server.will(0)
+    result = called(document(method=method), server)
+    assert (result.value, len(server.got)) == ({"ok": True}, 3)
+
+
+def test_nothing_listens_and_the_write_certainly_did_not_happen(server):
+    result = called(hr.openapi(document(), base_url="http://127.0.0.1:9"), server)
+    assert result.failure.code == Code.UNAVAILABLE
+
+
+def test_a_redirect_is_not_followed_so_that_no_credential_goes_elsewhere(server):
+    server.will(302, location="http://elsewhere.example/")
+    result = called(document(method="get"), server)
+    assert (result.failure.code, len(server.got)) == ("REJECTED", 1)
+
+
+@pytest.mark.parametrize(("headers", "sent", "value"), [
+    ({}, b'[1, "\xc3\xbc"]', [1, "ü"]),
+    ({"content_type": "text/plain"}, "grüezi".encode(), "grüezi"),
+    ({"content_type": "application/json"}, b"not json", "not json"),
+    ({"content_type": "application/zip"}, b"PK\xff", {"media_type": "application/zip", "bytes": 3}),
+    ({}, b"", {"status": 200}),
+])  # fmt: skip
+def test_an_answer_is_json_text_or_described(server, headers, sent, value):
+    server.will(200, sent, **headers)
+    got = called(document(method="get"), server).value
+    assert got == value or {**got, "note": None} == {**value, "note": None}
+
+
+def test_a_picture_is_shown(server):
+    server.will(200, b"\x89PNG", content_type="image/png")
+    assert called(document(method="get"), server).media[0].data == b"\x89PNG"
+
+
+def test_an_answer_that_is_too_large_is_not_read_and_a_write_that_happened_is_told_so(server):
+    big = b'"' + b"x" * 2000 + b'"'
+    server.will(200, big)
+    read = called(document(method="get"), server, most_bytes=1000)
+    server.will(201, big)
+    wrote = called(document(), server, most_bytes=1000)
+    assert (read.failure.code, wrote.value["status"]) == ("TOO_LARGE", 201)
+
+
+def test_tools_under_other_names_work_all_the_same(server):
+    tools = hr.openapi(document(method="get"), base_url=server.url).prefix("shop_")
+    assert called(tools, server, tool="shop_act").ok
+
+
+def test_every_tool_of_a_service_shares_one_client_that_is_closed_at_the_end(server):
+    spec = document(method="get")
+    spec["paths"]["/more"] = {"get": {"operationId": "more"}}
+    tools = hr.openapi(spec, base_url=server.url)
+    with hr.SyncRuntime(tools) as runtime:
+        assert runtime.call("act", {}).ok and runtime.call("more", {}).ok
+        client = tools["act"].client
+        assert client is tools["more"].client and not client.is_closed
+    assert client.is_closed
