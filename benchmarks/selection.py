@@ -116,17 +116,20 @@ def _without_pairs(text: str) -> list[str]:
     return [words.stem(word) for word in _SPLIT.findall(text)]
 
 
-_NONE = frozenset[str]()
+_BARE: Mapping[str, Any] = {"NOISE": frozenset(), "PART": 0.0, "COVERED": 1.0}
+_GRAMMAR = frozenset(map(words.stem, words._GRAMMAR.split()))
 STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
-    (r"`\w+` words of name and description", ONLY_TEXT, {"words": _plain, "NOISE": _NONE, "PART": 0.0}),
-    ("names split", ONLY_TEXT, {"words": _unstemmed, "NOISE": _NONE, "PART": 0.0}),
-    ("and light stems", ONLY_TEXT, {"words": _without_pairs, "NOISE": _NONE, "PART": 0.0}),
-    ("and pairs of characters", ONLY_TEXT, {"NOISE": _NONE, "PART": 0.0}),
-    ("and names and texts of parameters, evenly", Weights(1, 1, 1, 1, 0), {"NOISE": _NONE, "PART": 0.0}),
-    ("and permitted values", Weights(1, 1, 1, 1, 1), {"NOISE": _NONE, "PART": 0.0}),
-    ("and weights 3, 1.5, 1, .75, .75", Weights(), {"NOISE": _NONE, "PART": 0.0}),
-    ("and no words of grammar", Weights(), {"PART": 0.0}),
-    ("and sentences apart (the default)", Weights(), {}),
+    (r"`\w+` words of name and description", ONLY_TEXT, {**_BARE, "words": _plain}),
+    ("names split", ONLY_TEXT, {**_BARE, "words": _unstemmed}),
+    ("and light stems", ONLY_TEXT, {**_BARE, "words": _without_pairs}),
+    ("and pairs of characters", ONLY_TEXT, _BARE),
+    ("and names and texts of parameters, evenly", Weights(1, 1, 1, 1, 0), _BARE),
+    ("and permitted values", Weights(1, 1, 1, 1, 1), _BARE),
+    ("and weights 3, 1.5, 1, .75, .75", Weights(), _BARE),
+    ("and no words of grammar", Weights(), {**_BARE, "NOISE": _GRAMMAR}),
+    ("and sentences apart", Weights(), {"NOISE": _GRAMMAR, "COVERED": 1.0}),
+    ("and no words of talk", Weights(), {"COVERED": 1.0}),
+    ("and words covered (the default)", Weights(), {}),
     ("default without stems", Weights(), {"stems": False}),
     ("default without pairs of characters", Weights(), {"words": _without_pairs}),
     ("default without parameters", Weights(parameter=0, parameter_text=0, value=0), {}),

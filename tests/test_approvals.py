@@ -272,6 +272,23 @@ class Silent(Office):
         return super().grants(tool=tool)
 
 
+@pytest.mark.parametrize("answer", [
+    hr.Approval("yes"),
+    hr.Approval(True, arguments={"order": object()}),
+    hr.Approval(True, arguments=["7"]),
+])  # fmt: skip
+def test_an_answer_that_cannot_be_meant_is_no_agreement(shop, answer):
+    made = shop(lambda _: answer)
+    assert (codes_of(made.begin().result(BOUND_S)), made.refunds) == ([Code.NOT_APPROVED], [])
+
+
+def test_a_word_for_an_unknown_number_of_calls_is_for_one(shop):
+    made = shop(lambda _: hr.Approval(True, by=None, scope="for ever"))
+    assert made.begin().result(BOUND_S).ok
+    assert made.store.grants() == []
+    assert made.question("used").by == ""
+
+
 @pytest.mark.parametrize("name", ["ask", "decide", "use", "grants"])
 def test_a_store_that_does_not_answer_lets_nothing_run_and_the_call_has_its_result(shop, name):
     made = shop(lambda _: True, Silent(name))

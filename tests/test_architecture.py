@@ -7,7 +7,12 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 
-NOUNS = ["errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports", "plugins", "logs"]
+# fmt: off
+NOUNS = [
+    "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports",
+    "plugins", "logs",
+]
+# fmt: on
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",

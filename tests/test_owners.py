@@ -1,6 +1,5 @@
 """Which process drives a run, and whether it is still there."""
 
-
 import subprocess
 import sys
 from pathlib import Path

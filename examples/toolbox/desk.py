@@ -30,4 +30,4 @@ mail = SendEmail(
 )
 
 # run_python: isolated, or NOT_ISOLATED. The code finds orders.csv in its folder.
-code = RunPython(files={"orders.csv": ORDERS}, seconds=10)
+code = RunPython(files={"orders.csv": ORDERS}, timeout_s=10)

@@ -351,6 +351,7 @@ class Sandbox(Protocol):
 Approver: TypeAlias = Callable[[AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"]
 """Whoever is asked, sync or async. True and False are short for an `Approval`; None means nobody is there."""
 
+
 @runtime_checkable
 class Withdrawing(Protocol):
     """An approver that takes a question back. One that cannot is left alone, and what it says then is not heard."""

@@ -195,9 +195,7 @@ class Runtime(Host):
             ConfigError: The `run_id` is taken by another run, or by one with other arguments.
             JournalMismatch: A step is not the one that was recorded.
         """
-        session = self.session(
-            run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ())
-        )
+        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ()))
         return await driven(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
     async def undoable(self, run_id: str) -> list[Undoable]:

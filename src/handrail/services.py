@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from handrail import logs
 from handrail.context import Context
-from handrail.effects import Approval, AskHuman, Found, NotFound, Raised, Resource, Returned, Unknown, Verification
+from handrail.effects import (
+    Approval,
+    ApprovalScope,
+    AskHuman,
+    Found,
+    NotFound,
+    Raised,
+    Resource,
+    Returned,
+    Unknown,
+    Verification,
+)
 from handrail.errors import Json
 from handrail.limits import Limits
 from handrail.locks import Locks
@@ -169,12 +181,25 @@ def approval_from(outcome: Returned | Raised) -> Approval | None:
         return Approval(False, reason="the approval could not be asked for")
     answer = outcome.value
     if isinstance(answer, Approval):
-        edited = answer.arguments is None or isinstance(answer.arguments, Mapping)
-        return answer if answer.granted is True and edited else Approval(False, answer.by, answer.reason)
+        by, reason = str(answer.by or ""), str(answer.reason or "")
+        if answer.granted is not True or not _is_edit(answer.arguments):
+            return Approval(False, by, reason)
+        return Approval(True, by, reason, answer.arguments, scope=answer.scope if answer.scope in _SCOPES else "once")
     if answer is None or isinstance(answer, bool):
         return None if answer is None else Approval(answer)
     logs.log.warning("an approver answered with a %s; only True or an Approval agrees", type(answer).__name__)
     return Approval(False, reason="the approver gave no clear answer")
+
+
+_SCOPES = get_args(ApprovalScope)
+
+
+def _is_edit(arguments: Any) -> bool:
+    """Whether these can be a person's arguments, or there are none."""
+    try:
+        return arguments is None or (isinstance(arguments, Mapping) and bool(json.dumps(dict(arguments))))
+    except (TypeError, ValueError, RecursionError):  # no JSON, so no arguments
+        return False
 
 
 def verification_from(outcome: Returned | Raised) -> Verification:

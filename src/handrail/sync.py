@@ -141,9 +141,7 @@ class SyncRuntime(Host):
         **how: Any,
     ) -> Run:
         """See `Runtime.workflow`."""
-        session = self.session(
-            run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ())
-        )
+        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ()))
         return driven_here(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
     def undoable(self, run_id: str) -> list[Undoable]:

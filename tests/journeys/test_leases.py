@@ -150,5 +150,3 @@ def replaced(store, write):
     [[fingerprint]] = store.alone(lambda base: base.run("SELECT fingerprint FROM effects"))
     claim = Claim(write.scope, write.key, bytes.fromhex(fingerprint), "r_other", "key", 600.0)
     return lambda: store.claim(claim).result(BOUND_S)
-
-

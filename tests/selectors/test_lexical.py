@@ -117,3 +117,11 @@ def test_a_tools_own_name_finds_it_first(tool):
 @given(_questions, st.text(alphabet="qxz", min_size=4, max_size=8))
 def test_a_word_that_no_tool_has_changes_nothing(question, word):
     assert INDEX.top(f"{word} {question}", 10) == INDEX.top(f"{question}", 10)
+
+
+def test_tools_that_are_alike_leave_room_for_what_else_was_asked_for():
+    alike = [described(f"find_museum_{n}", "Find a museum.") for n in range(6)]
+    table = described("reserve", "Reserve a table in a restaurant.")
+    many = [described(f"tool_{n}", "Something else.") for n in range(20)]
+    hits = hr.selectors.bm25([*alike, table, *many]).top("find a museum with a table", k=5)
+    assert table in hits

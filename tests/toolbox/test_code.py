@@ -307,7 +307,7 @@ def test_a_mere_process_is_used_when_the_programmer_says_so_and_a_person_agrees(
 def test_at_the_deadline_of_the_call_the_code_is_ended_too(tmp_path):
     os.mkfifo(place := tmp_path / "pid")
     code = f"import os; open({str(place)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
-    tool = RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False, seconds=60)
+    tool = RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False, timeout_s=60)
 
     async def given_up():
         async with hr.Runtime([tool]) as runtime:

@@ -130,13 +130,13 @@ def test_more_than_ten_pieces_need_a_person(tools):
 
 
 @pytest.mark.parametrize(("name", "arguments", "code"), [
-    ("get_user", {"user_id": "U9"}, "UNKNOWN_USER"),
-    ("create_ticket", {"user_id": "U9", "subject": "Login fails"}, "UNKNOWN_USER"),
-    ("update_plan", {"user_id": "U9", "plan": "pro"}, "UNKNOWN_USER"),
-    ("redeem_promo", {"user_id": "U9", "code": "SPRING-26"}, "UNKNOWN_USER"),
-    ("redeem_promo", {"user_id": "U1", "code": "AUTUMN"}, "UNKNOWN_PROMO_CODE"),
-    ("close_ticket", {"ticket_id": "T9"}, "UNKNOWN_TICKET"),
-    ("place_order", {"user_id": "U1", "item": "sofa"}, "UNKNOWN_ITEM"),
+    ("get_user", {"user_id": "U9"}, "USER_NOT_FOUND"),
+    ("create_ticket", {"user_id": "U9", "subject": "Login fails"}, "USER_NOT_FOUND"),
+    ("update_plan", {"user_id": "U9", "plan": "pro"}, "USER_NOT_FOUND"),
+    ("redeem_promo", {"user_id": "U9", "code": "SPRING-26"}, "USER_NOT_FOUND"),
+    ("redeem_promo", {"user_id": "U1", "code": "AUTUMN"}, "PROMO_CODE_NOT_FOUND"),
+    ("close_ticket", {"ticket_id": "T9"}, "TICKET_NOT_FOUND"),
+    ("place_order", {"user_id": "U1", "item": "sofa"}, "ITEM_NOT_FOUND"),
     ("update_plan", {"user_id": "U1", "plan": "gold"}, "INVALID_ARGUMENTS"),
     ("get_user", {"user_id": "U1; DROP TABLE desk_users"}, "INVALID_ARGUMENTS"),
     ("create_ticket", {"user_id": "U1' OR '1'='1", "subject": "Login fails"}, "INVALID_ARGUMENTS"),
@@ -244,16 +244,35 @@ def test_a_code_survives_the_death_of_its_process(crash, tmp_path):
     crash(tool, {"user_id": "U1", "code": "SPRING-26"}, effects=redemptions)
 
 
-def test_a_desk_that_is_locked_says_so_and_nothing_is_done(tmp_path, monkeypatch):
+@pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN; SELECT * FROM desk_users"], ids=["writer", "reader"])
+def test_a_desk_that_is_locked_says_so_and_nothing_is_done(tmp_path, holding):
     desk = filled(Desk(f"sqlite:///{tmp_path}/desk.db"))
     other = sqlite3.connect(tmp_path / "desk.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    held = [other.execute(statement) for statement in holding.split("; ")]  # a reader lets write, but not commit
     short = hr.Context(None, "run", "call", "create_ticket", 1, 0.0, Event(), idempotency_key="k")
     with pytest.raises(hr.NoEffect) as error:
         desk.create_ticket(short, "U1", "Login fails")
+    held.clear()
     other.close()
     assert (error.value.failure.code, error.value.failure.retryable) == ("UNAVAILABLE", True)
     assert desk.rows("tickets") == []
+
+
+def test_a_commit_whose_answer_is_lost_is_in_doubt_and_not_called_undone(server):
+    tools = SupportDesk(server.dsn)
+    filled(tools.desk)
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("""
+            CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); RETURN NULL; END $$;
+            CREATE CONSTRAINT TRIGGER dies AFTER INSERT ON desk_tickets DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION die()""")  # the server's process ends while it commits
+    try:
+        failure = told(tools, "create_ticket", {"user_id": "U1", "subject": "Login fails"}).failure
+    finally:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("DROP FUNCTION die CASCADE")
+    assert failure.code == hr.Code.IN_DOUBT
 
 
 @pytest.mark.parametrize("address", ["postgresql://canary:canary@127.0.0.1:1/x", "sqlite:////no/such/folder/canary.db"])

@@ -48,7 +48,7 @@ def test_what_stands_nowhere_finds_nothing():
 def test_a_search_shows_the_place_that_fits_and_not_the_whole_text():
     (result,) = asked(Documents(HANDBOOK), ("search_documents", {"query": "顺延到三月"}))
     assert result.value["found"] == [
-        {"id": "假期.md", "title": "年假规定", "snippet": "未休的年假可以顺延到次年三月。", "pages": 1}
+        {"id": "假期.md", "title": "年假规定", "summary": "未休的年假可以顺延到次年三月。", "pages": 1}
     ]
     assert result.value["documents"] == 4
 
@@ -61,7 +61,7 @@ def test_a_document_is_found_by_a_passage_far_inside_of_it():
 def test_the_snippet_is_of_the_passage_that_fits_best():
     text = "# Zoo\n\nA zebra and a lion live here." + "\n\nfiller text. " * 200 + "\n\nThe lion sleeps."
     (result,) = asked(Documents({"zoo": text}), ("search_documents", {"query": "zebra lion"}))
-    assert result.value["found"][0]["snippet"].startswith("A zebra and a lion")
+    assert result.value["found"][0]["summary"].startswith("A zebra and a lion")
 
 
 def test_a_document_appears_once_however_many_of_its_passages_fit():
@@ -69,7 +69,7 @@ def test_a_document_appears_once_however_many_of_its_passages_fit():
 
 
 def test_as_many_are_shown_as_are_asked_for():
-    assert len(found("leave", {str(number): "leave" for number in range(9)}, max_hits=3)) == 3
+    assert len(found("leave", {str(number): "leave" for number in range(9)}, limit=3)) == 3
 
 
 def test_a_long_document_is_read_page_by_page_and_nothing_is_lost():

@@ -159,7 +159,7 @@ def test_a_path_that_leaves_is_refused_before_the_tool(root, path):
 ])  # fmt: skip
 def test_no_link_is_followed(root, link, target, path):
     (root / link).symlink_to(target)
-    assert read(root, path) in ("PATH_NOT_ALLOWED", "NOT_A_FOLDER")
+    assert read(root, path) in ("NOT_PERMITTED", "NOT_A_FOLDER")
 
 
 def test_a_root_may_be_named_by_a_link(root, tmp_path):
@@ -176,8 +176,8 @@ def test_a_pipe_does_not_hang_and_a_socket_and_a_folder_are_no_files(root, monke
 
 
 def test_what_the_kernel_makes_up_is_not_read_although_a_root_holds_it():
-    assert read(Path("/"), "proc/1/environ") == "PATH_NOT_ALLOWED"
-    assert read(Path("/"), "dev/null") == "PATH_NOT_ALLOWED"
+    assert read(Path("/"), "proc/1/environ") == "NOT_PERMITTED"
+    assert read(Path("/"), "dev/null") == "NOT_PERMITTED"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_the_kernel_makes_up_is_not_read_although_a_root_holds_it():
 )
 def test_a_denied_name_is_denied_in_every_spelling(root, spelled):
     (root / spelled).write_text("KEY=1")
-    assert read(root, spelled) == "PATH_NOT_ALLOWED"
+    assert read(root, spelled) == "NOT_PERMITTED"
     listed, found = asked(Files([root]), ("list_files", {}), ("search_files", {"text": "KEY"}))
     assert spelled not in [entry["path"] for entry in listed.value["entries"]]
     assert found.value["matches"] == []
@@ -194,7 +194,7 @@ def test_a_denied_name_is_denied_in_every_spelling(root, spelled):
 def test_a_denied_folder_denies_what_is_in_it(root):
     (root / ".GIT").mkdir()
     (root / ".GIT/config").write_text("x")
-    assert read(root, ".GIT/config") == "PATH_NOT_ALLOWED"
+    assert read(root, ".GIT/config") == "NOT_PERMITTED"
 
 
 def test_folding_leaves_other_names_apart():
@@ -234,7 +234,7 @@ def test_a_link_that_is_swapped_in_while_reading_never_leaks(root):
 
 
 @pytest.mark.parametrize(("swapped_in", "code"), [
-    (lambda path: path.symlink_to("../secret.txt"), "PATH_NOT_ALLOWED"),
+    (lambda path: path.symlink_to("../secret.txt"), "NOT_PERMITTED"),
     (os.mkfifo, "NOT_A_FILE"),
 ], ids=["link", "pipe"])  # fmt: skip
 def test_what_is_swapped_in_between_the_look_and_the_opening_is_refused(root, monkeypatch, swapped_in, code):
@@ -418,7 +418,7 @@ def test_nothing_is_left_lying_about_when_a_write_is_refused(root):
 def test_the_folder_of_what_was_kept_is_not_for_the_model(root):
     version = read(root, "hello.txt")["version"]
     (result,) = written(root, ("write_file", {"path": "hello.txt", "text": "x", "version": version}))
-    assert read(root, f"{KEPT}/{result.value['kept']}") == "PATH_NOT_ALLOWED"
+    assert read(root, f"{KEPT}/{result.value['kept']}") == "NOT_PERMITTED"
     (listed,) = asked(Files([root]), ("list_files", {"recursive": True}))
     assert not [entry for entry in listed.value["entries"] if KEPT in entry["path"]]
 

@@ -69,7 +69,7 @@ class TestEitherKubectl:
 
     def test_what_kubernetes_says_of_a_log_that_is_not_there_is_told(self, tools, cluster):
         result = called(tools, "get_pod_logs", pod=cluster.pods("orders")[0], previous=True)
-        assert (code_of(result), "previous terminated container" in result.failure.message) == ("REFUSED", True)
+        assert (code_of(result), "previous terminated container" in result.failure.message) == ("REQUEST_REFUSED", True)
 
     def test_a_deployment_named_as_a_pod_is_answered_with_its_pods(self, tools, cluster):
         result = called(tools, "get_pod_logs", pod="api-gateway")
@@ -136,13 +136,13 @@ class TestEitherKubectl:
 
     def test_a_right_that_is_missing_is_told(self, tools, cluster):
         cluster.broken["GET /api/v1/namespaces/shop/pods"] = refused(403, "Forbidden", "user x cannot list pods")
-        assert code_of(called(tools, "get_resources", kind="pods")) == "FORBIDDEN"
+        assert code_of(called(tools, "get_resources", kind="pods")) == "NOT_PERMITTED"
 
     def test_a_restart_without_the_right_to_it_is_told_and_had_no_effect(self, tools, cluster):
         told = 'deployments.apps "orders" is forbidden: User "me" cannot patch resource "deployments"'
         cluster.broken["PATCH"] = refused(403, "Forbidden", told)
         result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
-        assert (code_of(result), result.attempts) == ("FORBIDDEN", 1)
+        assert (code_of(result), result.attempts) == ("NOT_PERMITTED", 1)
 
     def test_a_cluster_that_is_not_there_is_unavailable_and_a_write_had_no_effect(self, tools, cluster, monkeypatch):
         known = json.loads(cluster.kubeconfig.read_text())
@@ -290,18 +290,18 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "code"), [
-    ('Error from server (Forbidden): pods is forbidden: User "x" cannot list resource "pods"', "FORBIDDEN"),
-    ("error: You must be logged in to the server (Unauthorized)", "UNAUTHORIZED"),
+    ('Error from server (Forbidden): pods is forbidden: User "x" cannot list resource "pods"', "NOT_PERMITTED"),
+    ("error: You must be logged in to the server (Unauthorized)", "NOT_AUTHENTICATED"),
     ("Error from server (TooManyRequests): the server has received too many requests", "RATE_LIMITED"),
     ("error: failed to patch: if restart has already been triggered within the past second, please wait", "TOO_SOON"),
     ("Error from server (Conflict): the object has been modified; please apply your changes", "CONFLICT"),
     ('Error from server (NotFound): namespaces "shop" not found', "NOT_FOUND"),
     ("error: Metrics API not available", "NO_METRICS"),
-    ("Error from server (NotFound): the server could not find the requested resource", "REFUSED"),
-    ("Error from server (BadRequest): container orders in pod x is waiting to start", "REFUSED"),
-    ("error: unable to parse requirement: <nil>: Invalid value", "REFUSED"),
+    ("Error from server (NotFound): the server could not find the requested resource", "REQUEST_REFUSED"),
+    ("Error from server (BadRequest): container orders in pod x is waiting to start", "REQUEST_REFUSED"),
+    ("error: unable to parse requirement: <nil>: Invalid value", "REQUEST_REFUSED"),
     ('error: the server doesn\'t have a resource type "jobs"', "NOT_FOUND"),
-    ('error: context "staging" does not exist', "NOT_CONFIGURED"),
+    ('error: context "staging" does not exist', "KUBECTL_NOT_SET_UP"),
     ("The connection to the server localhost:8080 was refused - did you specify the right host", "UNAVAILABLE"),
     ("Unable to connect to the server: dial tcp: lookup nowhere: no such host", "UNAVAILABLE"),
     ("Unable to connect to the server: net/http: TLS handshake timeout", "UNAVAILABLE"),
@@ -318,7 +318,7 @@ def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, wor
 
 def test_a_kubectl_that_is_not_there_is_told(cluster):
     result = called(over(cluster, kubectl="kubectl-of-nowhere"), "top_pods")
-    assert (code_of(result), "kubectl-of-nowhere" in result.failure.message) == ("KUBECTL_MISSING", True)
+    assert (code_of(result), "kubectl-of-nowhere" in result.failure.message) == ("KUBECTL_NOT_SET_UP", True)
 
 
 def test_a_cluster_that_hangs_is_given_up_in_time(cluster):

@@ -467,8 +467,8 @@ def test_a_service_that_says_it_knows_keys_is_asked_again_with_the_same(server):
 
 
 @pytest.mark.parametrize(("status", "code"), [
-    (400, "REJECTED"), (401, "NOT_AUTHENTICATED"), (403, "NOT_PERMITTED"), (404, "NOT_FOUND"), (422, "REJECTED"),
-    (418, "REJECTED"),
+    (400, "REQUEST_REFUSED"), (401, "NOT_AUTHENTICATED"), (403, "NOT_PERMITTED"), (404, "NOT_FOUND"), (422, "REQUEST_REFUSED"),
+    (418, "REQUEST_REFUSED"),
 ])  # fmt: skip
 def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
     server.will(status, {"type": "about:blank", "title": "No such order", "status": status})
@@ -518,7 +518,7 @@ def test_nothing_listens_and_the_write_certainly_did_not_happen(server):
 def test_a_redirect_is_not_followed_so_that_no_credential_goes_elsewhere(server):
     server.will(302, location="http://elsewhere.example/")
     result = called(document(method="get"), server)
-    assert (result.failure.code, len(server.got)) == ("REJECTED", 1)
+    assert (result.failure.code, len(server.got)) == ("REQUEST_REFUSED", 1)
 
 
 @pytest.mark.parametrize(("headers", "sent", "value"), [

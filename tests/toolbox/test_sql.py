@@ -103,7 +103,7 @@ def test_a_table_is_described_with_its_keys(address):
 
 def test_a_table_that_is_not_there_is_answered_with_the_nearest(address):
     failure = asked(address, "describe_table", table="order").failure
-    assert (failure.code, "`orders`" in failure.suggestion) == ("UNKNOWN_TABLE", True)
+    assert (failure.code, "`orders`" in failure.suggestion) == ("TABLE_NOT_FOUND", True)
 
 
 @pytest.mark.parametrize(("sql", "parameters", "rows"), [

@@ -32,15 +32,15 @@ def test_a_search_gives_summaries_and_an_id_for_the_full_text(drive, server):
     assert [page["url"] for page in found] == ["https://running.example/kipchoge-pace",
                                               "https://news.example/2026/berlin-marathon"]  # fmt: skip
     assert set(first) == {"id", "title", "url", "summary", "score"} and first["score"] == 1.0
-    text = driver.call("read_web_result", {"result_id": first["id"]}).value
+    text = driver.call("read_web_result", {"id": first["id"]}).value
     assert (text["url"], "2:01:09" in text["text"]) == (first["url"], True)
 
 
 def test_only_what_a_search_found_can_be_read(drive, server):
     driver = drive(search_at(server))
     for result_id in ("deadbeef", "https://sky.example/moon-distance", "https://evil.example/?secret=1"):
-        failure = driver.call("read_web_result", {"result_id": result_id}).failure
-        assert (failure.code, "search_web" in failure.suggestion) == ("UNKNOWN_RESULT", True)
+        failure = driver.call("read_web_result", {"id": result_id}).failure
+        assert (failure.code, "search_web" in failure.suggestion) == ("RESULT_NOT_FOUND", True)
     assert server.asked == []
 
 
@@ -54,7 +54,7 @@ def test_a_long_summary_is_cut_after_a_word(drive):
 def test_a_page_that_cannot_be_extracted_is_a_sentence(drive, server):
     driver = drive(search_at(server))
     (found,) = driver.call("search_web", {"query": "Berlin marathon", "topic": "news"}).value
-    assert driver.call("read_web_result", {"result_id": found["id"]}).failure.code == "PAGE_UNREADABLE"
+    assert driver.call("read_web_result", {"id": found["id"]}).failure.code == "PAGE_UNREADABLE"
 
 
 @pytest.mark.parametrize(("fault", "code", "retryable"), [
@@ -136,7 +136,7 @@ def test_the_official_client_with_a_wrong_key_is_refused(server):
 def test_our_requests_are_those_of_the_official_client(drive, server, client):
     ours = drive(search_at(server, include_domains=["sky.example"]))
     (found,) = ours.call("search_web", {"query": "moon", "limit": 3, "time_range": "year"}).value
-    ours.call("read_web_result", {"result_id": found["id"]})
+    ours.call("read_web_result", {"id": found["id"]})
     client.search("moon", max_results=3, time_range="year", topic="general", include_domains=["sky.example"])
     client.extract([found["url"]], format="markdown")
     search, extract, their_search, their_extract = server.asked

@@ -62,7 +62,7 @@ def test_a_title_with_several_meanings_says_so(drive, wiki):
     ("read_wikipedia", {"title": "Moon|Marathon"}, "PAGE_NOT_FOUND", "search_wikipedia"),
     ("read_wikipedia", {"title": "Moon", "section": "Distances"}, "SECTION_NOT_FOUND", '"Distance"'),
     ("read_wikipedia", {"title": "Moon", "section": "Cheese"}, "SECTION_NOT_FOUND", '"Orbit", "Distance", "Surface"'),
-    ("read_wikipedia", {"title": "Moon", "language": "fr"}, "UNKNOWN_LANGUAGE", "leave `language` out"),
+    ("read_wikipedia", {"title": "Moon", "language": "fr"}, "LANGUAGE_NOT_FOUND", "leave `language` out"),
     ("read_wikipedia", {"title": "Moon", "language": "en.evil.example/"}, "INVALID_ARGUMENTS", "language"),
 ])  # fmt: skip
 def test_what_is_not_there_says_what_is(drive, wiki, tool, arguments, code, advice):

@@ -27,14 +27,14 @@ SATURATION = 1.2
 EVENNESS = 0.75
 """b: how much a long text must say to count like a short one."""
 
-PART = 0.6
+PART = 1.0
 """What the best score of one sentence adds to that of the whole question."""
+
+COVERED = 0.95
+"""What a word of the question still counts for a tool, for each tool before it that has the word."""
 
 CLOSE = 0.5
 """The share of a sentence's best score that a tool must have to be brought along by that sentence."""
-
-MOST_NAMESAKES = 4
-"""A list of tools may hold several of one name, a toolset may not; the best of them stands for all."""
 
 ENOUGH = 1_000
 """Tools that rare words have brought, beyond which a common word brings no more."""
@@ -67,8 +67,9 @@ class Bm25:
         return [tool for tool, _ in self.scored(query, k)]
 
     def scored(self, query: str, k: int = 5) -> list[tuple[Any, float]]:
-        """Return what `top` returns, each with its score: 1 for the best share of words, up to 1.6 with a part's."""
-        scores = _against_the_best(self._scores(meant(query)))
+        """Return what `top` returns, each with its score: 1 for the best share of words, up to 2 with a sentence's."""
+        wanted = meant(query)
+        scores = _against_the_best(self._scores(wanted))
         parts = [part for part in map(meant, sentences(query)) if not part.isdisjoint(self._postings)]
         if len(parts) > 1:
             # A question that wants three things finds nine tools for the longest of them. Asked apart, each of its
@@ -80,12 +81,35 @@ class Bm25:
                         alone[place] = score
             for place, score in alone.items():  # a pair of characters may begin where a sentence does
                 scores[place] = scores.get(place, 0.0) + PART * score
-        least = min(heapq.nlargest(MOST_NAMESAKES * k, scores.values()), default=0.0)
-        best = sorted((-score, place) for place, score in scores.items() if score >= least)
+        return self._spread(scores, wanted, k)
+
+    def _spread(self, scores: Mapping[int, float], wanted: Iterable[str], k: int) -> list[tuple[Any, float]]:
+        """Return the first `k`, where each word counts a little less for every tool before that has it.
+
+        So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
+        name, a toolset may not; the best of them stands for all.
+        """
+        known = [(word, found) for word in sorted(wanted) if (found := self._postings.get(word))]
+        left = dict.fromkeys((word for word, _ in known), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
-        for score, place in best:
-            chosen.setdefault(self.tools[place].name, (self.tools[place], -score))
-        return list(chosen.values())[:k]
+        waiting = [(-score, place) for place, score in scores.items()]
+        heapq.heapify(waiting)
+        while waiting and len(chosen) < k:
+            _, place = heapq.heappop(waiting)
+            tool = self.tools[place]
+            if tool.name in chosen:
+                continue
+            shares = [(word, found[place]) for word, found in known if place in found]
+            whole = sum(worth for _, worth in shares)
+            share = sum(worth * left[word] for word, worth in shares) / whole if whole else 1.0
+            now = (-scores[place] * share, place)
+            if waiting and now > waiting[0]:  # what it counted when it was put there; it can only have become less
+                heapq.heappush(waiting, now)
+                continue
+            chosen[tool.name] = tool, -now[0]
+            for word, _ in shares:
+                left[word] *= COVERED
+        return list(chosen.values())
 
     def _scores(self, wanted: Iterable[str]) -> dict[int, float]:
         """Return the score of the tools that have one of the words.

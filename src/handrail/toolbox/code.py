@@ -69,7 +69,7 @@ class RunPython(BaseTool):
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
             your network.
         approve: When a person must agree, as in `@tool`. By default always with `allow_weaker`, else never.
-        seconds: What a run may take.
+        timeout_s: What a run may take.
         memory_bytes: What one process of it may address.
 
     Raises:
@@ -88,13 +88,13 @@ class RunPython(BaseTool):
         sandboxes: Sequence[Sandbox] = KNOWN,
         allow_weaker: bool = False,
         approve: bool | str | Callable[..., bool] | None = None,
-        seconds: float = 10.0,
+        timeout_s: float = 10.0,
         memory_bytes: int = 512 * 1024 * 1024,
     ) -> None:
         self._files = dict(files or {})
         self._outputs = None if outputs is None else Path(outputs)
         self._sandboxes = sandboxes
-        self._allow_weaker, self._seconds, self._memory_bytes = allow_weaker, seconds, memory_bytes
+        self._allow_weaker, self._run_s, self._memory_bytes = allow_weaker, timeout_s, memory_bytes
         for name in self._files:
             if not is_below(name):
                 raise ConfigError(
@@ -104,7 +104,7 @@ class RunPython(BaseTool):
             raise ConfigError(f"{self._outputs} is no folder, so it can get no outputs of run_python")
         self.effect = "write" if allow_weaker else "read"
         self.approve = allow_weaker if approve is None else approve
-        self.timeout_s = seconds + 2 * _CLOSING_S
+        self.timeout_s = timeout_s + 2 * _CLOSING_S
         if allow_weaker:
             self.most_at_once, self.repeatable = 1, True
             self.lint_ignore = {"write-without-key": "The same code run again is meant to run again."}
@@ -125,7 +125,7 @@ class RunPython(BaseTool):
             code: A whole Python 3 program, such as "print(sum(range(10)))". Print what you want to see.
         """
         sandbox = strongest(self.name, known=self._sandboxes, allow_weaker=self._allow_weaker)
-        seconds = min(self._seconds, context.remaining_s() - _CLOSING_S)
+        seconds = min(self._run_s, context.remaining_s() - _CLOSING_S)
         if seconds <= 0:
             raise ToolError(Code.TIMEOUT, "There is no time left to run code.", suggestion="Go on without it.")
         try:

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.effects import Found, NotFound
-from handrail.errors import ConfigError, Json, NoEffect, ToolError
+from handrail.errors import Code, ConfigError, Json, NoEffect, ToolError
 from handrail.guards import Identifier
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
@@ -352,12 +352,12 @@ def _only(rows: Sequence[Row]) -> Row | None:
 def _user(execute: Execute, user_id: str, kind: type[ToolError]) -> Row:
     user = _only(execute("SELECT user_id, name, plan, credit_cents FROM desk_users WHERE user_id = ?", user_id))
     if user is None:
-        raise kind("UNKNOWN_USER", f"There is no user {user_id!r}.", suggestion="Ask the user for the right number.")
+        raise kind("USER_NOT_FOUND", f"There is no user {user_id!r}.", suggestion="Ask the user for the right number.")
     return user
 
 
 def _none(what: str, name: str, suggestion: str) -> NoEffect:
-    return NoEffect(f"UNKNOWN_{what.upper().replace(' ', '_')}", f"There is no {what} {name!r}.", suggestion=suggestion)
+    return NoEffect(f"{what.upper().replace(' ', '_')}_NOT_FOUND", f"There is no {what} {name!r}.", suggestion=suggestion)
 
 
 def _key(context: Context[Any]) -> str:
@@ -464,6 +464,6 @@ class _Postgres:
 
 def _away() -> ToolError:
     return NoEffect(
-        "UNAVAILABLE", "The support desk does not answer just now; nothing was done.",
+        Code.UNAVAILABLE, "The support desk does not answer just now; nothing was done.",
         suggestion="Try again a little later.", retryable=True,
     )  # fmt: skip

@@ -5,7 +5,7 @@
 
 The folder is read when the first of the two tools is first called, and let go of when the runtime closes. What is
 searched are passages of a few paragraphs, by their words (BM25, as tools are found), in any script; a document is found
-by its best passage, and its snippet is the place where the question's words stand.
+by its best passage, and its summary is the place where the question's words stand.
 
 Rule 1: the model names documents by id, never by path; an id is known or it is refused.
 Rule 2: a snapshot: what changes on the disk meanwhile is not seen until the index is opened again.
@@ -30,10 +30,10 @@ from handrail.toolbox.files import Files
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
-PASSAGE = 1_200
-"""Characters of a passage: a few paragraphs. A longer paragraph is one passage."""
+PASSAGE_CHARACTERS = 1_200
+"""Of a passage: a few paragraphs. A longer paragraph is one passage."""
 
-SNIPPET = 240
+SUMMARY_CHARACTERS = 240
 PAGE_BYTES = 12 * 1024
 """Of text on one page, in UTF-8: with what stands around it, a page stays below the 16 KiB that a result may have."""
 
@@ -44,11 +44,11 @@ ENDINGS = (".md", ".markdown", ".txt", ".rst")
 
 
 class Hit(TypedDict):
-    """A document that fits: enough to choose by. `snippet` is the place that fits best."""
+    """A document that fits: enough to choose by. `summary` is the place that fits best."""
 
     id: str
     title: str
-    snippet: str
+    summary: str
     pages: int
 
 
@@ -59,7 +59,7 @@ class Hits(TypedDict):
     documents: int
 
 
-class Page(TypedDict):
+class DocumentPage(TypedDict):
     """One page of a document."""
 
     id: str
@@ -143,7 +143,7 @@ class Index:
         self._postings = postings([_weighed(each) for each in self._passages])
 
     def top(self, query: str, most: int) -> list[tuple[Document, str]]:
-        """Return the documents that share words with the query, best first, each with a snippet of its best passage."""
+        """Return the documents that share words with the query, best first, each with a summary from its best passage."""
         wanted = set(_words(query))
         scores: dict[int, float] = {}
         for word in sorted(wanted):  # in one order, for sums of floats depend on it
@@ -155,7 +155,7 @@ class Index:
             if passage.document.id not in best:
                 if len(best) == most:
                     break
-                best[passage.document.id] = passage.document, _snippet(passage.text, wanted)
+                best[passage.document.id] = passage.document, _summary(passage.text, wanted)
         return list(best.values())
 
 
@@ -176,22 +176,22 @@ class SearchDocuments(BaseTool):
     def run(
         self,
         query: Annotated[str, Field(min_length=1, max_length=1000)],
-        max_hits: Annotated[int, Field(ge=1, le=20)] = 5,
+        limit: Annotated[int, Field(ge=1, le=20)] = 5,
     ) -> Hits:
-        """Find documents about something, and see a snippet of each.
+        """Find documents about something, and see a summary of each.
 
-        Use it before you answer from the documents, and read the ones that fit with read_document: a snippet alone is
-        not enough to answer from. Not for the web. Returns ids, titles and snippets, the best first; none when no word
+        Use it before you answer from the documents, and read the ones that fit with read_document: a summary alone is
+        not enough to answer from. Not for the web. Returns ids, titles and summaries, the best first; none when no word
         of the query stands in any document.
 
         Args:
             query: What it is about, in the documents' language, such as "parental leave" or "年假天数".
-            max_hits: Number of documents to return at most.
+            limit: How many documents are listed at most.
         """
         index = self._library.index
         found = [
-            Hit(id=document.id, title=document.title, snippet=snippet, pages=len(document.pages))
-            for document, snippet in index.top(query, max_hits)
+            Hit(id=document.id, title=document.title, summary=summary, pages=len(document.pages))
+            for document, summary in index.top(query, limit)
         ]
         return Hits(found=found, documents=len(index.documents))
 
@@ -216,7 +216,7 @@ class ReadDocument(BaseTool):
 
     def run(
         self, id: Annotated[str, Field(min_length=1, max_length=1024)], page: Annotated[int, Field(ge=1)] = 1
-    ) -> Page:
+    ) -> DocumentPage:
         """Read one page of a document in full.
 
         Use it with an id from search_documents. Not for files outside of them. Returns the text of the page; where
@@ -236,7 +236,7 @@ class ReadDocument(BaseTool):
             told = f"`{id}` has {pages} page{'s' if pages > 1 else ''}; there is no page {page}."
             raise ToolError("PAGE_NOT_FOUND", told, suggestion=f"Read a page from 1 to {pages}.")
         text = document.pages[page - 1]
-        return Page(id=id, title=document.title, text=text, page=page, pages=pages, has_more=page < pages)
+        return DocumentPage(id=id, title=document.title, text=text, page=page, pages=pages, has_more=page < pages)
 
     def close(self) -> None:
         """See `BaseTool.close`."""
@@ -271,9 +271,9 @@ def _passages(document: Document) -> Iterator[str]:
     """Cut a document into passages at blank lines; a paragraph of many passages' length is cut within."""
     passage = ""
     for paragraph in re.split(r"\n[ \t]*\n", "".join(document.pages).replace("\r\n", "\n")):
-        for at in range(0, len(paragraph) or 1, 4 * PASSAGE):
-            piece = paragraph[at : at + 4 * PASSAGE].strip()
-            if passage and len(passage) + len(piece) > PASSAGE:
+        for at in range(0, len(paragraph) or 1, 4 * PASSAGE_CHARACTERS):
+            piece = paragraph[at : at + 4 * PASSAGE_CHARACTERS].strip()
+            if passage and len(passage) + len(piece) > PASSAGE_CHARACTERS:
                 yield passage
                 passage = ""
             passage = f"{passage}\n\n{piece}" if passage else piece
@@ -297,10 +297,10 @@ def _words(text: str) -> list[str]:
 _SENTENCE_ENDS = re.compile(r"(?<=[。！？；\n])|(?<=[.!?;])\s+")
 
 
-def _snippet(passage: str, wanted: set[str]) -> str:
-    """Return the sentences of a passage from the one that has most of the words on, up to the length of a snippet."""
+def _summary(passage: str, wanted: set[str]) -> str:
+    """Return the sentences of a passage from the one that has most of the words on, up to the length of a summary."""
     sentences = [each for each in _SENTENCE_ENDS.split(passage) if each.strip()]
     counts = [len(wanted.intersection(_words(each))) for each in sentences]
     start = counts.index(max(counts, default=0)) if counts else 0
     told = " ".join(" ".join(sentences[start:]).split())
-    return told if len(told) <= SNIPPET else told[: SNIPPET - 1] + "…"
+    return told if len(told) <= SUMMARY_CHARACTERS else told[: SUMMARY_CHARACTERS - 1] + "…"

@@ -43,7 +43,7 @@ from pydantic import Field
 from handrail import names
 from handrail.context import Context
 from handrail.effects import Found, NotFound, Unknown
-from handrail.errors import ConfigError, Json, NoEffect, ToolError
+from handrail.errors import Code, ConfigError, Json, NoEffect, ToolError
 from handrail.guards import RelativePath
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
@@ -201,7 +201,7 @@ class _Tree:
         """
         parts = [] if path == "." else path.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or self.denies(parts):
-            raise NoEffect("PATH_NOT_ALLOWED", f"`{path}` may not be opened here.", suggestion=_LOOK)
+            raise NoEffect(Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=_LOOK)
         if "" in self.roots:
             return self.roots[""], parts
         if not parts:
@@ -302,7 +302,7 @@ def _refuse_irregular(found: os.stat_result, path: str) -> None:
     if stat.S_ISREG(found.st_mode):
         return
     kind = next((said for test, said in _KINDS if test(found.st_mode)), "neither a file nor a folder")
-    code = "PATH_NOT_ALLOWED" if stat.S_ISLNK(found.st_mode) else "NOT_A_FILE"
+    code = Code.NOT_PERMITTED if stat.S_ISLNK(found.st_mode) else "NOT_A_FILE"
     raise NoEffect(code, f"`{path}` is {kind}.", suggestion=_LOOK)
 
 
@@ -315,7 +315,7 @@ _KINDS: Sequence[tuple[Callable[[int], bool], str]] = (
 def _refuse_pseudo(descriptor: int, path: str) -> None:
     """Refuse what the kernel makes up, wherever it is mounted: the root may hold a whole file system."""
     if os.fstat(descriptor).st_dev in _pseudo():
-        raise NoEffect("PATH_NOT_ALLOWED", f"`{path}` may not be opened here.", suggestion=_LOOK)
+        raise NoEffect(Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=_LOOK)
 
 
 def _pseudo() -> set[int]:
@@ -329,7 +329,7 @@ def _told(error: OSError, path: str) -> ToolError:
     return NoEffect(code, text.format(path), suggestion=_LOOK)
 
 
-_NO_LINKS = ("PATH_NOT_ALLOWED", "`{}` leads through a link, and links are not followed.")
+_NO_LINKS = (Code.NOT_PERMITTED, "`{}` leads through a link, and links are not followed.")
 _ERRORS = {
     errno.ENOENT: ("FILE_NOT_FOUND", "There is no `{}`."),
     errno.ENOTDIR: ("NOT_A_FOLDER", "A part of `{}` is no folder, or a link, and links are not followed."),
@@ -415,7 +415,7 @@ class Files(Toolset):
         """
         data, version = self._tree.contents(path, self._most_bytes)
         if context.cancelled.is_set():
-            raise ToolError("CANCELLED", "The call was given up.", suggestion="Call again if it is still wanted.")
+            raise ToolError(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
         text, encoding = _text(data, path)
         lines = _lines(text)
         shown = lines[first_line - 1 : first_line - 1 + max_lines]
@@ -431,7 +431,7 @@ class Files(Toolset):
         """List what a folder holds, with sizes in bytes.
 
         Use it to find a file by its name. To find it by what it says, use search_files. Links are listed and never
-        followed. Returns at most 500 entries, by name.
+        followed. Returns at most 500 entries, by name; where has_more is true, ask for a narrower pattern or folder.
 
         Args:
             folder: Folder such as "reports"; "." is all there is.
@@ -457,7 +457,8 @@ class Files(Toolset):
         """Find the lines that contain a text, in the files of a folder and of all folders below.
 
         Use it to find where something is said; then read around it with read_file. Letters count as the same in upper
-        and lower case. Returns at most 100 matches as path, line number and line.
+        and lower case. Returns at most 100 matches as path, line number and line; where has_more is true,
+        ask for a narrower text, pattern or folder.
 
         Args:
             text: What to look for: a literal text such as "refund", or a pattern when is_regex is true.
@@ -512,7 +513,7 @@ class Files(Toolset):
                 file.
         """
         if context.cancelled.is_set():
-            raise NoEffect("CANCELLED", "The call was given up.", suggestion="Call again if it is still wanted.")
+            raise NoEffect(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
         with self._tree.place(path, make=not version) as (folder, name):
             encoding = "utf-8"
             if version:

@@ -148,9 +148,11 @@ class Kubectl:
     async def said(self, where: Where, *words: str, name: str = "", newest: bool = False) -> Said:
         """Run a command and return what it said, whatever its exit code."""
         if where.context not in self.contexts or where.namespace not in self.namespaces:
-            raise NoEffect("NOT_REACHABLE", f"`{where.namespace}` of `{where.context}` is none of the namespaces here.")
+            told = f"`{where.namespace}` of `{where.context}` is none of the namespaces that may be looked into."
+            raise NoEffect(Code.NOT_PERMITTED, told, suggestion="Choose one that the parameter names.")
         if name and not re.fullmatch(_NAME, name.rpartition("/")[2]):
-            raise NoEffect(Code.INVALID_ARGUMENTS, f"{name[:80]!r} cannot be the name of an object in Kubernetes.")
+            told = f"{name[:80]!r} cannot be the name of an object in Kubernetes."
+            raise NoEffect(Code.INVALID_ARGUMENTS, told, suggestion="Find its name with `get_resources`.")
         return await _ended([*self.program, *self._own_options(where), *words, *filter(None, [name])],
                             self.environment, newest=newest)  # fmt: skip
 
@@ -201,7 +203,7 @@ async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newe
         )
     except (FileNotFoundError, PermissionError) as error:
         told = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
-        raise NoEffect("KUBECTL_MISSING", told, suggestion="Tell the user that it must be installed.") from error
+        raise NoEffect("KUBECTL_NOT_SET_UP", told, suggestion="Tell the user that it must be installed.") from error
     try:
         out, words = await asyncio.gather(
             _bounded(cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest),
@@ -250,9 +252,9 @@ _TELL = "Tell the user; calling again will not help."
 _LATER = "Try again later."
 
 _TROUBLES = (
-    Trouble(r"\(Forbidden\)| is forbidden:", "FORBIDDEN",
+    Trouble(r"\(Forbidden\)| is forbidden:", Code.NOT_PERMITTED,
             "The account here has no right to this in namespace `{namespace}`.", _TELL),
-    Trouble(r"\(Unauthorized\)|must be logged in", "UNAUTHORIZED", "The cluster does not know the account here.",
+    Trouble(r"\(Unauthorized\)|must be logged in", "NOT_AUTHENTICATED", "The cluster does not know the account here.",
             _TELL),
     Trouble(r"\(TooManyRequests\)", Code.RATE_LIMITED, "The cluster asks for fewer requests.", _LATER, True),
     Trouble(r"already been triggered within the past second", "TOO_SOON", "It was restarted within this second.",
@@ -263,13 +265,13 @@ _TROUBLES = (
             "Go on without it."),
     Trouble(r"container \S+ is not valid for pod", "NOT_FOUND", "The pod has no container of that name.",
             "Leave `container` out, or look with `describe_resource` which there are."),
-    Trouble(r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)", "REFUSED", "Kubernetes refused: {words}",
+    Trouble(r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)", "REQUEST_REFUSED", "Kubernetes refused: {words}",
             "Call again with what it asks for, or look with `describe_resource`."),
-    Trouble(r"unable to parse requirement", "REFUSED", "`labels` has a name or a value that no label can have.",
+    Trouble(r"unable to parse requirement", "REQUEST_REFUSED", "`labels` has a name or a value that no label can have.",
             "Call again with labels as `describe_resource` shows them, such as \"app=orders\"."),
     Trouble(r"doesn't have a resource type", "NOT_FOUND", "This cluster has no such kind.", "Go on without it."),
     Trouble(r"context .* does not exist|no context exists|context was not found|invalid configuration",
-            "NOT_CONFIGURED", "The kubeconfig here does not know that cluster.", _TELL),
+            "KUBECTL_NOT_SET_UP", "The kubeconfig here does not know that cluster.", _TELL),
     Trouble(r"was refused|connection refused|no such host|no route to host", Code.UNAVAILABLE,
             "The cluster cannot be reached just now.", _LATER, True),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """E-mail by SMTP: one tool that sends one mail, after somebody has agreed to it.
 
-    SendEmail(host="smtp.example.com", sender="bot@example.com", recipients=["@example.com"])
+    SendEmail("smtp.example.com", sender="bot@example.com", recipients=["@example.com"])
 
 The sender, the server, who may be written to and the password (`SMTP_PASSWORD`) are the programmer's; the model says to
 whom, under which subject, and what.

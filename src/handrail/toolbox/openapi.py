@@ -50,16 +50,16 @@ _OPEN_STATUS = {408, 409, 425, 429}
 _SAYING = ("message", "detail", "error_description", "title", "error", "errors", "msg")
 """Where services put what was wrong (RFC 9457 and customs)."""
 _CODES: Mapping[int, tuple[str, str]] = {
-    400: ("REJECTED", "Call again with what the service asks for."),
+    400: ("REQUEST_REFUSED", "Call again with what the service asks for."),
     401: ("NOT_AUTHENTICATED", "Tell the user that the credentials for this service are not accepted."),
-    403: ("NOT_PERMITTED", "Go on without it, or tell the user that the service does not permit it."),
+    403: (Code.NOT_PERMITTED, "Go on without it, or tell the user that the service does not permit it."),
     404: ("NOT_FOUND", "Look up what there is, or ask the user."),
     409: ("CONFLICT", "Look at how things stand now before trying again."),
     410: ("NOT_FOUND", "It is gone for good; go on without it."),
     412: ("CONFLICT", "Look at how things stand now before trying again."),
-    422: ("REJECTED", "Call again with what the service asks for."),
+    422: ("REQUEST_REFUSED", "Call again with what the service asks for."),
 }
-_OTHERWISE = ("REJECTED", "Call differently, or tell the user what the service said.")
+_OTHERWISE = ("REQUEST_REFUSED", "Call differently, or tell the user what the service said.")
 
 
 def openapi(

@@ -201,16 +201,16 @@ class ReadWebResult(_OverTavily):
     name = "read_web_result"
     aliases = ("读网页", "打开网页", "全文")
 
-    def run(self, result_id: str, context: Context[Any]) -> WebText:
+    def run(self, id: str, context: Context[Any]) -> WebText:
         """Read the full text of one page that search_web found. Use it when a summary is not enough; not for addresses
         from elsewhere.
 
         Args:
-            result_id: The `id` of the result, such as "3f2a9c01".
+            id: Id of the result, as search_web gave it, such as "3f2a9c01".
         """
-        known = self.account.found(result_id)
+        known = self.account.found(id)
         if known is None:
-            raise ToolError("UNKNOWN_RESULT", f"There is no result `{result_id[:40]}` any more.",
+            raise ToolError("RESULT_NOT_FOUND", f"There is no result `{id[:40]}` any more.",
                             suggestion="Call search_web again and use an `id` of its results.")  # fmt: skip
         title, url = known
         told = self.ask("/extract", context.remaining_s, {"urls": [url], "format": "markdown"})

@@ -40,7 +40,7 @@ _NO_EDITION = {301, 302, 404}
 _TAG = re.compile(r"<[^<>]*>")
 
 
-class Found(TypedDict):
+class WikiResult(TypedDict):
     """One page that a search found."""
 
     title: str
@@ -112,7 +112,7 @@ class _OverMediaWiki(HttpTool):
         check_status(answer, "Wikipedia")
         if language and answer.status in _NO_EDITION:
             message = f"There is no Wikipedia in `{language}`."
-            raise ToolError("UNKNOWN_LANGUAGE", message, suggestion="Use en, or leave `language` out.")
+            raise ToolError("LANGUAGE_NOT_FOUND", message, suggestion="Use en, or leave `language` out.")
         return _query_of(answer)
 
 
@@ -150,7 +150,7 @@ class SearchWikipedia(_OverMediaWiki):
         context: Context[Any],
         language: Language | None = None,
         limit: Annotated[int, Field(ge=1, le=20)] = 5,
-    ) -> list[Found]:
+    ) -> list[WikiResult]:
         """Search Wikipedia for pages about a subject. Use it to find the title of a page before reading it, and not for
         news or opinions.
 
@@ -170,7 +170,7 @@ class SearchWikipedia(_OverMediaWiki):
             advice = f'Search for "{again}".' if again else "Use fewer or other words, or another language."
             raise ToolError("NOTHING_FOUND", f"No page of Wikipedia matches `{query}`.", suggestion=advice)
         return [
-            Found(title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"]))
+            WikiResult(title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"]))
             for hit in hits
         ]
 

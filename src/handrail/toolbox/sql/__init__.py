@@ -122,7 +122,7 @@ class _DescribeTable(_OnDatabases):
         if wanted is None:
             near = [f"`{name}`" for name in names.nearest(table, tables)]
             meant = f"Did you mean {' or '.join(near)}?" if near else "Call `list_tables` for their names."
-            raise ToolError("UNKNOWN_TABLE", f"There is no table {table[:60]!r} in `{database}`.", suggestion=meant)
+            raise ToolError("TABLE_NOT_FOUND", f"There is no table {table[:60]!r} in `{database}`.", suggestion=meant)
         return tables[wanted]
 
 

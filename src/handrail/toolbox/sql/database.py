@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from handrail import names
 from handrail.calls import Page
-from handrail.errors import ToolError
+from handrail.errors import Code, ToolError
 from handrail.toolbox.sql.guard import Query
 
 PAGE_BYTES = 14 * 1024
@@ -105,7 +105,7 @@ def too_slow(time_s: float) -> ToolError:
 def away(name: str) -> ToolError:
     """Return the failure of a database that does not answer; nothing of where it is."""
     return ToolError(
-        "UNAVAILABLE",
+        Code.UNAVAILABLE,
         f"The database {name!r} does not answer.",
         suggestion="Try again later, or tell the user that it cannot be reached.",
         retryable=True,
