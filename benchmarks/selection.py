@@ -117,7 +117,6 @@ def _without_pairs(text: str) -> list[str]:
 
 
 _BARE: Mapping[str, Any] = {"NOISE": frozenset(), "PART": 0.0, "COVERED": 1.0}
-_GRAMMAR = frozenset(map(words.stem, words._GRAMMAR.split()))
 STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     (r"`\w+` words of name and description", ONLY_TEXT, {**_BARE, "words": _plain}),
     ("names split", ONLY_TEXT, {**_BARE, "words": _unstemmed}),
@@ -126,9 +125,8 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     ("and names and texts of parameters, evenly", Weights(1, 1, 1, 1, 0), _BARE),
     ("and permitted values", Weights(1, 1, 1, 1, 1), _BARE),
     ("and weights 3, 1.5, 1, .75, .75", Weights(), _BARE),
-    ("and no words of grammar", Weights(), {**_BARE, "NOISE": _GRAMMAR}),
-    ("and sentences apart", Weights(), {"NOISE": _GRAMMAR, "COVERED": 1.0}),
-    ("and no words of talk", Weights(), {"COVERED": 1.0}),
+    ("and no words of grammar", Weights(), {"PART": 0.0, "COVERED": 1.0}),
+    ("and sentences apart", Weights(), {"COVERED": 1.0}),
     ("and words covered (the default)", Weights(), {}),
     ("default without stems", Weights(), {"stems": False}),
     ("default without pairs of characters", Weights(), {"words": _without_pairs}),

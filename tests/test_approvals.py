@@ -13,6 +13,7 @@ from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
 from handrail.stores.shelf import Shelf
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS, Driver, until
 
@@ -328,6 +329,14 @@ def test_a_word_for_this_run_holds_for_its_other_calls(shop):
     assert (approver.asked, made.refunds) == (1, ["7", "8"])
     (told,) = [event.approval.by for event in made.driver.told(ApprovalGiven) if "g_" in event.approval.by]
     assert told.startswith("maria (g_")
+
+
+def test_a_standing_word_is_recorded_as_if_it_had_been_said_elsewhere(shop, tmp_path):
+    with SqliteStore(tmp_path / "office.db") as store:
+        shop(lambda _: hr.Approval(True, "maria", scope="rule"), store).begin().result(BOUND_S)
+        (grant,) = store.grants().result(BOUND_S)
+        (told,) = [each for each in store.log().result(BOUND_S) if each.event == "Granted"]
+    assert (told.run_id, told.body["by"], told.body["grant"], told.body["tool"]) == ("r_1", "maria", grant.id, "refund")
 
 
 def test_a_standing_word_does_not_hold_for_a_tool_that_describes_itself_otherwise(shop):

@@ -185,6 +185,15 @@ def test_who_is_here_may_have_it_done_again_at_once(bank):
     assert [result.value for result in told(made.run(script=ONCE))] == ["closed 2"]
 
 
+def test_a_doubt_that_a_person_answers_with_another_act_does_that_act_once(bank):
+    made = bank(on_doubt="ask", key="close:{account}")
+    made.run(script=[call("close", account="8"), "Closed."], run_id="r_0")
+    doubtful(made)
+    decisions.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
+    assert [result.value for result in told(made.run("resume", script=ONCE))] == ["closed 1"]
+    assert made.closed == ["8", "7"]
+
+
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
     made = bank(replay="key", key="close:{account}", attempts=1)
     made.breaks = 1

@@ -413,6 +413,17 @@ def test_one_of_several_may_be_required(driver, refunds):
     assert (run.status, model.requests[0].options.tool_choice) == ("done", "required")
 
 
+def test_what_must_be_called_is_shown_also_where_few_of_many_tools_are(driver, refunds):
+    others = [
+        hr.FunctionTool(lambda: 0, name=f"refund_{n}", description="Refund an order.", effect="read") for n in range(60)
+    ]
+    how = {"flow": [hr.Require("[ls]*", turn=1)], "selector": "bm25"}
+    _, model = ran(driver, [*refunds[0], *others], [call("look"), "Ok."], **how)
+    names = [tool.name for tool in model.requests[0].tools]
+    assert {"look", "search"} <= {*names}
+    assert len(names) < 60
+
+
 def test_a_forbidden_call_is_refused_until_the_other_has_succeeded_in_an_earlier_turn(driver, refunds):
     tools, made = refunds
     script = [[call("search"), REFUND], [call("search", words="down")], REFUND, "Ok."]

@@ -239,6 +239,17 @@ def test_an_edited_write_without_a_declared_key_keeps_its_place_in_the_run():
     assert world.claim.key == "r1/3/1"
 
 
+# ---------------------------------------------------------------------- done again by a person's word
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), CallCancelled()])
+def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtful_as_before(error):
+    world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), error])
+    result = refunded(world, **BY_KEY, on_doubt="ask")
+    assert world.kinds == ["Claim", "AskHuman", "Claim"]
+    assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
+
+
 # ---------------------------------------------------------------------- the claim
 
 

@@ -317,6 +317,22 @@ def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
     assert store.recorded("r_1").record.status == "cancelled"
 
 
+def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(on):
+    store, world = MortalStore(), World()
+
+    class Dying(ScriptedModel):
+        async def ask(self, request, listener=None):
+            assert store.request_cancel("r_1")
+            raise Died
+
+    with pytest.raises(Died):
+        on(store, world.tools, "run", "Two tickets.", model=Dying(SCRIPT), run_id="r_1")
+    model = ScriptedModel(SCRIPT)
+    assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
+    assert (model.requests, world.tickets) == ([], [])
+    assert on(store, world.tools, "resume", "r_1", model=model).ok  # it is meant: who goes on with it knows
+
+
 def test_without_its_journal_no_write_runs(on):
     world = World()
 

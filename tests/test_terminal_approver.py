@@ -3,6 +3,7 @@
 import asyncio
 import io
 import sys
+import termios
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -51,6 +52,15 @@ def test_the_call_is_shown_whole_before_the_question(desk):
         assert part in shown
     desk.person.types("a\n")
     assert answer.result(30) == hr.Approval(True, "ada")
+
+
+@pytest.mark.parametrize("columns", [40, 0])
+def test_prose_is_parted_at_its_spaces_where_the_terminal_is_narrow(desk, columns):
+    termios.tcsetwinsize(desk.approver._output.fileno(), (24, columns))
+    call = hr.ToolCall("call_1", "delete_order", "{}")
+    desk.ask(hr.AskHuman(call, {}, "high", "", "Delete an order for good, with all that it holds."))
+    shown = desk.person.reads_until(PROMPT)
+    assert ("for good, with\n         all that" in shown) == (columns == 40)
 
 
 @pytest.mark.parametrize("word", ["a", "y", "approve", " YES "])

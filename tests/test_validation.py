@@ -188,6 +188,11 @@ def test_what_json_writes_is_read_back(value):
             '`order` must be one of "newest", "oldest"; it was "new". Did you mean "newest"?',
         ),
         ({"namespace": "x", "tail_line": 5}, "`tail_line` is not a parameter: did you mean `tail_lines`?"),
+        (  # near in its letters alone: what was given is text, and a parameter that takes text is missing
+            {"tail_of": "shop"},
+            "`tail_of` is not a parameter; the tool takes `namespace`, `tail_lines`, `order`, `filters`, `items`. "
+            "`namespace` is required.",
+        ),
         (
             {"namspace": "x"},
             "`namspace` is not a parameter, and `namespace` is required but missing: did you mean `namespace`?",

@@ -212,6 +212,51 @@ def test_a_function_that_makes_another_step_than_the_recorded_one_is_refused_bef
     assert desk.pages == []
 
 
+@pytest.mark.parametrize("first", ["call", "run"])
+def test_a_call_in_place_of_a_recorded_run_and_a_run_in_place_of_a_recorded_call_are_refused(flows, first):
+    kinds = [first]
+
+    async def step(flow):
+        await (flow.call("page", {"text": "x"}) if kinds[0] == "call" else flow.run("Which?"))
+        raise RuntimeError("gone")
+
+    def step_here(flow):
+        _ = flow.call("page", {"text": "x"}) if kinds[0] == "call" else flow.run("Which?")
+        raise RuntimeError("gone")
+
+    step_here.__name__ = "step"
+    both, store, desk, model = {"asyncio": step, "sync": step_here}, MortalStore(), Desk(), ScriptedModel(["This."])
+    with pytest.raises(RuntimeError):
+        flows(store, desk.tools, both, model=model)
+    done = len(desk.pages), len(model.requests)
+    kinds[0] = {"call": "run", "run": "call"}[first]
+    with pytest.raises(JournalMismatch, match="step 1 of workflow 'w_1' was "):
+        flows(store, desk.tools, both, model=model)
+    assert (len(desk.pages), len(model.requests)) == done
+
+
+def test_what_stands_in_a_finally_is_no_step_while_the_workflow_leaves(flows):
+    async def tidy(flow):
+        try:
+            await flow.call("page", {"text": "x"})
+            await flow.call("get_ticket", {"id": "T"})
+        finally:
+            await flow.call("get_ticket", {"id": "the last"})
+
+    def tidy_here(flow):
+        try:
+            flow.call("page", {"text": "x"})
+            flow.call("get_ticket", {"id": "T"})
+        finally:
+            flow.call("get_ticket", {"id": "the last"})
+
+    tidy_here.__name__ = "tidy"
+    both, store, desk = {"asyncio": tidy, "sync": tidy_here}, MortalStore(), Desk(approve=True)
+    assert (flows(store, desk.tools, both).status, desk.looks) == ("waiting", 0)
+    assert flows(store, desk.tools, both, made={"approver": ScriptedApprover([True])}).status == "done"
+    assert (len(desk.pages), desk.looks) == (1, 2)
+
+
 def test_a_model_that_is_asked_something_else_than_was_recorded_is_refused(flows):
     said = ["Which?"]
 
@@ -227,6 +272,27 @@ def test_a_model_that_is_asked_something_else_than_was_recorded_is_refused(flows
     said[0] = "Why?"
     with pytest.raises(JournalMismatch, match=r"w_1\.1' was asked something else"):
         flows(store, [], both, model=ScriptedModel(["That."]))
+
+
+def test_a_run_that_another_process_has_begun_a_moment_ago_is_gone_on_with(flows):
+    class Late(MortalStore):
+        knows = True
+
+        def recorded(self, run_id):
+            known, self.knows = self.knows or run_id != "w_1.1", self.knows or run_id == "w_1.1"
+            return super().recorded(run_id) if known else None
+
+    async def asks(flow):
+        return (await flow.run("Which?")).text
+
+    def asks_here(flow):
+        return flow.run("Which?").text
+
+    asks_here.__name__ = "asks"
+    both, store, model = {"asyncio": asks, "sync": asks_here}, Late(), ScriptedModel(["This."])
+    flows(store, [], both, model=model)
+    store.knows = False
+    assert (flows(store, [], both, model=model).output, len(model.requests)) == ("This.", 1)
 
 
 def test_the_same_write_twice_is_meant_and_done_twice(flows):
@@ -252,6 +318,9 @@ def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows
         flows(store, desk.tools, TRIAGE, {"ticket": "T-2"}, run_id="w_2")
     with pytest.raises(ConfigError, match=r"workflow\(triage, run_id='w_2'\)"):
         on(store, desk.tools, "resume", "w_2", model=ScriptedModel(["no"]))
+    with pytest.raises(ConfigError, match="is a workflow"):
+        on(store, desk.tools, "fork", "w_2", at_turn=2, model=ScriptedModel(["no"]))
+    assert sorted(each.run_id for each in store.records()) == ["w_1", "w_2", "w_2.2"]
 
 
 def test_a_workflow_can_be_cancelled_between_two_steps():
@@ -328,6 +397,60 @@ def test_steps_may_be_under_way_at_once():
 
     assert asyncio.run(all_of()) == [["a", "b"], ["a", "b"]]
     assert (inside.most_inside, inside.entered) == (2, 2)
+
+
+def test_a_step_that_is_under_way_when_another_one_leaves_is_waited_for_and_recorded():
+    done, left = [], []
+
+    @hr.tool(effect="write")
+    async def slow(text: str) -> str:
+        """Take until the other step has left, and a little longer."""
+        for _ in range(20):
+            while not left:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        done.append(text)
+        return text
+
+    async def page(flow):
+        try:
+            return await flow.call("page", {"text": "x"})
+        finally:
+            left.append("page")
+
+    async def wide(flow):
+        both = await asyncio.gather(flow.call("slow", {"text": "y"}), page(flow))
+        return [each.value for each in both]
+
+    def drive(desk, **made):
+        async def main():
+            async with hr.Runtime([*desk.tools, slow], store=store, **made) as runtime:
+                run = await runtime.workflow(wide, run_id="w_1")
+                assert done == ["y"]  # by now, and not only once the runtime was closed
+                return run
+
+        return asyncio.run(main())
+
+    store, desk = MortalStore(), Desk(approve=True)
+    assert drive(desk).status == "waiting"
+    assert drive(desk, approver=ScriptedApprover([True])).output == ["y", "paged: x"]
+    assert (len(desk.pages), done) == (1, ["y"])
+
+
+def test_a_step_that_leaves_a_task_group_leaves_the_workflow():
+    async def wide(flow):
+        async with asyncio.TaskGroup() as steps:
+            steps.create_task(flow.call("page", {"text": "x"}))
+            steps.create_task(flow.call("get_ticket", {"id": "T"}))
+
+    async def main(**made):
+        async with hr.Runtime(desk.tools, store=store, **made) as runtime:
+            return await runtime.workflow(wide, run_id="w_1")
+
+    store, desk = MortalStore(), Desk(approve=True)
+    assert asyncio.run(main()).status == "waiting"
+    assert asyncio.run(main(approver=ScriptedApprover([True]))).status == "done"
+    assert len(desk.pages) == 1
 
 
 def test_a_workflow_that_is_killed_is_gone_on_with_by_another_process(tmp_path):

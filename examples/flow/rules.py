@@ -1,4 +1,4 @@
-"""Calls that must be made and calls that must not, at a step: search first, and look at an order before refunding it."""
+"""Calls that must be made, and that must not, at a step: search first, look at an order before refunding it."""
 
 import asyncio
 

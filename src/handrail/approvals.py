@@ -17,12 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from handrail import logs
+from handrail.audit import notice_of_word
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.errors import StoreUnavailable
 from handrail.keys import digest
 from handrail.policy import Policy
-from handrail.ports import ApprovalStore, Approver, GrantStore, LedgerStore, Store, Withdrawing, later
-from handrail.records import Grant, Question
+from handrail.ports import ApprovalStore, Approver, AuditStore, GrantStore, LedgerStore, Store, Withdrawing, later
+from handrail.records import Grant, Notice, Question
+from handrail.redaction import Redactor
 from handrail.services import Services
 from handrail.sessions import Session
 from handrail.toolset import Toolset
@@ -147,7 +149,9 @@ class Approvals:
             )
             known = await later(decided) or question  # as it stands: somebody may have been quicker
             if said.granted and said.scope != "once" and known.state == "approved" and isinstance(store, GrantStore):
-                await later(store.grant(grant_of(question, said.scope, by=said.by)))
+                grant = await later(store.grant(grant_of(question, said.scope, by=said.by)))
+                if isinstance(store, AuditStore):
+                    await later(store.append([notice_of_grant(grant, question)]))
             return known
         except asyncio.CancelledError:
             _withdraw(approver, asked, question)
@@ -183,6 +187,14 @@ def grant_of(question: Question, scope: ApprovalScope, *, by: str) -> Grant:
     run_id = question.run_id if scope == "run" else ""
     name = digest({"run": run_id, "tool": question.tool, "pin": question.pin, "reason": question.reason})[:16]
     return Grant(f"g_{name}", run_id, question.tool, question.pin, question.reason, by)
+
+
+def notice_of_grant(grant: Grant, question: Question) -> Notice:
+    """Return what is recorded of a standing word: it was given with the answer to this question."""
+    return notice_of_word(
+        "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
+        reason=grant.reason,
+    )  # fmt: skip
 
 
 async def _granted(store: GrantStore, session: Session, asked: AskHuman) -> Grant | None:

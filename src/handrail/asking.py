@@ -14,6 +14,7 @@ from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
 from handrail.history import Window, folded, to_fold
 from handrail.messages import ToolMessage, Turn
+from handrail.patience import Patience
 from handrail.ports import Model, Request, Store, later
 from handrail.processes import place_of
 from handrail.reading import READ_RESULT
@@ -43,7 +44,9 @@ class Asker:
             MissingInjection: One of them needs a value that the caller did not give.
         """
         tools = self._showing.permitted(reads_on=session.progress.reads_on)
-        check_injected(tools, session.injected)
+        if session.checked is not tools:  # of a thousand tools it would cost more than the turn
+            check_injected(tools, session.injected)
+            session.checked = tools
         return tools
 
     async def ask(self, session: Session, model: Model, asked: AskModel) -> Turn:
@@ -52,10 +55,12 @@ class Asker:
         tools = asked.tools
         if session.window is not None and await self._fold(session, session.window):
             tools = self.shown(session)
-        question = Asking(left_s)
-        session.stops.append(question.stop)
+        patience = session.patience
+        if patience is None or patience.task is not asyncio.current_task():
+            patience = session.wait_with(Patience())
+        patience.begin(left_s)
         if session.cancelled.is_set():
-            question.stop()
+            patience.stop()
         try:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
             tools = await self._selected(session, tools, asked.number, options.tool_choice)
@@ -66,12 +71,11 @@ class Asker:
                 listener = Ears(session)
             turn = await self._asked_in_form(session, model, request, listener, asked.choice)
         except asyncio.CancelledError:
-            if question.ended_here():
+            if patience.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
             raise
         finally:
-            session.stops.remove(question.stop)
-            question.close()
+            patience.answered()
         if session.window is not None:
             session.window.counted(turn.usage.input_tokens)
         if session.observers:
@@ -84,7 +88,8 @@ class Asker:
         if selection.names is None:
             return tools
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        names = (*selection.names, choice, READ_RESULT.name)
+        owed = () if session.course is None else session.course.owed_among(tools)
+        names = (*selection.names, *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
             offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
@@ -128,43 +133,6 @@ class Asker:
             else:
                 form.settled = True
                 return turn
-
-
-class Asking:
-    """What a model is being asked in the running task, which is ended after some seconds, or by `stop`.
-
-    It is `asyncio.timeout` for this one use, at a third of the cost: every turn of every run has one.
-    """
-
-    __slots__ = ("_cancelling", "_ended", "_loop", "_task", "_timer")
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._cancelling = self._task.cancelling()
-        self._ended = False
-        self._timer = None if seconds == float("inf") else self._loop.call_later(seconds, self._end)
-
-    def stop(self) -> None:
-        """End it; from any thread."""
-        self._loop.call_soon_threadsafe(self._end)
-
-    def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._task.cancel()
-
-    def ended_here(self) -> bool:
-        """Whether the task was cancelled by this question, and by nobody else."""
-        return self._ended and self._task.cancelling() - 1 <= self._cancelling
-
-    def close(self) -> None:
-        """It is answered, or nobody waits for its answer any longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._ended:
-            self._task.uncancel()
-        self._ended = True  # what rings from now on is late
 
 
 async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:

@@ -4,8 +4,7 @@
 in a thread, not in the caller's frame, so that a deadline can end the call even when the tool will not end. Only one
 that declares `blocking=False`, which promises to be quick, runs in place, and is said to be late when it was.
 
-What differs between drivers is a `Ground`: how a timer is set, a coroutine started, a report brought back. `runtime`
-has one on asyncio, `sync` one in the calling thread.
+What differs between drivers is the `Ground` (see `grounds`).
 
 Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is recorded, never lost.
 Rule 2: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
@@ -21,7 +20,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 from handrail import logs, retries
 from handrail.batch import Batch, Lane
@@ -50,6 +49,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable, ToolError
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, LateResult, Progressed
+from handrail.grounds import Ground, Stoppable, Work
 from handrail.host import Host
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Admitted
 from handrail.processes import Apart, ProcessEnded
@@ -70,53 +70,6 @@ STORE_S = 60.0
 
 TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 """Answers to a claim that make the write the caller's own."""
-
-
-class Stoppable(Protocol):
-    """A timer or a task."""
-
-    def cancel(self) -> Any:
-        """Let it not happen, or end it."""
-        ...
-
-
-class Ground(Protocol):
-    """What a carrier stands on: a thread in which everything happens, one thing after another."""
-
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:
-        """Call when the time has passed."""
-        ...
-
-    def start(self, work: Work) -> None:
-        """Await `work.begin()`, and call `work.ended(work, outcome)`; `Unfinished` when it was cancelled.
-
-        It may end before this returns.
-        """
-        ...
-
-    def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """Call soon in the ground's thread; from any thread. Once the ground is left, call at once in the caller's."""
-        ...
-
-    def over(self) -> None:
-        """Every call has its result."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """Something to be awaited, on its way to a task or in one. `task` is the ground's, while it runs."""
-
-    begin: Callable[[], Awaitable[Any]]
-    ended: Callable[[Any, Outcome], Any]
-    task: Stoppable | None = None
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        """See `Stoppable.cancel`. Work that no task has begun yet is begun and cancelled there."""
-        self.cancelled = True
-        if self.task is not None:
-            self.task.cancel()
 
 
 @dataclass(slots=True, eq=False)
@@ -164,6 +117,8 @@ class Carrier:
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
         self.beat: Stoppable | None = None
+        self.when_over: Callable[[], Any] | None = None
+        """What is called once every call has its result; set by whoever has to wait for it."""
         self.pumping = self.cancelled = False
         self.people_asked, self.waited_until = 0, 0.0
 
@@ -195,7 +150,8 @@ class Carrier:
         self.timers.clear()
         if self.beat is not None:
             self.beat.cancel()
-        self.ground.over()
+        if self.when_over is not None:
+            self.when_over()
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
@@ -304,7 +260,15 @@ class Carrier:
                     self.cut_short(lane, effect)
 
         waiting.stop = begun = Work(work, ended)
-        self.ground.start(begun)
+        self.start(begun)
+
+    def start(self, work: Work) -> None:
+        """Begin a piece of work, which may end at once."""
+        outcome = self.ground.first_step(work.begin)
+        if outcome is None:
+            self.ground.go_on(work)
+        else:
+            work.ended(work, outcome)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time."""
@@ -488,25 +452,38 @@ class Carrier:
         if tool.hidden:
             flag = Flag()
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
-        start = tool.ready(admitted.bound, context, self.session.injected)
-        until = self.host.now() + effect.timeout_s
-        attempt = Attempt(start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        self.attempts[lane] = attempt
-        if tool.isolation == "process":
+        start = tool.ready(admitted.bound, context, self.session.injected)
+        until = self.host.now() + effect.timeout_s
+        outcome: Outcome | None = None
+        if quick := tool.is_async and context is None and tool.isolation != "process":
+            outcome = self.ground.first_step(start)
+            if outcome is not None and not is_awaitable(outcome):
+                self.ended(lane, outcome, until)  # in one step: there was nothing that could be ended or hear of it
+                return
+        attempt = self.attempts[lane] = Attempt(
+            start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag
+        )
+        if outcome is not None:
+            self.reported(attempt, outcome)
+        elif quick:
+            self.ground.go_on(attempt)
+        elif tool.isolation == "process":
             attempt.apart = Apart(self.host.services.processes, tool, start.keywords)
-            attempt.job = self.host.services.threads.submit(
-                attempt.apart, partial(self.ground.post, self.reported, attempt)
-            )
+            self.in_thread(attempt, attempt.apart)
         elif tool.is_async:
-            self.ground.start(attempt)
+            self.start(attempt)
         elif tool.blocking:
-            attempt.job = self.host.services.threads.submit(start, partial(self.ground.post, self.reported, attempt))
+            self.in_thread(attempt, start)
         else:
             self.reported(attempt, attempted(start))
         if self.attempts.get(lane) is attempt:  # it has not ended meanwhile
             self.set_alarm(attempt, effect.timeout_s)
+
+    def in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
+        """Make the call in a thread, which reports when it has ended."""
+        attempt.job = self.host.services.threads.submit(call, partial(self.ground.post, self.reported, attempt))
 
     def note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
@@ -553,7 +530,7 @@ class Carrier:
     def await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
         attempt.begin, attempt.job = partial(_itself, awaitable), None
-        self.ground.start(attempt)
+        self.start(attempt)
 
     def reported(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool has said how it ended."""
@@ -563,12 +540,22 @@ class Carrier:
         if is_awaitable(outcome):
             self.await_result(attempt, outcome.value)
             return
-        lane = attempt.lane
-        del self.attempts[lane]
+        del self.attempts[attempt.lane]
         if attempt.ending:
-            outcome = told_to_end(outcome, attempt)
+            self.ended(attempt.lane, told_to_end(outcome, attempt))
+        else:
+            self.ended(attempt.lane, outcome, attempt.until)
+
+    def ended(self, lane: Lane, outcome: Outcome, until: float | None = None) -> None:
+        """Take how a tool ended, and go on with it.
+
+        Args:
+            until: When its time was over; None when that, or the run's cancellation, was told to it.
+        """
+        if until is None:
+            pass
         elif type(outcome) is Returned:
-            outcome.late = self.host.now() > attempt.until  # one that blocks the loop is late without having been ended
+            outcome.late = self.host.now() > until  # one that blocks the loop is late without having been ended
         elif type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
         tool = lane_tool(lane)
@@ -714,8 +701,10 @@ def _itself(value: Any) -> Any:
 
 
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
-    """Whether a plain function returned a coroutine, or something else that is still to be awaited."""
-    return isinstance(outcome, Returned) and hasattr(type(outcome.value), "__await__")
+    """Whether a function returned a coroutine, or something else that is still to be awaited."""
+    if type(outcome) is not Returned or (kind := type(outcome.value)) is dict or kind is str or kind is list:
+        return False
+    return hasattr(kind, "__await__")
 
 
 def silent(error: Exception) -> StoreUnavailable:

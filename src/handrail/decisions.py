@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from handrail.approvals import grant_of
+from handrail.approvals import grant_of, notice_of_grant
 from handrail.audit import notice_of_word
 from handrail.effects import ApprovalScope
 from handrail.errors import ConfigError, Failure, Json
 from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
-from handrail.records import Grant, Question, RunRecord, WriteRecord
+from handrail.records import Grant, Notice, Question, RunRecord, WriteRecord
 from handrail.redaction import Redactor
 from handrail.validation import Checker
 
@@ -59,9 +59,7 @@ def approve(
     decided = _decided(store, asked, granted=True, by=by, because="", edited=edited)
     if isinstance(store, GrantStore) and scope != "once":
         grant = now_of(store.grant(grant_of(asked, scope, by=by)))
-        _note(
-            store, "Granted", asked.run_id, by=by, grant=grant.id, tool=grant.tool, pin=grant.pin, reason=grant.reason
-        )
+        _record(store, notice_of_grant(grant, asked))
     return decided
 
 
@@ -160,6 +158,10 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
 
 
 def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> None:
+    _record(store, notice_of_word(word, run_id, Redactor(), by=by, **told))
+
+
+def _record(store: object, notice: Notice) -> None:
     """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
     if isinstance(store, AuditStore):
-        now_of(store.append([notice_of_word(word, run_id, Redactor(), by=by, **told)]))
+        now_of(store.append([notice]))

@@ -290,7 +290,8 @@ def _name_faults(place: tuple[str | int, ...], errors: Sequence[ValidationError]
     strange: list[str] = []
     for name in unknown[: 2 * MOST_FAULTS]:
         meant = nearest(name, [*missing, *free], most=1)
-        if meant:
+        # An optional parameter of another type is near by chance when it is a required one that was meant.
+        if meant and not (missing and meant[0] in free and not _may_be(given[name], known[meant[0]])):
             yield _misspelt(place, name, meant[0], needed=meant[0] in missing)
             (missing if meant[0] in missing else free).remove(meant[0])
         else:
@@ -299,6 +300,11 @@ def _name_faults(place: tuple[str | int, ...], errors: Sequence[ValidationError]
         yield _unknown(place, strange, list(known))
     for name in missing[: 2 * MOST_FAULTS]:
         yield _missing([*place, name], known.get(name))
+
+
+def _may_be(value: Json, schema: Json) -> bool:
+    types = types_of(schema) if isinstance(schema, dict) else []
+    return not types or type_of(value) in types or (type(value) is int and "number" in types)
 
 
 def _misspelt(place: Place, name: str, meant: str, *, needed: bool) -> Fault:

@@ -97,9 +97,13 @@ class Course:
     def choice(self, tools: Toolset) -> str:
         """Return the turn's `tool_choice`; empty where the rules have none."""
         if self.owed is not None:
-            may = [tool.name for tool in tools if fnmatchcase(tool.name, self.owed.tool)]
+            may = self.owed_among(tools)
             return may[0] if len(may) == 1 else "required"
         return "none" if len(tools) and all(self.refusal(tool.name) for tool in tools) else ""
+
+    def owed_among(self, tools: Toolset) -> list[str]:
+        """Name the tools of which one must be called now; none where nothing must."""
+        return [] if self.owed is None else [tool.name for tool in tools if fnmatchcase(tool.name, self.owed.tool)]
 
     def refusal(self, tool: str) -> Failure | None:
         """Return why the model may not call this tool at this step."""

@@ -181,6 +181,7 @@ class Host:
     def end(self, session: Session, ending: Ending) -> Run:
         """Close a run and say how it ended."""
         self._live.pop(session.id, None)
+        session.end_waiting()
         if session.observers:
             session.tell(RunEnded(session.id, ending.status, ending.reason))
         progress = session.progress
@@ -381,6 +382,8 @@ class Host:
         if session.budget.time_s is not None:
             session.conduct.deadline = session.started + session.budget.time_s
         session.conduct.epoch = begun.record.epoch
+        if begun.record.cancel_requested and not replaying:
+            session.cancelled.set()  # by somebody who was told that it ends; its owner died before it did
         session.recording = Recording(
             begun, lambda: self.now() - session.started - session.progress.spent.waited_s, replaying=replaying
         )

@@ -352,9 +352,15 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
 
 def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
     """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on."""
+    ended: Ended | None = None
     while True:
-        claim = _claim_of(call, conduct)
-        claimed = yield from _claimed(claim, call.tool, conduct)
+        claim, act = _claim_of(call, conduct), call.key
+        try:
+            claimed = yield from _claimed(claim, call.tool, conduct)
+        except (StoreUnavailable, CallCancelled):
+            if ended is None:
+                raise
+            return ended  # it was to be done again, and was not: what was known of it before is still true
         ended, state = yield from _performed(claim, claimed, call, conduct)
         question = _asks_again(claim, claimed, state, call)
         if question is None:
@@ -366,9 +372,10 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         if answer is None or answer.granted:
             if refusal := _heeded(answer, call, conduct):
                 return Ended(failure=refusal, attempts=ended.attempts)
-            # What a person has done again is a new write: under the old key it would be the old one.
-            call.key = call.key if claimed.repeated else _key_again(call, claimed)
-            call.guarded = False
+            if call.key == act:  # else the edited arguments name another act, which is done once as ever
+                # What a person has done again is a new write: under the old key it would be the old one.
+                call.key = act if claimed.repeated else _key_again(call, claimed)
+                call.guarded = False
             continue
         return ended
 

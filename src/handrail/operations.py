@@ -35,8 +35,11 @@ MOST_DEFINITIONS = 500
 """Schemas that one operation may refer to, directly or by others."""
 
 MOST_DESCRIPTION_CHARS = 1000
-_IGNORED_HEADERS = {"accept", "content-type", "authorization"}
-"""Headers that are no parameters by the specification."""
+_IGNORED_HEADERS = {"accept", "content-type", "authorization"} | {
+    "connection", "content-length", "cookie", "host", "proxy-authorization", "te", "trailer", "transfer-encoding",
+    "upgrade",
+}  # fmt: skip
+"""Headers that are no parameters by the specification, or say where a request goes, where it ends, or as whom."""
 _STYLES: Mapping[str, Sequence[str]] = {
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
@@ -166,6 +169,9 @@ class _Reader:
     keyed: bool = False
 
     def operation(self, name: str) -> Operation:
+        if not self.path.startswith("/") or set(self.path) & _ENDS_PATH:
+            # It is written behind the server's address: without the slash it would become a part of the host's name.
+            raise _Fault("its path does not begin with a slash, or holds what ends a path")
         for said in self._parameters():
             self._take(said)
         lost = set(re.findall(r"\{([^}]*)\}", self.path)) - {
@@ -247,7 +253,7 @@ class _Reader:
     def _is_credential(self, name: str, where: str) -> bool:
         schemes = _object(_object(self.document.get("components")).get("securitySchemes")).values()
         return any(
-            each.get("type") == "apiKey" and each.get("in") == where and each.get("name") == name
+            each.get("type") == "apiKey" and each.get("in") == where and _same_name(each.get("name"), name, where)
             for each in (_object(_followed(scheme, self.document)) for scheme in schemes)
         )
 
@@ -347,6 +353,7 @@ class _Reader:
         return _object(schema)
 
 
+_ENDS_PATH = {"?", "#", "\\"}
 _TEXTS = ("summary", "description")
 _WHOLE = {"allOf", "anyOf", "oneOf", "not", "if", "additionalProperties", "patternProperties", "dependentSchemas"} | {
     "minProperties", "maxProperties", "dependentRequired", "unevaluatedProperties", "propertyNames",
@@ -367,6 +374,11 @@ _BODIES: Mapping[BodyKind, Any] = {
     "text": lambda kind: kind.partition(";")[0].strip().lower() == "text/plain",
 }
 """The bodies that can be written, the best first."""
+
+
+def _same_name(one: Any, other: str, where: str) -> bool:
+    """Whether two parameters are one on the wire, where the case of a header's name says nothing."""
+    return one == other or (where == "header" and str(one).lower() == other.lower())
 
 
 def _described(schema: Schema, said: Mapping[str, Any]) -> Json:

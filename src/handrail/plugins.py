@@ -7,6 +7,7 @@ An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.mo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module, metadata
 from typing import Any
 
@@ -88,4 +89,6 @@ def load(kind: str, name: str) -> Any:
     for point in metadata.entry_points(group=f"handrail.{kind}"):
         if point.name == name:
             return point.load()
-    raise ConfigError(f"there is no {kind.removesuffix('s')} {name!r}; known are {', '.join(known(kind))}")
+    meant = " or ".join(map(repr, get_close_matches(name, known(kind), n=2)))
+    near = f"did you mean {meant}? " if meant else ""
+    raise ConfigError(f"there is no {kind.removesuffix('s')} {name!r}; {near}known are {', '.join(known(kind))}")

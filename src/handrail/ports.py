@@ -84,6 +84,9 @@ class RunStore(Protocol):
     def begin_run(self, record: RunRecord) -> Answer[Begun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
+        Where its end was asked for and its owner died before that, the new one learns of it. One that has ended begins
+        anew, without that wish.
+
         Raises:
             StoreUnavailable: Nothing was begun.
         """

@@ -10,7 +10,8 @@ has not been run yet. When the tool ends in this step, the runner is as good as 
 task from then on.
 
 Rule 1: a tool has a context of its own, for all of its steps.
-Rule 2: `work.ended` is called exactly once, in the loop's thread; perhaps before `start` returns.
+Rule 2: between the first step and `go_on` nothing else runs in the loop's thread.
+Rule 3: `work.ended` is called exactly once for what goes on, in the loop's thread.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, cast
 
-from handrail.carrier import Work
 from handrail.effects import End, Outcome, Returned, Unfinished
+from handrail.grounds import Work
 from handrail.workers import raised
 
 
@@ -35,8 +36,8 @@ class Runners:
     def __init__(self) -> None:
         self._ready: Runner | None = None
 
-    def start(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the first step of a piece of work; whatever remains to be done of it is the loop's."""
+    def first_step(self, begin: Callable[[], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> Outcome | None:
+        """Take the first step; return how it ended, or None when the rest is to `go_on`."""
         runner = self._ready
         if runner is None or runner.begun or runner.task.get_loop() is not loop:
             runner = self._ready = Runner(loop)
@@ -45,17 +46,19 @@ class Runners:
             _leave_task(loop, caller)
         _enter_task(loop, runner.task)
         try:
-            outcome = runner.first_step(work)
+            outcome = runner.first_step(begin)
         finally:
             _leave_task(loop, runner.task)
             if caller is not None:
                 _enter_task(loop, caller)
-        if outcome is None:
-            self._ready = None
-        else:
-            if runner.task.cancelling():  # the tool cancelled its own task, which would end the next one in its place
-                self._ready = None
-            work.ended(work, outcome)
+        if outcome is not None and runner.task.cancelling():
+            self._ready = None  # the tool cancelled its own task, which would end the next one in its place
+        return outcome
+
+    def go_on(self, work: Work) -> None:
+        """Leave the steps that remain to the loop."""
+        runner, self._ready = cast(Runner, self._ready), None
+        runner.go_on(work)
 
 
 class Runner(Coroutine[Any, Any, None]):
@@ -68,17 +71,20 @@ class Runner(Coroutine[Any, Any, None]):
         self._work: Work | None = None
         self.task: asyncio.Task[None] = loop.create_task(self)
 
-    def first_step(self, work: Work) -> Outcome | None:
-        """Begin the work; return how it ended, or None when it waits for something."""
+    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+        """Begin; return how it ended, or None when it waits for something."""
         self._context = copy_context()
         try:
-            begun = work.begin()  # makes a coroutine; nothing of the tool's runs yet
+            begun = begin()  # makes a coroutine; nothing of the tool's runs yet
             self._steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
             self._waits_for = self._context.run(steps.send, None)
         except BaseException as error:
             return _outcome_of(error)
-        self._work, work.task = work, self.task
         return None
+
+    def go_on(self, work: Work) -> None:
+        """Let the task take the steps that remain of this work."""
+        self._work, work.task = work, self.task
 
     def send(self, value: Any) -> Any:
         """Take the next step, as a task asks for it."""

@@ -13,12 +13,14 @@ from typing import Any, cast
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
+from handrail.carrier import CANCEL_GRACE_S, Carrier
 from handrail.conversation import AskModel, Ending
+from handrail.effects import Outcome
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
 from handrail.forking import fork_of
+from handrail.grounds import Work
 from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
@@ -41,7 +43,8 @@ class Runtime(Host):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runners = Runners()
+        self._ground: LoopGround | None = None
+        """That of the loop on which it was used last."""
 
     # ------------------------------------------------------------------ the verbs
 
@@ -165,7 +168,9 @@ class Runtime(Host):
 
         What the other run has written since is not done again without a person's word.
         """
-        record, first = fork_of(known(await later(self.runs.recorded(run_id)), run_id), at_turn, self.callable_tools())
+        begun = known(await later(self.runs.recorded(run_id)), run_id)
+        self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
+        record, first = fork_of(begun, at_turn, self.callable_tools())
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)
@@ -291,23 +296,36 @@ class Runtime(Host):
 
     async def carry(self, session: Session, batch: Batch) -> None:
         """Carry out the calls of one turn; every one has its result when this returns."""
-        ground = LoopGround(self._runners)
-        await _carried(Carrier(self, ground, session, batch), ground)
+        ground = self._ground
+        if ground is None or ground.loop is not asyncio.get_running_loop():
+            ground = self._ground = LoopGround()
+        carrier = Carrier(self, ground, session, batch)
+        carrier.pump()
+        if not carrier.over:
+            await _over(carrier, ground)
+        if carrier.error is not None:
+            raise carrier.error
 
 
 class LoopGround:
-    """The running event loop as a carrier's ground."""
+    """An event loop as the ground of carriers."""
 
-    __slots__ = ("_loop", "_mailbox", "_runners", "finished")
+    __slots__ = ("_mailbox", "_runners", "loop")
 
-    def __init__(self, runners: Runners) -> None:
-        self._loop, self._mailbox, self._runners = asyncio.get_running_loop(), mailbox(), runners
-        self.finished: asyncio.Future[None] | None = None
-        """Made by whoever has to wait for it."""
+    def __init__(self) -> None:
+        self.loop, self._mailbox, self._runners = asyncio.get_running_loop(), mailbox(), Runners()
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """See `Ground.later`."""
-        return self._loop.call_later(seconds, then, *args)
+        return self.loop.call_later(seconds, then, *args)
+
+    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+        """See `Ground.first_step`."""
+        return self._runners.first_step(begin, self.loop)
+
+    def go_on(self, work: Work) -> None:
+        """See `Ground.go_on`."""
+        self._runners.go_on(work)
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`. It is left when its loop is closed."""
@@ -316,41 +334,35 @@ class LoopGround:
         except RuntimeError:
             then(*args)
 
-    def start(self, work: Work) -> None:
-        """See `Ground.start`. Its first step is taken here and now."""
-        self._runners.start(work, self._loop)
-
-    def over(self) -> None:
-        """See `Ground.over`."""
-        if self.finished is not None and not self.finished.done():
-            self.finished.set_result(None)
-
-    def end(self) -> asyncio.Future[None]:
+    def end_of(self, carrier: Carrier) -> asyncio.Future[None]:
         """Return what is done once every call has its result, anew each time: a cancelled waiter cancels it."""
-        self.finished = self._loop.create_future()
-        return self.finished
+        end: asyncio.Future[None] = self.loop.create_future()
+        carrier.when_over = partial(_set, end)
+        return end
 
 
-async def _carried(carrier: Carrier, ground: LoopGround) -> None:
-    """Return when every call has its result."""
+def _set(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
+
+
+async def _over(carrier: Carrier, ground: LoopGround) -> None:
+    """Return when every call has its result; where the task is cancelled, the calls are."""
     session = carrier.session
     stop = partial(ground.post, carrier.cancel)
     session.stops.append(stop)
-    if session.cancelled.is_set():
-        stop()
+    if session.cancelled.is_set():  # before the stop was there to be called
+        carrier.cancel()
     try:
-        carrier.pump()
         if not carrier.over:
-            await ground.end()
+            await ground.end_of(carrier)
     except asyncio.CancelledError:
         carrier.cancel(hard=True)
         if not carrier.over:
-            await asyncio.wait([ground.end()], timeout=2 * CANCEL_GRACE_S)
+            await asyncio.wait([ground.end_of(carrier)], timeout=2 * CANCEL_GRACE_S)
         raise
     finally:
         session.stops.remove(stop)
-    if carrier.error is not None:
-        raise carrier.error
 
 
 class RunStream:

@@ -20,6 +20,7 @@ from handrail.flow import Course
 from handrail.history import Window
 from handrail.lifecycle import Conduct
 from handrail.messages import Delta, Options
+from handrail.patience import Patience
 from handrail.ports import AuditStore, Observer, Selector
 from handrail.recording import Recording
 from handrail.redaction import Redactor
@@ -55,9 +56,27 @@ class Session:
     """Which calls it must make or must not, where there are rules for it."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
+    checked: Toolset | None = None
+    """The tools whose injected values were looked for last, and found."""
     cancelled: Flag = field(default_factory=Flag)
     stops: list[Callable[[], Any]] = field(default_factory=list)
     """What to call to end whatever is under way."""
+    patience: Patience | None = None
+    """How long it waits for its model; there once it has asked."""
+
+    def wait_with(self, patience: Patience) -> Patience:
+        """Wait for the model with this patience from now on."""
+        self.end_waiting()
+        self.patience = patience
+        self.stops.append(patience.stop)
+        return patience
+
+    def end_waiting(self) -> None:
+        """Nothing more is asked, or by another task."""
+        if self.patience is not None:
+            self.stops.remove(self.patience.stop)
+            self.patience.close()
+            self.patience = None
 
     def tell(self, event: Event) -> None:
         """Tell everyone who listens."""

@@ -22,13 +22,14 @@ from typing import Any, TypeVar, cast
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier, Work
+from handrail.carrier import CANCEL_GRACE_S, Carrier
 from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.flow import Rules
 from handrail.forking import fork_of
+from handrail.grounds import Work
 from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of
@@ -124,7 +125,9 @@ class SyncRuntime(Host):
 
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
         """See `Runtime.fork`."""
-        record, first = fork_of(known(now_of(self.runs.recorded(run_id)), run_id), at_turn, self.callable_tools())
+        begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
+        record, first = fork_of(begun, at_turn, self.callable_tools())
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)
@@ -304,8 +307,11 @@ class ThreadGround:
         heapq.heappush(self._alarms, alarm)
         return alarm
 
-    def start(self, work: Work) -> None:
-        """See `Ground.start`: it runs on the background loop, its end is reported here."""
+    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> None:
+        """See `Ground.first_step`: none is taken in this thread."""
+
+    def go_on(self, work: Work) -> None:
+        """See `Ground.go_on`: it runs on the background loop, its end is reported here."""
         work.task = RemoteTask(self._background.loop(), work.begin, partial(self.post, work.ended, work))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
@@ -322,9 +328,6 @@ class ThreadGround:
         while not self._posted.empty():
             then, args = self._posted.get()
             then(*args)
-
-    def over(self) -> None:
-        """See `Ground.over`: `_until` looks by itself."""
 
     def _until(self, carrier: Carrier, deadline: float) -> None:
         while not carrier.over and monotonic() < deadline:

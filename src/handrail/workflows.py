@@ -19,7 +19,8 @@ Rule 2: a step that waits for a person, or was cancelled, leaves the function by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -65,16 +66,48 @@ class Steps:
         self.run_id, self.deps = session.id, session.deps
         self._host, self._session, self._how = host, session, how
         self._number = 0
+        self._left: Ending | None = None
 
     def _next(self) -> int:
+        # What stands in a `finally` is not done at a leave: it would take the place of the step that comes next time.
+        if self._left is not None:
+            raise Suspended(self._left)
         if self._session.cancelled.is_set():
-            raise Suspended(cancelled(self._session))
+            raise self._leave(cancelled(self._session))
         self._number += 1
         return self._number
 
-    def _calling(self, name: str, arguments: Mapping[str, Json] | str | None) -> CallSteps:
-        """Yield what must happen for the next step, a call; return its result."""
-        host, session, number = self._host, self._session, self._next()
+    def _leave(self, ending: Ending) -> Suspended:
+        self._left = ending
+        return Suspended(ending)
+
+    def _run_id(self, number: int) -> str:
+        """Return the name of the run that a step made, or makes."""
+        return f"{self.run_id}.{number}"
+
+    def _may_have_been_run(self, number: int) -> bool:
+        """Whether a step, which is now a call, may be recorded as a run: that is known to the store alone."""
+        recording = self._session.recording
+        return recording is not None and recording.goes_on and recording.answer(number) is None
+
+    def _check_call(self, number: int, name: str, begun: Begun | None) -> None:
+        if begun is not None:
+            raise JournalMismatch(
+                f"step {number} of workflow {self.run_id!r} was the run {begun.record.run_id!r} of a model and is now "
+                f"a call of {name}; a workflow makes the same steps each time"
+            )
+
+    def _check_run(self, number: int) -> None:
+        recording = self._session.recording
+        if recording is not None and (known := recording.answer(number)) is not None:
+            raise JournalMismatch(
+                f"step {number} of workflow {self.run_id!r} was {known.calls[0].name}({known.calls[0].arguments}) and "
+                "is now a run of a model; a workflow makes the same steps each time"
+            )
+
+    def _calling(self, number: int, name: str, arguments: Mapping[str, Json] | str | None) -> CallSteps:
+        """Yield what must happen for a step, a call; return its result."""
+        host, session = self._host, self._session
         turn = Turn(calls=[ToolCall(f"step_{number}", name, arguments_text(arguments))], finish="calls")
         if session.recording is not None:
             known = session.recording.answer(number)
@@ -93,9 +126,9 @@ class Steps:
         result = batch.finished()[0]
         for each in (result, *batch.followed.values()):
             if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
-                raise Suspended(Ending("waiting", f"waiting for approval of {each.name}"))
+                raise self._leave(Ending("waiting", f"waiting for approval of {each.name}"))
         if session.cancelled.is_set():
-            raise Suspended(cancelled(session))
+            raise self._leave(cancelled(session))
         return result
 
     def _options(self, how: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
@@ -113,7 +146,7 @@ class Steps:
 
     def _ended(self, run: Run) -> Run:
         if run.status in _LEAVES:
-            raise Suspended(Ending(run.status, f"its run {run.id}: {run.reason}"))
+            raise self._leave(Ending(run.status, f"its run {run.id}: {run.reason}"))
         return run
 
 
@@ -141,10 +174,33 @@ class Workflow(Steps):
     def __init__(self, driver: AsyncDriver, host: Host, session: Session, how: Mapping[str, Any]) -> None:
         super().__init__(host, session, how)
         self._driver = driver
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    async def settled(self) -> None:
+        """Wait for the steps that are still under way: of those begun at once, one may leave before the others end."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(over)
+        try:
+            yield
+        finally:
+            self._under_way.discard(over)
+            over.set_result(None)
 
     async def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
         """Call a tool, with every check, as one step; whatever the tool did, it is told in the result."""
-        steps, answer = self._calling(name, arguments), False
+        number = self._next()
+        with self._step():
+            if self._may_have_been_run(number):
+                self._check_call(number, name, await later(self._host.runs.recorded(self._run_id(number))))
+            return await self._called(self._calling(number, name, arguments))
+
+    async def _called(self, steps: CallSteps) -> ToolResult:
+        answer = False
         try:
             while True:
                 step = steps.send(answer or None)
@@ -155,17 +211,29 @@ class Workflow(Steps):
             result: ToolResult = over.value
             return result
         except (Fenced, StoreUnavailable) as error:
-            raise Suspended(left_by(error)[0]) from error
+            raise self._leave(left_by(error)[0]) from error
 
     async def run(self, question: Any, **how: Any) -> Run:
         """Ask a model, with tools as it likes, as one step; takes what `Runtime.run` takes."""
-        run_id = f"{self.run_id}.{self._next()}"
+        number = self._next()
+        self._check_run(number)
+        with self._step():
+            return await self._asked(self._run_id(number), question, how)
+
+    async def _asked(self, run_id: str, question: Any, how: Mapping[str, Any]) -> Run:
         begun = await later(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
             if begun is None:
-                return self._ended(await self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
+                try:
+                    return self._ended(
+                        await self._driver.run(question, run_id=run_id, **self._options(how, again=False))
+                    )
+                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
+                    begun = await later(self._host.runs.recorded(run_id)) if self._session.recording else None
+                    if begun is None:
+                        raise
             self._same_question(begun, question, how)
             return self._ended(await self._driver.resume(run_id, **self._options(how, again=True)))
         finally:
@@ -199,7 +267,10 @@ class SyncWorkflow(Steps):
 
     def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
         """See `Workflow.call`."""
-        steps, answer = self._calling(name, arguments), False
+        number = self._next()
+        if self._may_have_been_run(number):
+            self._check_call(number, name, now_of(self._host.runs.recorded(self._run_id(number))))
+        steps, answer = self._calling(number, name, arguments), False
         try:
             while True:
                 step = steps.send(answer or None)
@@ -210,17 +281,24 @@ class SyncWorkflow(Steps):
             result: ToolResult = over.value
             return result
         except (Fenced, StoreUnavailable) as error:
-            raise Suspended(left_by(error)[0]) from error
+            raise self._leave(left_by(error)[0]) from error
 
     def run(self, question: Any, **how: Any) -> Run:
         """See `Workflow.run`."""
-        run_id = f"{self.run_id}.{self._next()}"
+        number = self._next()
+        self._check_run(number)
+        run_id = self._run_id(number)
         begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
             if begun is None:
-                return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
+                try:
+                    return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
+                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
+                    begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording else None
+                    if begun is None:
+                        raise
             self._same_question(begun, question, how)
             return self._ended(self._driver.resume(run_id, **self._options(how, again=True)))
         finally:
@@ -270,6 +348,10 @@ def done(value: Any) -> Ending:
 
 def left_by(error: BaseException) -> tuple[Ending, BaseException | None]:
     """Return how a workflow ends that was left by an exception, and what of it goes on to the caller."""
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, in which one of several steps has left
+        left, others = error.split(Suspended)
+        if left is not None:
+            return left_by(others if others is not None else _first_of(left))
     match error:
         case Suspended(ending=ending):
             return ending, None
@@ -280,6 +362,11 @@ def left_by(error: BaseException) -> tuple[Ending, BaseException | None]:
         case asyncio.CancelledError() | KeyboardInterrupt():
             return Ending("cancelled", "whoever drove it was cancelled"), error
     return Ending("failed", f"its function raised {type(error).__name__}"), error
+
+
+def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
+    first: BaseException = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def last_of(session: Session, ending: Ending) -> Entry | None:
@@ -296,12 +383,18 @@ async def driven(
     given = check_kept(await later(host.runs.recorded(session.id)) if kept else None, record, arguments)
     host.begin(session, "")
     error: BaseException | None = None
+    flow = Workflow(driver, host, session, how)
     try:
         if kept:
             host.record(session, await later(host.runs.begin_run(record)))
-        ending = done(await fn(Workflow(driver, host, session, how), **given))
+        ending = done(await fn(flow, **given))
     except BaseException as left:
         ending, error = left_by(left)
+    try:
+        if not isinstance(error, asyncio.CancelledError):
+            await flow.settled()
+    except asyncio.CancelledError as cut:
+        ending, error = left_by(cut)
     try:
         if last := last_of(session, ending):
             await later(host.runs.enter(last))

@@ -27,6 +27,16 @@ def test_the_exit_code_and_a_sentence_tell_how_a_call_ended(cli, shop, words, co
     assert bool(result.stdout) == (code == 0)
 
 
+def test_whoever_names_no_tools_is_told_how(cli):
+    result = cli("call", "get_order", '{"order_id": "A-1"}')
+    assert (result.exit_code, "Name where the tools are: --tools" in result.stderr) == (2, True)
+
+
+def test_a_call_that_nobody_could_be_asked_about_says_how_to_approve_it(cli, shop):
+    result = cli("call", "delete_order", '{"order_id": "A-1"}', "--tools", shop)
+    assert result.stderr.endswith("nobody is at the terminal: call it from one, or approve it with --yes-to high\n")
+
+
 def test_the_result_is_what_a_model_would_read(cli, shop):
     assert cli("call", "get_order", '{"order_id": "订单"}', "--tools", shop).stdout == '{"order_id":"订单","paid":49}\n'
 

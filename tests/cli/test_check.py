@@ -55,6 +55,11 @@ def test_examples_are_run_only_when_asked_for(cli, tmp_path, kept):
     assert cli("check", orders(tmp_path, "'much'"), "--store", kept).exit_code == 0
 
 
+def test_the_store_of_the_settings_is_the_projects(cli, tmp_path, kept):
+    (tmp_path / "handrail.toml").write_text(f'[store]\nplace = "{kept}"\n', encoding="utf-8")
+    assert cli("check", orders(tmp_path, "49"), "--missing").exit_code == 0
+
+
 def test_a_store_in_memory_keeps_no_record(cli, tmp_path, kept):
     result = cli("check", orders(tmp_path, "49"), "--missing")
     assert (result.exit_code, 'store="sqlite:///handrail.db"' in result.stdout) == (1, True)

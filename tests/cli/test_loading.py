@@ -104,6 +104,8 @@ def test_two_tools_of_one_name_are_refused(file):
     ("json", "there are no tools in json"),
     ("/", "/ is a directory"),
     ("..", ".. is a directory"),
+    ("shop.json", "openapi:shop.json"),                                      # a document of a service, most likely
+    ("handrail.toolbox", "name one of its modules with it: .*calculator"),
 ])  # fmt: skip
 def test_a_place_that_is_none_is_told(place, says):
     with pytest.raises(ConfigError, match=says):
@@ -134,6 +136,11 @@ def test_a_class_of_toolsets_is_told_alike(file, place):
     source = 'import handrail as hr\nclass TeamTools(hr.Toolset):\n    """Ours."""\n'
     with pytest.raises(ConfigError, match=r"`TeamTools` is a class of tools; .*: team_tools = TeamTools\(\)"):
         tools_from([file(source) + place])
+
+
+def test_a_class_that_must_be_told_something_is_shown_with_room_for_it():
+    with pytest.raises(ConfigError, match=r"files = Files\(\.\.\.\)"):
+        tools_from(["handrail.toolbox.files"])
 
 
 @pytest.mark.parametrize("made", ["notes = TeamNotes()", "everything = hr.Toolset([TeamNotes()])"])

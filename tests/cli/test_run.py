@@ -130,6 +130,7 @@ def test_a_server_that_is_down_is_told_with_its_address(cli):
     ([], "HANDRAIL_MODEL"),                                                # no model at all
     (["--model", "openai:gpt"], "set OPENAI_API_KEY"),                     # no key
     (["--model", "nobody:x"], "there is no model 'nobody'; known are openai"),
+    (["--model", "opnai:x"], "there is no model 'opnai'; did you mean 'openai'?"),
     (["--model", "gpt"], "write `provider:name`"),
     (["--model", "openai:x@localhost"], "does not begin with http"),
     (["--model", "openai:x@http://h", "--json", "--jsonl"], "choose one"),

@@ -165,6 +165,11 @@ def test_two_calls_of_one_tool_are_numbered_and_all_names_of_a_turn_have_one_wid
     assert timeline.tell(AttemptFailed(twin, 1, "x", None))[0].about == "get_order#2"
 
 
+def test_calls_of_one_id_are_not_numbered_because_nothing_tells_them_apart():
+    lines = told(ModelAnswered(1, Turn(calls=[CALL, CALL])))
+    assert [line.about for line in lines] == ["get_order", "get_order"]
+
+
 def test_long_arguments_and_results_are_shortened_unless_all_is_wanted():
     result = ToolResult("c1", text="x\n" * 1000, attempts=1)
     short = told(CallFinished(CALL, result, 0))[0].text

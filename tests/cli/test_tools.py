@@ -108,7 +108,12 @@ def test_a_service_is_a_place_of_tools_whose_credentials_stand_in_the_environmen
     assert "cannot be reached" in told.stderr and "k-4711" not in told.stdout + told.stderr
 
 
-@pytest.mark.parametrize(("file", "said"), [("absent.json", "No such file"), ("README.md", "is no JSON")])
+@pytest.mark.parametrize(("file", "said"), [
+    ("absent.json", "No such file"),
+    ("README.md", "is no JSON"),
+    ("https://shop.example/openapi.json", "nothing is fetched; save it in a file first"),
+    ("examples/service.json@localhost:8000", "'localhost:8000' does not begin with http:// or https://"),
+])  # fmt: skip
 def test_a_document_that_cannot_be_read_is_one_sentence(cli, file, said):
     told = cli("tools", "list", "--tools", f"openapi:{file}")
     assert (told.exit_code, len(told.stderr.splitlines())) == (2, 1) and said in told.stderr

@@ -123,5 +123,5 @@ def test_tools_that_are_alike_leave_room_for_what_else_was_asked_for():
     alike = [described(f"find_museum_{n}", "Find a museum.") for n in range(6)]
     table = described("reserve", "Reserve a table in a restaurant.")
     many = [described(f"tool_{n}", "Something else.") for n in range(20)]
-    hits = hr.selectors.bm25([*alike, table, *many]).top("find a museum with a table", k=5)
+    hits = hr.selectors.bm25([*alike, table, *many]).top("find a museum with a table", k=6)
     assert table in hits

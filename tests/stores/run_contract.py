@@ -97,6 +97,13 @@ class RunContract:
         assert self.settled(store.recorded("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
 
+    def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(self, store):
+        self.begun(store)
+        self.settled(store.request_cancel("r_1"))
+        assert self.begun(store).record.cancel_requested  # its first owner died before the next step
+        self.settled(store.enter(Entry("r_1", 2, status="cancelled")))
+        assert not self.begun(store).record.cancel_requested
+
     def test_an_unknown_run_is_none(self, store):
         assert self.settled(store.recorded("r_none")) is None
 

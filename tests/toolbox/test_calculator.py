@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import check
-from handrail.toolbox.calculator import _FUNCTIONS, MOST_CHARACTERS, calculate, value_of, written
+from handrail.toolbox.arithmetic import FUNCTIONS, written
+from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, value_of
 
 
 def failure_of(expression):
@@ -171,7 +172,7 @@ texts = st.recursive(
         st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**"]), inner).map(
             "({0[0]}{0[1]}{0[2]})".format
         ),
-        st.tuples(st.sampled_from(sorted(_FUNCTIONS)), inner).map("{0[0]}({0[1]})".format),
+        st.tuples(st.sampled_from(sorted(FUNCTIONS)), inner).map("{0[0]}({0[1]})".format),
     ),
     max_leaves=8,
 )

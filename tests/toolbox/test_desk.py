@@ -80,6 +80,12 @@ def test_a_ticket_is_opened_listed_and_closed(tools):
     assert told(tools, "list_tickets", {"user_id": "U2", "status": "open"}).value.rows == []
 
 
+def test_a_text_that_the_database_cannot_keep_leaves_nothing_in_doubt(tools):
+    """Postgres keeps no NUL in a text; SQLite does."""
+    result = told(tools, "create_ticket", {"user_id": "U1", "subject": "Login fails", "body": "a\0b"})
+    assert result.ok or result.failure.code == "INVALID_ARGUMENTS"
+
+
 def test_a_ticket_that_is_asked_for_twice_with_one_key_is_one_ticket(address):
     desk = filled(Desk(address))
     answers = [desk.create_ticket(context_of("run/0/0"), "U1", subject) for subject in ("Login fails", "Login fails")]

@@ -136,6 +136,15 @@ def test_a_source_without_texts_is_said_when_the_tools_are_made(source):
         Documents(source)
 
 
+@pytest.mark.parametrize(("text", "title"), [
+    ("# One ##  \n", "One"), ("text\n\n## C# and F#\r\n", "C# and F"), ("# #\nx", "# #"), ("####### no", "####### no"),
+    ("# a" + "#" * 1_000_000 + "b", "a" + "#" * 119), ("# a" + " " * 1_000_000 + "b", "a" + " " * 119),
+])  # fmt: skip
+def test_a_title_is_the_first_heading_and_is_found_in_one_pass(text, title):
+    (page,) = asked(Documents({"x": text}), ("read_document", {"id": "x"}))
+    assert page.value["title"] == title
+
+
 def test_an_empty_document_has_one_empty_page():
     (page,) = asked(Documents({"empty": ""}), ("read_document", {"id": "empty"}))
     assert (page.value["text"], page.value["pages"], page.value["title"]) == ("", 1, "empty")

@@ -2,9 +2,13 @@
 
 import asyncio
 import gzip
+import socket
+import time
 import tracemalloc
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import cycle
+from threading import Thread
 
 import httpx2
 import pytest
@@ -165,6 +169,29 @@ def test_the_model_reads_why_and_never_which_address(server, drive):
     assert result.failure.code == "NOT_PERMITTED"
     assert "private network" in result.failure.message
     assert "127." not in str(result.failure) and "::1" not in str(result.failure)
+
+
+@pytest.mark.parametrize(("first", "drop"), [(b"HTTP/1.1 200 OK\r\nx: ", b"a"), (b"", b"HTTP/1.1 103 E\r\n\r\n")])
+def test_the_head_of_an_answer_has_one_deadline_however_it_drips(first, drop):
+    """A timeout for each byte would be hours; 400 drops at 20 ms are eight seconds, the timeout is a fifth of one."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        guarded_client(
+            Egress(private=["127.0.0.1"], ports=[port := listening.getsockname()[1]]), timeout=0.2
+        ) as client,
+    ):
+
+        def serve():
+            taken, _ = listening.accept()
+            with taken, suppress(OSError):
+                taken.sendall(first)
+                for _ in range(400):
+                    taken.sendall(drop)
+                    time.sleep(0.02)
+
+        Thread(target=serve, daemon=True).start()
+        with pytest.raises(httpx2.ReadTimeout):
+            client.get(f"http://127.0.0.1:{port}/")
 
 
 def test_a_packed_bomb_is_cut_while_it_is_unpacked(drive):

@@ -265,14 +265,15 @@ def test_an_output_without_end_is_bounded(cluster, newest, is_first):
     assert (kept[0] == "000000000", kept[-1] == "000299999") == (is_first, not is_first)
 
 
-def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path):
+@pytest.mark.parametrize("parent", ["child.wait()", "pass"], ids=["stays", "ends"])
+def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, parent):
     """Both hold a pipe open for writing; it has an end once the last of them is gone."""
     pipe = tmp_path / "alive"
     os.mkfifo(pipe)
     hangs = program(
         "import subprocess, sys", f"alive = open({str(pipe)!r}, 'wb', buffering=0)",
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], stdout=alive)",
-        "alive.write(b'here')", "child.wait()",
+        "alive.write(b'here')", parent,
     )  # fmt: skip
     kubectl = next(iter(over(cluster, kubectl=hangs))).kubectl
 

@@ -227,6 +227,17 @@ def test_a_forged_header_is_refused_before_anything_is_sent(forged):
     assert (result.failure.code, mailbox.connections) == ("INVALID_ARGUMENTS", 0)
 
 
+@pytest.mark.parametrize("forged", [
+    {"subject": "=?utf-8?q?Hi=0D=0ABcc:_evil=40example.net?="}, {"subject": "Hi =?utf-8?b?QQ0KQmNjOiB4?="},
+    {"to": ["=?utf-8?q?boss=40evil.example=2C_b?=@example.com"]}, {"cc": ["=?utf-8?q?a?=@example.com"]},
+])  # fmt: skip
+def test_a_word_that_mail_programs_decode_is_refused_before_anybody_is_asked(forged):
+    """Python decodes it where a header is set (CVE-2024-6923), so another header would go out than was agreed to."""
+    with Mailbox() as mailbox:
+        (result,) = sent(tool(mailbox), MAIL | forged)
+    assert (result.failure.code, mailbox.connections) == ("RULE_VIOLATED", 0)
+
+
 @pytest.mark.parametrize(("to", "cc", "code"), [
     (["WANG@Example.com"], [], None),
     (["boss@other.example"], [], None),

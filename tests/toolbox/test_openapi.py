@@ -218,6 +218,21 @@ def test_an_operation_that_cannot_be_told_is_left_out_with_a_sentence_and_hides_
     assert [each.name for each in tools.left_out] == ["act"] and reason in tools.left_out[0].reason
 
 
+@pytest.mark.parametrize("path", ["@evil.example/x", ".evil.example", "{a}/x", "/x?q=1", "/x#y", "/x\\y"])
+def test_a_path_that_would_become_another_host_or_swallow_the_query_is_left_out(path):
+    spec = document(path, "get", parameters=[param("a", "path")])
+    assert ["does not begin with a slash" in each.reason for each in operations(spec)] == [True]
+
+
+@pytest.mark.parametrize("name", ["Host", "content-length", "Cookie", "Transfer-Encoding", "Connection", "x-api-KEY"])
+def test_no_argument_says_where_a_request_goes_where_it_ends_or_as_whom(name):
+    spec = {
+        **document(method="get", parameters=[param(name, "header"), param("X-Page", "header")]),
+        **schemes(type="apiKey", name="X-API-Key", **{"in": "header"}),
+    }
+    assert [*hr.openapi(spec, base_url="https://a.example")["act"].parameters["properties"]] == ["X-Page"]
+
+
 def test_a_path_that_nobody_fills_and_a_get_with_a_body_are_left_out():
     lost = list(operations(document("/things/{id}")))
     got = list(operations(document(method="get", **body(TEXT))))
@@ -447,6 +462,40 @@ def test_a_credential_that_the_service_says_back_is_not_told(server):
     assert "k-123456" not in result.text and "the key *** may not" in result.text
 
 
+BASIC = {"type": "http", "scheme": "basic"}
+IN_QUERY = {"type": "apiKey", "in": "query", "name": "key"}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(("scheme", "secret", "said"), [
+    (BASIC, "user:passw0rd!x", base64.b64encode(b"user:passw0rd!x").decode()),
+    (BASIC, "user:passw0rd!x", "passw0rd!x"),
+    (IN_QUERY, "ab/cd+ef==", "ab%2Fcd%2Bef%3D%3D"),
+    (IN_QUERY, "ab/cd+ef==", "ab/cd+ef=="),
+])  # fmt: skip
+def test_a_credential_is_told_in_no_form_in_which_it_went_also_by_an_answer(server, status, scheme, secret, said):
+    server.will(status, {"message": [f"you sent {said}", {said: 1}]})
+    result = called({**document(method="get"), **schemes(**scheme)}, server, auth={"it": secret})
+    assert said not in result.text and "you sent ***" in result.text
+
+
+def test_of_a_credential_that_changes_the_one_that_was_sent_is_not_told(server):
+    tokens = iter(["first-token", "second-token", "third-token"])
+    server.will(403, {"message": "first-token is not known"})
+    spec = {**document(method="get"), **schemes(type="http", scheme="bearer")}
+    result = called(spec, server, auth={"it": lambda: next(tokens)})
+    assert "*** is not known" in result.text and next(tokens) == "second-token"
+
+
+def test_a_credential_that_cannot_be_had_sends_nothing_and_leaves_no_write_in_doubt(server, tmp_path):
+    def token():
+        raise RuntimeError("the door is shut: s-123456")
+
+    result = called({**document(), **schemes(type="http", scheme="bearer")}, server, auth={"it": token})
+    assert (result.failure.code, result.failure.retryable, server.got) == (Code.UNAVAILABLE, True, [])
+    assert "s-123456" not in result.text
+
+
 def test_a_write_carries_the_key_of_its_act_and_a_read_none(server):
     called(document(), server)
     first = server.last[2]["Idempotency-Key"]
@@ -467,8 +516,8 @@ def test_a_service_that_says_it_knows_keys_is_asked_again_with_the_same(server):
 
 
 @pytest.mark.parametrize(("status", "code"), [
-    (400, "REQUEST_REFUSED"), (401, "NOT_AUTHENTICATED"), (403, "NOT_PERMITTED"), (404, "NOT_FOUND"), (422, "REQUEST_REFUSED"),
-    (418, "REQUEST_REFUSED"),
+    (400, "REQUEST_REFUSED"), (401, "NOT_AUTHENTICATED"), (403, "NOT_PERMITTED"), (404, "NOT_FOUND"),
+    (422, "REQUEST_REFUSED"), (418, "REQUEST_REFUSED"),
 ])  # fmt: skip
 def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
     server.will(status, {"type": "about:blank", "title": "No such order", "status": status})

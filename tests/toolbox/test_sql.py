@@ -5,16 +5,19 @@ import hashlib
 import random
 import sqlite3
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 import handrail as hr
 from handrail.checklist import check
+from handrail.cli.loading import tools_from
 from handrail.toolbox.sql import Databases
 from handrail.toolbox.sql.database import Share
 from handrail.toolbox.sql.guard import Query, checked
 from tests.stores.servers import psycopg, started
 
+EXAMPLE = Path(__file__).parents[2] / "examples/toolbox/databases.py"
 SCHEMA = """
 CREATE TABLE users(id TEXT PRIMARY KEY, name TEXT NOT NULL, city TEXT);
 CREATE TABLE orders(id INTEGER PRIMARY KEY, user_id TEXT NOT NULL REFERENCES users(id), amount REAL, note TEXT);
@@ -197,6 +200,19 @@ def test_a_view_that_is_a_trap_hides_nothing_else(shop):
 ])  # fmt: skip
 def test_no_value_of_sqlite_grows_beyond_a_megabyte(shop, sql):
     assert asked(f"sqlite:///{shop}", sql=sql).failure.code == "VALUE_TOO_LONG"
+
+
+def test_a_file_that_is_not_there_is_told_as_that_and_not_made(tmp_path):
+    failure = asked(f"sqlite:///{tmp_path}/shpo.db", sql="SELECT 1").failure
+    assert (failure.code, failure.retryable, "has no file yet" in failure.message) == ("UNAVAILABLE", False, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_answers_from_its_first_call_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with hr.SyncRuntime(tools_from([str(EXAMPLE)])) as runtime:
+        assert runtime.call("query", {"database": "desk", "sql": "SELECT name FROM desk_users"}).value.rows == [["Ada"]]
+        assert runtime.call("get_user", {"user_id": "U1"}).value["plan"] == "free"
 
 
 def test_a_query_sees_a_file_that_another_process_writes(shop):
@@ -612,6 +628,22 @@ def test_no_call_hides_in_a_text_that_the_guard_lets_pass(server):
                 called += [text] if "canary" in str(error) and "called" in str(error) else []
         connection.execute("DROP FUNCTION canary()")
     assert (passed > 20, called) == (True, [])
+
+
+@pytest.mark.parametrize("call", [
+    "trim(name, city)", "ltrim(name, replace(city, 'a', 'b'))", "rtrim(name, $1)", "trim(both city from name)",
+    f"trim(name, '{'x' * 101}')", "translate(name, city, 'x')", "json_patch(name, city)",
+])  # fmt: skip
+def test_a_function_that_multiplies_two_texts_is_refused(address, call):
+    """`trim` of a megabyte by a megabyte runs for 20 minutes, through the timeout of Postgres too."""
+    parameters = ["x"] if "$1" in call else []
+    assert asked(address, sql=f"SELECT {call} FROM users", parameters=parameters).failure.code == "QUERY_REFUSED"
+
+
+def test_characters_that_are_written_out_are_taken_off(address):
+    line = "char(10)" if address.startswith("sqlite") else "chr(10)"
+    sql = f"SELECT trim('  a '), trim('-a-', '-'), ltrim('xxa', 'xy'), rtrim('a' || {line}, {line})"
+    assert rows_of(address, sql) == [["a"] * 4]
 
 
 @pytest.mark.parametrize("sql", [

@@ -1,5 +1,10 @@
 """One page of the web as text."""
 
+import gzip
+import socket
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
 import httpx2
 import pytest
 from hypothesis import given
@@ -49,6 +54,10 @@ def test_hostile_html_is_read_in_one_pass(piece):
     text_of_html(piece * (512 * 1024 // len(piece)))
 
 
+def test_a_character_reference_of_five_thousand_digits_does_not_end_the_page():
+    assert text_of_html(f"<p>before</p>&#{'1' * 5000};")[1].startswith("before")
+
+
 @pytest.mark.parametrize(("kind", "body", "text"), [
     ("text/html; charset=gb2312", "<p>中文</p>".encode("gb2312"), "中文"),
     ("text/html", '<meta charset="big5"><p>中文</p>'.encode("big5"), "中文"),
@@ -91,6 +100,65 @@ def test_an_answer_that_drips_on_is_left_at_the_deadline():
         with pytest.raises(httpx2.ReadTimeout):
             tool.fetch("GET", server.url, lambda: next(seconds))
         tool.close()
+
+
+@contextmanager
+def pouring(*heads):
+    """A server that says to each request one of these, and then 64 MB. Gives its port, and what of them was taken."""
+    taken = []
+
+    def serve():
+        for head in heads:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(head)
+                for _ in range(64):
+                    connection.sendall(b"100000\r\n" + bytes(0x100000) + b"\r\n")
+                    taken.append(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = Thread(target=serve, daemon=True)
+        serving.start()
+        yield listening.getsockname()[1], taken
+        serving.join(30)
+
+
+def test_the_body_of_a_redirect_is_not_read(drive):
+    there = b"HTTP/1.1 302 Found\r\nlocation: /new\r\ntransfer-encoding: chunked\r\n\r\n"
+    here = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 4\r\n\r\nhere"
+    with pouring(there, here) as (port, taken):
+        tool = ReadPage(Egress(private=["127.0.0.1"], ports=[port]))
+        page = drive([tool]).call("read_page", {"url": f"http://127.0.0.1:{port}/"})
+    assert page.value["text"] == "here"
+    assert len(taken) < 64  # no more than what fits into the buffers of two sockets
+
+
+def test_a_body_that_comes_byte_by_byte_is_looked_at_byte_by_byte():
+    seconds = iter([5.0, 5.0, 0.0])  # when it is sent, after the first byte, after the second
+    enough = Event()
+
+    def drip():
+        while not enough.wait(0.01):
+            yield b"a"
+
+    with Loopback(lambda asked: Answer(stream=drip())) as server:
+        tool = ReadPage(Egress(private=["127.0.0.1"], ports=[server.port]))
+        tool.open()
+        with pytest.raises(httpx2.ReadTimeout):
+            tool.fetch("GET", server.url, lambda: next(seconds))
+        enough.set()
+        tool.close()
+
+
+def test_what_follows_a_packed_body_is_not_read(drive):
+    packed = gzip.compress(b"all of it")
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-encoding: gzip\r\n"
+    head += b"transfer-encoding: chunked\r\n\r\n"
+    with pouring(b"%s%x\r\n%s\r\n" % (head, len(packed), packed)) as (port, taken):
+        tool = ReadPage(Egress(private=["127.0.0.1"], ports=[port]))
+        page = drive([tool]).call("read_page", {"url": f"http://127.0.0.1:{port}/"})
+    assert (page.value["text"], len(taken) < 64) == ("all of it", True)
 
 
 @pytest.mark.parametrize("url", ["example.org", "file:///etc/passwd", "http://", "https:///x", "", "javascript:1"])

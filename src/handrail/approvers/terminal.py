@@ -21,6 +21,7 @@ import tempfile
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import wrap
 from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
@@ -125,7 +126,9 @@ class _Question:
         self._asked = asked
         arguments = asked.arguments
         self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
-        self._say("".join(f"{_INDENT}{printable(line)}\n" for line in asked.description.splitlines()))
+        for line in asked.description.splitlines():
+            for row in _wrapped(printable(line), self._screen):
+                self._say(f"{_INDENT}{row}\n")
         self._show(arguments)
         self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
         while True:
@@ -202,6 +205,17 @@ def printable(text: str, keep: str = "") -> str:
 def _escaped(char: str) -> str:
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _wrapped(line: str, screen: TextIO) -> list[str]:
+    """Part a line of prose at its spaces where the screen is narrower; nothing else of it changes."""
+    try:
+        columns = os.get_terminal_size(screen.fileno()).columns
+    except (OSError, ValueError):  # no terminal, or no file at all
+        columns = 0
+    if columns <= 2 * len(_INDENT):
+        return [line]
+    return wrap(line, columns - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def _pretty(arguments: Mapping[str, Json]) -> str:

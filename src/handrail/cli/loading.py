@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module, util
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -61,7 +62,7 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
         return _named(module, path, attribute)
     tools = [tool for value in list(vars(module).values()) for tool in _declared(value)]
     if unmade := next(_unmade(module, tools), None):
-        raise _class_of_tools(unmade, path)
+        raise _class_of_tools(unmade, getattr(module, unmade), path)
     if not tools:
         raise ConfigError(f"there are no tools in {path}: {_hint(module)}")
     return tools
@@ -94,9 +95,21 @@ def _unmade(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
             yield name
 
 
-def _class_of_tools(name: str, path: str) -> ConfigError:
+def _class_of_tools(name: str, of: type, path: str) -> ConfigError:
     made = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    return ConfigError(f"`{name}` is a class of tools; make one at module level: {made} = {name}() ({path})")
+    told = "..." if _must_be_told(of) else ""
+    return ConfigError(f"`{name}` is a class of tools; make one at module level: {made} = {name}({told}) ({path})")
+
+
+def _must_be_told(of: type) -> bool:
+    """Whether a class cannot be made without arguments."""
+    try:
+        inspect.signature(of).bind()
+    except TypeError:
+        return True
+    except ValueError:  # it has no signature that can be read
+        return False
+    return False
 
 
 def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
@@ -104,7 +117,7 @@ def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
         raise ConfigError(f"{path} has no {attribute!r}; {_hint(module)}")
     value = getattr(module, attribute)
     if isinstance(value, type) and issubclass(value, BaseTool | Toolset):
-        raise _class_of_tools(attribute, path)
+        raise _class_of_tools(attribute, value, path)
     return value if isinstance(value, Toolset) else Toolset(value if isinstance(value, Sequence) else [value])
 
 
@@ -120,6 +133,8 @@ def _hint(module: ModuleType) -> str:
     ]
     if bare:
         return f"decorate with @tool what the model may call ({', '.join(bare[:5])}), or name one after a colon"
+    if inside := [each.name for each in iter_modules(getattr(module, "__path__", ())) if each.name[0] != "_"]:
+        return f"name one of its modules with it: {', '.join(inside)}"
     return "decorate functions with @tool, or put a Toolset at its top level"
 
 
@@ -141,6 +156,8 @@ def file_at(place: str | Path) -> Path:
 
 
 def _module(path: str) -> ModuleType:
+    if path.endswith(".json"):
+        raise ConfigError(f"{path} is no Python file; an OpenAPI document is named as {_OPENAPI}{path}")
     is_file = path.endswith(".py") or "/" in path or "\\" in path
     is_file = is_file or not path.strip(".")  # `.` and `..` are places in the file system
     file = file_at(path) if is_file else Path()

@@ -196,10 +196,11 @@ class Timeline:
 
 def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
     """Return what each call is called in this turn: several of one tool numbered, all of one width."""
-    several = Counter(call.name for call in calls)
+    apart = {call.id: call for call in calls}.values()  # those of one id cannot be told apart later
+    several = Counter(call.name for call in apart)
     seen: Counter[str] = Counter()
     names = {}
-    for call in calls:
+    for call in apart:
         seen[call.name] += 1
         names[call.id] = f"{call.name}#{seen[call.name]}" if several[call.name] > 1 else call.name
     width = max(map(len, names.values()), default=0)

@@ -114,21 +114,15 @@ def sentences(question: str) -> list[str]:
     return list(filter(None, map(str.strip, _SENTENCE_END.split(question[:MOST_CHARACTERS]))))
 
 
-# What a question says beside its subject: grammar, courtesy, talk. Rare in descriptions, so that its rarity would count
-# as weight.
+# What a question says beside its subject. Rare in descriptions, so that its rarity would count as weight.
 _GRAMMAR = """
 a an the of for to in on at by with from into as and or but nor not no so if then than that this these those there here
 it its i me my mine we us our you your he she him her his they them their who whom which what when where why how
 is are was were be been being am do does did doing done have has had having will would can could shall should may might
 must please thank thanks hi hello hey just also some any s m d ll re ve t
 """
-_TALK = """
-tell know want need like help let sure yes great okay ok really very interested wanna hope think curious following based
-between during per each other same such only both all while without within because since before after until under over
-through up out down one two three
-"""
-NOISE = frozenset(map(stem, (*_GRAMMAR.split(), *_TALK.split())))
-"""Words of grammar, courtesy and talk, in the form in which words are compared."""
+NOISE = frozenset(map(stem, _GRAMMAR.split()))
+"""Words of grammar and courtesy, in the form in which words are compared."""
 
 
 LEAST_SHARE = 0.2

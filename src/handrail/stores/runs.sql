@@ -1,8 +1,9 @@
--- begin: Begin a run, or take it over: a row that is there keeps what it was asked.
+-- begin: Begin a run, or take it over: it keeps what it was asked, and a wish for its end that nobody has heeded yet.
 INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
-  epoch = runs.epoch + 1, status = 'running', cancel_requested = 0, updated = excluded.updated,
+  epoch = runs.epoch + 1, status = 'running', updated = excluded.updated,
+  cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END,
   owner = excluded.owner
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner

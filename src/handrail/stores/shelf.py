@@ -33,8 +33,9 @@ class Shelf:
             now = self._clock()
             known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
             mine = replace(
-                known, epoch=known.epoch + 1, status="running", cancel_requested=False, updated=now, owner=record.owner
-            )
+                known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
+                cancel_requested=known.cancel_requested and known.status == "running",
+            )  # fmt: skip
             self._runs[record.run_id] = mine
             return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
 

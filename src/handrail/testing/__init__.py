@@ -13,12 +13,10 @@ other.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 from zlib import crc32
@@ -31,6 +29,7 @@ from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
+from handrail.testing.serving import Handler, Server, Serving
 
 Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
 """One answer of a script: a text, a call or several, a whole turn, or a function from the messages to one of these."""
@@ -124,7 +123,7 @@ _RAW: Mapping[str, str] = {"mistral": "mistral-v3-tekken"}
 """How a model of a prompt dialect is named where a provider has the dialect's own name."""
 
 
-class ScriptedServer:
+class ScriptedServer(Serving):
     """A model behind a real HTTP server on the loopback interface, in a provider's own wire.
 
     Args:
@@ -156,20 +155,9 @@ class ScriptedServer:
         raw = [Completions(spoken), Generate(spoken)] if isinstance(spoken, PromptDialect) else [spoken]
         self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))]
         self._lock = Lock()
-        self._server = _Loopback(self)
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        super().__init__(_Handler)
+        self.base_url = f"http://{self.host}:{self.port}/v1"
         self.model = f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
-
-    def __enter__(self) -> ScriptedServer:
-        # Polled often, because `shutdown` waits for the poll.
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def wire_of(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
         """Return the dialect that is spoken at a path, and what the path itself asks."""
@@ -187,30 +175,10 @@ class ScriptedServer:
             return self.faults[number] if number < len(self.faults) else None
 
 
-class _Loopback(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, scripted: ScriptedServer) -> None:
-        self.scripted = scripted
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay quiet of a client that went away; anything else is a fault of ours."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     """One connection to a scripted server."""
 
-    server: _Loopback
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet: the requests are kept for the test to look at."""
+    server: Server[ScriptedServer]
 
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
         models = {
@@ -220,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(models))
 
     def do_POST(self) -> None:  # noqa: N802
-        scripted = self.server.scripted
+        scripted = self.server.owner
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         wire = scripted.wires[0]
         try:
@@ -263,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        pause_s = self.server.scripted.pause_s
+        pause_s = self.server.owner.pause_s
         for piece in pieces:
             data = piece.encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

@@ -16,15 +16,13 @@ from __future__ import annotations
 import json
 import random
 import select
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
-from typing import Any
+from threading import Lock
 
 from handrail.errors import Json
+from handrail.testing.serving import Handler, Server, Serving
 
 # A client that is still there after so long will not go away: it is answered after all.
 _PATIENCE_S = 30.0
@@ -60,7 +58,7 @@ class Jitter:
         return list(Fate)[1 + place] if place < len(Fate) - 1 else Fate.ARRIVES
 
 
-class TicketServer:
+class TicketServer(Serving):
     """See the module.
 
     Attributes:
@@ -79,16 +77,8 @@ class TicketServer:
         self.made: Callable[[dict[str, Json]], None] = lambda _ticket: None
         self._by_key: dict[str, dict[str, Json]] = {}
         self._lock = Lock()
-        self._server = _Loopback(self)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> TicketServer:
-        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Handler)
+        self.url = f"http://{self.host}:{self.port}"
 
     def next_fate(self) -> Fate:
         """Note a request and return what is to become of it."""
@@ -112,35 +102,14 @@ class TicketServer:
         return 201, ticket
 
 
-class _Loopback(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 512
-
-    def __init__(self, system: TicketServer) -> None:
-        self.system = system
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay quiet of a client that went away; anything else is a fault of ours."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Loopback
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet: what became of each request is kept for the test to look at."""
+class _Handler(Handler):
+    server: Server[TicketServer]
 
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
-        self._answer(200, self.server.system.tickets)
+        self._answer(200, self.server.owner.tickets)
 
     def do_POST(self) -> None:  # noqa: N802
-        system = self.server.system
+        system = self.server.owner
         try:
             asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
         except ValueError:

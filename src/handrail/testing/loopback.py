@@ -7,19 +7,15 @@ with Loopback(lambda asked: Answer(json={"path": asked.path})) as server:
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
-from typing import Any, TypeVar
+from threading import Lock
 from urllib.parse import parse_qs, urlsplit
 
 from handrail.errors import Json
 from handrail.testing import Fault
-
-Self = TypeVar("Self", bound="Loopback")
+from handrail.testing.serving import Handler, Server, Serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class Answer:
     stream: Iterable[bytes] | None = None
 
 
-class Loopback:
+class Loopback(Serving):
     """An HTTP server on the loopback interface, at a free port.
 
     Args:
@@ -68,20 +64,8 @@ class Loopback:
         self.answer, self.faults = answer, list(faults)
         self.asked: list[Asked] = []
         self._lock = Lock()
-        self._server = _Server(self)
-        self.port: int = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self: Self) -> Self:
-        # Polled often, because `shutdown` waits for the poll.
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Handler)
+        self.url = f"http://{self.host}:{self.port}"
 
     def noted(self, asked: Asked) -> Fault | None:
         """Keep a request, and return what is to go wrong with it."""
@@ -91,28 +75,8 @@ class Loopback:
         return self.faults[number] if number < len(self.faults) else None
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, loopback: Loopback) -> None:
-        self.loopback = loopback
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay quiet of a client that went away; anything else is a fault of ours."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet: the requests are kept for the test to look at."""
+class _Handler(Handler):
+    server: Server[Loopback]
 
     def _any(self) -> None:
         split = urlsplit(self.path)
@@ -120,9 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(self.command, split.path, query, headers, body)
-        fault = self.server.loopback.noted(asked)
+        fault = self.server.owner.noted(asked)
         if fault is None:
-            self._send(self.server.loopback.answer(asked))
+            self._send(self.server.owner.answer(asked))
             return
         time.sleep(fault.delay_s)
         if fault.body is None:

@@ -18,16 +18,18 @@ from collections.abc import Iterable
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Lock, Thread
-from typing import Literal, TypeAlias, cast
+from socketserver import StreamRequestHandler
+from threading import Lock
+from typing import Literal, TypeAlias
+
+from handrail.testing.serving import Server, Serving
 
 Trouble: TypeAlias = Literal["gone", "busy", "cut", "refused", "lost"]
 """What goes wrong with a connection: `gone` hangs up at once, `busy` answers 421, `cut` hangs up in the middle of the
 text, `refused` answers 451 to it, and `lost` takes the mail and hangs up without an answer."""
 
 
-class Mailbox:
+class Mailbox(Serving):
     """An SMTP server. `mails` holds what it took, in order; `connections` counts who came.
 
     Args:
@@ -40,19 +42,7 @@ class Mailbox:
         self.connections = 0
         self._faults, self._refuses = list(faults), {each.lower() for each in refuses}
         self._lock = Lock()
-        self._server = _Loopback(("127.0.0.1", 0), _Session)
-        self._server.mailbox = self
-        self.host, self.port = "127.0.0.1", int(self._server.server_address[1])
-
-    def __enter__(self) -> Mailbox:
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Session)
 
     def connected(self) -> Trouble | None:
         """Count a connection and return what is to go wrong with it."""
@@ -75,17 +65,13 @@ class Mailbox:
             return any(mail["Message-ID"] == message_id for mail in self.mails)
 
 
-class _Loopback(ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-    mailbox: Mailbox
-
-
 class _Session(StreamRequestHandler):
     """One connection: a greeting, then a command a line."""
 
+    server: Server[Mailbox]
+
     def handle(self) -> None:
-        mailbox = cast(_Loopback, self.server).mailbox
+        mailbox = self.server.owner
         trouble = mailbox.connected()
         if trouble == "gone":
             return

@@ -357,7 +357,9 @@ def _user(execute: Execute, user_id: str, kind: type[ToolError]) -> Row:
 
 
 def _none(what: str, name: str, suggestion: str) -> NoEffect:
-    return NoEffect(f"{what.upper().replace(' ', '_')}_NOT_FOUND", f"There is no {what} {name!r}.", suggestion=suggestion)
+    return NoEffect(
+        f"{what.upper().replace(' ', '_')}_NOT_FOUND", f"There is no {what} {name!r}.", suggestion=suggestion
+    )
 
 
 def _key(context: Context[Any]) -> str:
@@ -456,6 +458,11 @@ class _Postgres:
                 yield execute
             except psycopg.OperationalError:  # nothing is committed yet
                 raise _away() from None
+            except psycopg.DataError as error:  # a NUL in a text, say: not sent, or refused
+                raise NoEffect(
+                    Code.INVALID_ARGUMENTS, "The database cannot keep one of these values; nothing was done.",
+                    suggestion="Leave characters out that cannot be seen.",
+                ) from error  # fmt: skip
             try:
                 connection.commit()
             except psycopg.OperationalError:

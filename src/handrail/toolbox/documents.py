@@ -143,7 +143,7 @@ class Index:
         self._postings = postings([_weighed(each) for each in self._passages])
 
     def top(self, query: str, most: int) -> list[tuple[Document, str]]:
-        """Return the documents that share words with the query, best first, each with a summary from its best passage."""
+        """Return the documents that share words with the query, the best first, each with its summary."""
         wanted = set(_words(query))
         scores: dict[int, float] = {}
         for word in sorted(wanted):  # in one order, for sums of floats depend on it
@@ -248,9 +248,10 @@ class ReadDocument(BaseTool):
 
 def _title(id: str, text: str) -> str:
     """Return the first heading, else the first line if it is short, else the id."""
-    heading = re.search(r"^#{1,3}[ \t]+(?P<said>.+?)[ \t#]*$", text, re.M)
+    heading = re.search(r"^#{1,3}[ \t]+(?P<said>.+)$", text, re.M)
+    said = heading["said"].rstrip(" \t#\r") if heading else ""  # by a pattern, a line of a million `#` would take days
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return heading["said"][:120] if heading else first if 0 < len(first) <= 80 else id
+    return said[:120] or (first if 0 < len(first) <= 80 else id)
 
 
 def _pages(text: str) -> Sequence[str]:

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from time import monotonic
 from typing import Any, TypeAlias, cast
 
 import httpcore2
@@ -152,14 +154,19 @@ class GuardedTransport(httpx2.BaseTransport):
 
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
-        backend = _CheckedBackend(self.egress, resolve or resolved)
+        self._head = _Head()
+        backend = _CheckedBackend(self.egress, resolve or resolved, self._head)
         self._pool = httpcore2.ConnectionPool(**_pooled(), network_backend=backend)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """See `httpx2.BaseTransport.handle_request`."""
+        """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
         asked = self.egress.admitted(request)
-        with _as_errors_of_httpx2():
-            answer = self._pool.handle_request(asked)
+        self._head.within_s = request.extensions.get("timeout", {}).get("read")
+        try:
+            with _as_errors_of_httpx2():
+                answer = self._pool.handle_request(asked)
+        finally:
+            self._head.until = self._head.within_s = None
         return _answered(answer, _Body(answer))
 
     def close(self) -> None:
@@ -196,18 +203,64 @@ def _answered(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.A
     return httpx2.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
 
 
+class _Head(threading.local):
+    """Until when this thread waits for the head of an answer: from its first read on, while there is one to wait for.
+
+    A timeout of a socket holds for each read alone, so that a header which comes byte by byte, or one `103` after the
+    other, would keep a thread for days.
+    """
+
+    within_s: float | None = None
+    until: float | None = None
+
+    def left_s(self, timeout: float | None) -> float | None:
+        """Return how long the next read may wait.
+
+        Raises:
+            httpcore2.ReadTimeout: The time is over.
+        """
+        if self.within_s is None:
+            return timeout
+        self.until = self.until or monotonic() + self.within_s
+        if (left := self.until - monotonic()) <= 0:
+            raise httpcore2.ReadTimeout("the head of the answer did not end in time")
+        return left
+
+
+class _Stream(httpcore2.NetworkStream):
+    """A connection whose reads end with the time for the head of an answer."""
+
+    def __init__(self, stream: httpcore2.NetworkStream, head: _Head) -> None:
+        self._stream, self._head = stream, head
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._head.left_s(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+        return _Stream(self._stream.start_tls(*args, **kwargs), self._head)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 class _CheckedBackend(httpcore2.SyncBackend):
     """Opens TCP connections, to checked addresses only. TLS still asks for the certificate of the name."""
 
-    def __init__(self, egress: Egress, resolve: Resolve) -> None:
-        self._egress, self._resolve = egress, resolve
+    def __init__(self, egress: Egress, resolve: Resolve, head: _Head) -> None:
+        self._egress, self._resolve, self._head = egress, resolve, head
 
     def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
         *others, last = self._egress.addresses_of(host, port, self._resolve)
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return super().connect_tcp(address, port, *args, **kwargs)
-        return super().connect_tcp(last, port, *args, **kwargs)
+                return _Stream(super().connect_tcp(address, port, *args, **kwargs), self._head)
+        return _Stream(super().connect_tcp(last, port, *args, **kwargs), self._head)
 
 
 class _CheckedAsyncBackend(httpcore2.AnyIOBackend):

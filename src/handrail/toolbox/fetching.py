@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
@@ -88,15 +89,28 @@ class HttpTool(BaseTool):
         """
         timeout = httpx2.Timeout(max(0.1, remaining_s()))
         headers = {"accept-encoding": "gzip, deflate", **how.pop("headers", {})}
-        with self.client.stream(method, url, timeout=timeout, headers=headers, **how) as response:
-            body, cut = bytearray(), False
-            for piece in _decompressed(response):
-                body += piece
-                if cut := len(body) > most_bytes:
-                    break
-                if remaining_s() <= 0:
-                    raise httpx2.ReadTimeout("the answer did not end in time", request=response.request)
-            return Answer(response.status_code, response.headers, response.url, bytes(body[:most_bytes]), cut)
+        request = self.client.build_request(method, url, timeout=timeout, headers=headers, **how)
+        # Redirects are followed here: the client would first read the whole body of each, however long that is.
+        follows = self.client.follow_redirects
+        for _ in range(1 + self.client.max_redirects * follows):
+            with closing(self.client.send(request, stream=True, follow_redirects=False)) as response:
+                if not (follows and response.next_request):
+                    return _bounded(response, remaining_s, most_bytes)
+                request = response.next_request
+            if remaining_s() <= 0:
+                raise httpx2.ReadTimeout("the redirects did not end in time", request=request)
+        raise httpx2.TooManyRedirects("the answer is another redirect", request=request)
+
+
+def _bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:
+    body, cut = bytearray(), False
+    for piece in _decompressed(response):
+        body += piece
+        if cut := len(body) > most_bytes:
+            break
+        if remaining_s() <= 0:
+            raise httpx2.ReadTimeout("the answer did not end in time", request=response.request)
+    return Answer(response.status_code, response.headers, response.url, bytes(body[:most_bytes]), cut)
 
 
 def check_status(answer: Answer, whom: str) -> None:
@@ -132,23 +146,28 @@ def _seconds(answer: Answer) -> float | None:
 
 
 def _decompressed(response: httpx2.Response) -> Iterator[bytes]:
-    """Give the body in pieces of at most 64 KiB: a megabyte of compressed zeros is a gigabyte."""
+    """Give the body in pieces of at most 64 KiB: a megabyte of compressed zeros is a gigabyte.
+
+    A piece is what has come: to fill up each one would be to wait a day for who sends a byte a second.
+    """
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding in ("identity", ""):
-        yield from response.iter_raw(_PIECE_BYTES)
+        yield from response.iter_raw()
         return
     if coding not in _DECODED:
         raise ToolError("UNREADABLE", f"The answer is encoded as {coding[:20]}, which was not asked for.",
                         suggestion="Use another source.")  # fmt: skip
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out itself whether the header is of gzip or zlib
-    for piece in response.iter_raw(_PIECE_BYTES):
+    for piece in response.iter_raw():
         rest = piece
-        while rest:
+        while rest and not unpack.eof:
             try:
                 yield unpack.decompress(rest, _PIECE_BYTES)
             except zlib.error:
                 raise ToolError("UNREADABLE", "The answer is damaged.", suggestion="Use another source.") from None
             rest = unpack.unconsumed_tail
+        if unpack.eof:  # what follows is kept by zlib, and never looked at
+            return
 
 
 _PIECE_BYTES = 64 * 1024

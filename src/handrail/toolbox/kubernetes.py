@@ -210,11 +210,12 @@ async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newe
             _bounded(cast(asyncio.StreamReader, process.stderr), _MOST_WORDS_BYTES, newest=True),
         )
         return Said(await process.wait(), out, words)
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    except BaseException:
+        # The group, also when its first process has ended: what that began may hold our pipes open.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise
 
 
 async def _bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> str:

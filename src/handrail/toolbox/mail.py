@@ -121,7 +121,7 @@ class SendEmail(BaseTool):
         self._sender, self._dry_run = sender, dry_run
         self._recipients = None if recipients is None else {each.lower() for each in recipients}
         self._lookup = was_sent
-        self.approve, self.key, self.check = approve, key or _same_mail, self._unlisted
+        self.approve, self.key, self.check = approve, key or _same_mail, self._unfit
         if was_sent is not None:
             self.verify = self._sent_before
         super().__init__()
@@ -192,8 +192,13 @@ class SendEmail(BaseTool):
         finally:
             session.close()
 
-    def _unlisted(self, to: Sequence[str], cc: Sequence[str] = (), **_: Any) -> str | None:
-        """Say which recipient may not be written to."""
+    def _unfit(self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any) -> str | None:
+        """Say what would go out as something else than a person agreed to, or which recipient may not be written to."""
+        # Python decodes an encoded word (RFC 2047) where a header is set: a second recipient or header may stand in it.
+        if encoded := next((each for each in (*to, *cc, subject) if "=?" in each), ""):
+            return (
+                f"{encoded[:80]!r} has `=?` in it, where mail programs begin to decode; write it as it is to be read."
+            )
         if self._recipients is None:
             return None
         for each in (*to, *cc):

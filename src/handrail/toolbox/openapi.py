@@ -86,8 +86,10 @@ def openapi(
         ConfigError: It is no such document, has no operation that can be used, names no server, or has not what is
             named here.
     """
-    document = spec if isinstance(spec, Mapping) else _read(Path(spec))
+    document = spec if isinstance(spec, Mapping) else _read(spec)
     _check(document)
+    if base_url and not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
     found, given = list(operations(document)), dict(effects or {})
     chosen = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in include)]
     wire = Wire(document, base_url or server_of(document), dict(auth or {}), most_bytes, fixed=bool(base_url))
@@ -120,7 +122,7 @@ def service_at(place: str, environment: Mapping[str, str]) -> Service:
         ConfigError: See `openapi`.
     """
     path, _, base_url = place.partition("@")
-    document = _read(Path(path))
+    document = _read(path)
     auth = {name: environment[each] for name in _schemes(document) if (each := auth_variable(name)) in environment}
     return openapi(document, base_url=base_url, auth=auth)
 
@@ -154,7 +156,10 @@ class Service(Toolset):
         self.operations, self.left_out = tuple(tools), tuple(left_out)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(place: str | Path) -> Mapping[str, Any]:
+    path = Path(place)
+    if str(place).startswith(("http://", "https://")):
+        raise ConfigError(f"{place} is no file, and nothing is fetched; save it in a file first: curl -O {place}")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
@@ -242,27 +247,52 @@ class Wire:
         return self._client
 
     def credentials(self, operation: Operation) -> list[tuple[Mapping[str, Any], str]] | None:
-        """Return the schemes that go along with a request, each with its credential; None where one is missing."""
+        """Return the schemes that go along with a request, each with its credential; None where one is missing.
+
+        Raises:
+            NoEffect: A function that should give one raised.
+        """
         for together in operation.security:
             if all(name in self.auth and name in self.schemes for name in together):
-                return [(self.schemes[name], _now(self.auth[name])) for name in together]
+                return [(self.schemes[name], _now(self.auth[name], operation.name)) for name in together]
         return None if operation.security else []
 
-    def masked(self, text: str) -> str:
-        """Return a text of the service without our credentials."""
-        for secret in map(_now, self.auth.values()):
-            for part in filter(None, (secret, *secret.split(":", 1))):
-                if len(part) >= _LEAST_SECRET_CHARS:
-                    text = text.replace(part, "***")
-        return text
+
+def _masked(value: Any, secrets: Sequence[str]) -> Any:
+    """Return what a service said without the credentials that it was sent, however they were written."""
+    match value:
+        case str():
+            for each in secrets:
+                value = value.replace(each, "***")
+            return value
+        case list():
+            return [_masked(each, secrets) for each in value]
+        case dict():
+            return {_masked(name, secrets): _masked(each, secrets) for name, each in value.items()}
+    return value
+
+
+def _as_written(secret: str) -> list[str]:
+    """Return the forms in which a credential went over the wire and may come back, the longest first."""
+    parts = {secret, secret.partition(":")[2]}  # of a user and a password, the password
+    parts |= {quote(each, safe="") for each in parts} | {base64.b64encode(secret.encode()).decode()}
+    return sorted((each for each in parts if len(each) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
 
 
 _LEAST_SECRET_CHARS = 6
 """A shorter word is no key, and taking it out would blacken half of a text."""
 
 
-def _now(secret: Secret) -> str:
-    return secret() if callable(secret) else secret
+def _now(secret: Secret, tool: str) -> str:
+    if not callable(secret):
+        return secret
+    try:
+        return secret()
+    except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
+        raise NoEffect(
+            Code.UNAVAILABLE, f"The credentials for `{tool}` cannot be had just now.",
+            suggestion="Try again later, or tell the user.", retryable=True,
+        ) from error  # fmt: skip
 
 
 class OperationTool(HttpTool):
@@ -310,14 +340,15 @@ class OperationTool(HttpTool):
             operation.method.upper(), url, context.remaining_s, most_bytes=self.wire.most_bytes,
             headers=dict(headers), content=request.content,
         )  # fmt: skip
-        return self._read(answer)
+        secrets = [form for _, secret in credentials for form in _as_written(secret)]
+        return self._read(answer, secrets)
 
-    def _read(self, answer: Answer) -> Any:
+    def _read(self, answer: Answer, secrets: Sequence[str]) -> Any:
         if answer.status >= 500 or answer.status in (408, 425, 429):
             # Read by `retries`, as any HTTP library's error is: what may pass, after how long, with what effect.
             raise _Refused(answer.status, answer.headers)
         if not 200 <= answer.status < 300:
-            raise self._refusal(answer)
+            raise self._refusal(answer, secrets)
         if not answer.body:
             return {"status": answer.status}
         if answer.cut:
@@ -325,11 +356,12 @@ class OperationTool(HttpTool):
             if self.writes:
                 return {"status": answer.status, "note": told}
             raise ToolError("TOO_LARGE", told, suggestion="Ask for less: a page, a filter, fewer fields.")
-        return _value(answer)
+        value = _value(answer)
+        return _masked(value, secrets) if secrets else value
 
-    def _refusal(self, answer: Answer) -> ToolError:
+    def _refusal(self, answer: Answer, secrets: Sequence[str]) -> ToolError:
         code, advice = _CODES.get(answer.status, _OTHERWISE)
-        said = self.wire.masked(_said(answer))
+        said = _masked(_said(answer), secrets)
         told = f"The service refused `{self.name}` (HTTP {answer.status}){f': {said}' if said else '.'}"
         kind = ToolError if answer.status in _OPEN_STATUS or answer.status < 400 else NoEffect
         return kind(code, told, suggestion=advice)

@@ -24,7 +24,8 @@ from typing import TypeAlias
 
 from handrail.errors import ToolError
 from handrail.names import nearest
-from handrail.toolbox.calculator import Number, Result, told
+from handrail.toolbox.arithmetic import Number
+from handrail.toolbox.calculator import Result, told
 from handrail.tools import tool
 
 Powers: TypeAlias = tuple[int, ...]

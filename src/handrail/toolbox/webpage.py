@@ -184,7 +184,7 @@ def _pieces(source: str) -> Iterator[tuple[str, str]]:
     at = 0
     while (found := _OPENING.search(source, at)) is not None:
         opening = found.start()
-        yield "text", html.unescape(source[at:opening])
+        yield "text", _unescaped(source[at:opening])
         if source.startswith("<!--", opening):
             at = source.find("-->", opening + 4) + 3
             if at < 3:
@@ -204,7 +204,14 @@ def _pieces(source: str) -> Iterator[tuple[str, str]]:
             if end is None:
                 return
             at = end.start()
-    yield "text", html.unescape(source[at:])
+    yield "text", _unescaped(source[at:])
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a character's number of thousands of digits, which Python does not read
+        return text
 
 
 read_page = ReadPage()

@@ -170,7 +170,9 @@ class SearchWikipedia(_OverMediaWiki):
             advice = f'Search for "{again}".' if again else "Use fewer or other words, or another language."
             raise ToolError("NOTHING_FOUND", f"No page of Wikipedia matches `{query}`.", suggestion=advice)
         return [
-            WikiResult(title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"]))
+            WikiResult(
+                title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"])
+            )
             for hit in hits
         ]
 

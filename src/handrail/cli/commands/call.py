@@ -17,6 +17,7 @@ from handrail.cli import exits, options
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
+from handrail.errors import Code
 from handrail.events import AttemptStarted, CallFinished, Event
 from handrail.ports import Observer
 from handrail.shaping import plain
@@ -41,6 +42,8 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
       handrail call get_weather '{"city": "北京"}' --tools examples/weather.py
       echo '{"order_id": "A-1", "amount": 20}' | handrail call refund - --tools examples/orders.py --yes-to high
     """
+    if not setup.places:
+        raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
     observers: list[Observer] = [Printer(Timeline(detail="all"), console(sys.stderr))] if verbose else []
     result = _called(setup, observers, tool, options.text_or_stdin(arguments))
     if as_json:
@@ -51,6 +54,9 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
         click.echo(f"{result.failure.code}: {printable(result.failure.message)}", err=True)
         if result.failure.suggestion:
             click.echo(printable(result.failure.suggestion), err=True)
+        if result.failure.code == Code.APPROVAL_PENDING and isinstance(asked := setup.tools.resolve(tool), BaseTool):
+            hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {asked.weighs}"
+            click.echo(hint, err=True)
     return exits.of_failure(result.failure)
 
 

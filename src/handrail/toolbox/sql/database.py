@@ -112,6 +112,15 @@ def away(name: str) -> ToolError:
     )
 
 
+def absent(name: str) -> ToolError:
+    """Return the failure of a database whose file is not there; whoever set it up reads this first."""
+    return ToolError(
+        "UNAVAILABLE",
+        f"The database {name!r} has no file yet.",
+        suggestion="Tell the user; calling again will not help until somebody puts the file in its place.",
+    )
+
+
 def misunderstood(said: str, wrong: str, tables: Callable[[], Sequence[Table]]) -> ToolError:
     """Return the failure of a query that the engine could not make sense of, with names that are near.
 

@@ -30,7 +30,11 @@ MOST_DEPTH = 60
 MOST_TABLES = 1_000
 """What a query may read when each name of a WITH is replaced by what it stands for."""
 
+MOST_CHARACTERS = 100
+"""That `trim` takes off and `translate` replaces, written out in the query."""
+
 # What only computes, in SQLite or Postgres. SQLite asks for each by its authorizer; Postgres has no such question.
+# `json_patch` and `unhex` are left out: a megabyte would take SQLite minutes, in which it cannot be interrupted.
 _COMPUTING = """
 abs acos acosh age any_value array_agg array_cat array_length array_position array_to_string asin asinh atan atan2
 atanh avg bit_and bit_length bit_or bm25 bool_and bool_or btrim cardinality casefold cbrt ceil ceiling char
@@ -40,7 +44,7 @@ div encode every exp extract factorial first_value floor format gcd generate_ser
 grouping hex highlight ifnull iif initcap instr isfinite json json_agg json_array json_array_elements
 json_array_elements_text json_array_length json_build_array json_build_object json_each json_each_text
 json_error_position json_extract json_extract_path json_extract_path_text json_group_array json_group_object
-json_insert json_object json_object_agg json_object_keys json_patch json_pretty json_quote json_remove json_replace
+json_insert json_object json_object_agg json_object_keys json_pretty json_quote json_remove json_replace
 json_set json_strip_nulls json_tree json_type json_typeof json_valid jsonb_agg jsonb_array_elements
 jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
 jsonb_extract_path jsonb_extract_path_text jsonb_object_agg jsonb_object_keys jsonb_path_query jsonb_pretty
@@ -54,7 +58,7 @@ regr_count regr_intercept regr_r2 regr_slope repeat replace reverse right round 
 sign sin sinh snippet split_part sqrt starts_with stddev stddev_pop stddev_samp strftime string_agg string_to_array
 string_to_table strpos substr substring sum tan tanh time timediff to_char to_date to_json to_jsonb to_number
 to_timestamp to_tsquery to_tsvector total translate trim trim_scale trunc ts_headline ts_rank ts_rank_cd typeof
-unhex unicode unistr unixepoch unlikely unnest upper var_pop var_samp variance websearch_to_tsquery width_bucket
+unicode unistr unixepoch unlikely unnest upper var_pop var_samp variance websearch_to_tsquery width_bucket
 """
 FUNCTIONS = frozenset(_COMPUTING.split())
 
@@ -160,9 +164,31 @@ def _only_reads(tree: exp.Expr | None) -> exp.Query:
                 f"The function {node.name[:60]!r} is not among those that may be used here.",
                 "Use common functions of SQL, or do the rest of the work outside of the query.",
             )
+        if (characters := _characters(node)) is not None and not _is_short(characters):
+            raise _refused(
+                f"{_word(node)} takes its characters from somewhere else than its text.",
+                f"Write them out, at most {MOST_CHARACTERS}, as in trim(name, ' ,').",
+            )
         if isinstance(node, exp.Table) and (system := _system(node)):
             raise _refused(f"{system!r} belongs to the database itself.", "Use `list_tables` and `describe_table`.")
     return tree
+
+
+def _characters(node: exp.Expr) -> exp.Expr | None:
+    """Return the characters that a function compares with each one of a text.
+
+    Of a text and characters of a megabyte each, that is 20 minutes in which neither engine can be interrupted.
+    """
+    if isinstance(node, exp.Trim):
+        return node.args.get("expression")
+    return node.args.get("from_") if isinstance(node, exp.Translate) else None
+
+
+def _is_short(characters: exp.Expr) -> bool:
+    is_text = isinstance(characters, exp.Literal) and len(characters.name) <= MOST_CHARACTERS
+    return is_text or (
+        isinstance(characters, exp.Chr) and all(isinstance(n, exp.Literal) for n in characters.expressions)
+    )
 
 
 def _check_expansion(tree: exp.Query) -> None:

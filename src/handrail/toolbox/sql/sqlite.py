@@ -26,6 +26,7 @@ from handrail.toolbox.sql.database import (
     Column,
     Share,
     Table,
+    absent,
     away,
     cell,
     cell_size,
@@ -73,7 +74,8 @@ class SqliteDatabase:
         if not path:
             raise ConfigError(f"the database {name!r} names no file: write sqlite:///shop.db")
         # Resolved now: the program may go into another folder later.
-        self._uri = f"file:{quote(str(Path(path).resolve()))}?mode=ro"
+        self._path = Path(path).resolve()
+        self._uri = f"file:{quote(str(self._path))}?mode=ro"
 
     def tables(self, share: Share) -> Sequence[Table]:
         """See `Database.tables`."""
@@ -105,7 +107,7 @@ class SqliteDatabase:
         try:
             connection = sqlite3.connect(self._uri, uri=True, timeout=1.0, isolation_level=None)
         except sqlite3.Error:
-            raise away(self.name) from None
+            raise self._closed() from None
         try:
             for limit, most in _LIMITS.items():
                 connection.setlimit(limit, most)
@@ -119,12 +121,15 @@ class SqliteDatabase:
         finally:
             connection.close()
 
+    def _closed(self) -> ToolError:
+        return away(self.name) if self._path.exists() else absent(self.name)
+
     def _worded(self, error: sqlite3.Error, share: Share) -> ToolError:
         said, code = str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
             return too_slow(share.time_s)
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR):
-            return away(self.name)
+            return self._closed()
         if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             return ToolError(
                 "QUERY_REFUSED",

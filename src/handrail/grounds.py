@@ -1,0 +1,58 @@
+"""What a carrier stands on: one thread, in which everything happens, one thing after another.
+
+It is all in which the drivers differ: how a timer is set, a coroutine stepped on, a report brought back. `runtime` has
+one on asyncio, `sync` one in the calling thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from handrail.effects import Outcome
+
+
+class Stoppable(Protocol):
+    """A timer or a task."""
+
+    def cancel(self) -> Any:
+        """Let it not happen, or end it."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """Something to be awaited; `task` is the ground's, while it is under way."""
+
+    begin: Callable[[], Awaitable[Any]]
+    ended: Callable[[Any, Outcome], Any]
+    task: Stoppable | None = None
+
+    def cancel(self) -> None:
+        """See `Stoppable.cancel`."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Ground(Protocol):
+    """A thread in which everything happens, one thing after another."""
+
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:
+        """Call when the time has passed."""
+        ...
+
+    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+        """Take the first step of something that is awaited; return how it ended, or None while it goes on."""
+        ...
+
+    def go_on(self, work: Work) -> None:
+        """Take the steps that remain after the first, and call `work.ended(work, outcome)`, later.
+
+        It is what `first_step` has just begun; the outcome is `Unfinished` when it was cancelled.
+        """
+        ...
+
+    def post(self, then: Callable[..., Any], *args: Any) -> None:
+        """Call soon in the ground's thread; from any thread. Once the ground is left, call at once in the caller's."""
+        ...
