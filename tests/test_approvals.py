@@ -8,6 +8,7 @@ import time
 import pytest
 
 import handrail as hr
+from handrail import decisions
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
@@ -48,12 +49,14 @@ REFUND = [call("refund", order="7"), "Done."]
 
 class Shop:
     def __init__(self, kind, approver, store=None):
-        self.store, self.refunds = store or Office(), []
+        self.store, self.refunds, self.down = store or Office(), [], set()
         tool = hr.FunctionTool(self.refund, effect="write", approve=True)
         self.driver = Driver(kind, [tool], {"store": self.store, "approver": approver})
 
     def refund(self, order: str) -> str:
         """Refund an order."""
+        if order in self.down:
+            raise hr.NoEffect("BANK_DOWN", "The bank is down.")
         self.refunds.append(order)
         return "refunded"
 
@@ -240,6 +243,24 @@ def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
     answers = [message["content"] for message in made.driver.handle(two, run="desk")]
     assert sorted("refunded" in answer for answer in answers) == [False, True]
     assert made.refunds == ["7"]
+
+
+def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_one_that_has_not(shop, tmp_path):
+    with SqliteStore(tmp_path / "office.db") as store:
+        made = shop(None, store)
+
+        def with_a_word(order):
+            hand_over(made, order)
+            decisions.approve(store, store.questions().result(BOUND_S)[0].id, by="otto")
+            return hand_over(made, order)
+
+        made.down.add("7")
+        assert with_a_word("7").failure.code == "BANK_DOWN"
+        assert with_a_word("8").ok
+        made.down.clear()
+        assert hand_over(made, "8").replayed
+        assert hand_over(made, "7").failure.code == Code.APPROVAL_PENDING
+        assert made.refunds == ["8"]
 
 
 # -- when something fails ----------------------------------------------------------------------------------------------

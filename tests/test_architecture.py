@@ -15,8 +15,8 @@ NOUNS = [
 # fmt: on
 # fmt: off
 DESCRIBING = [
-    "docstrings", "names", "strictjson", "subschemas", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "operations", "validation", "keys", "expressions", "limits", "guards", "pages", "tools", "toolset",
+    "docstrings", "names", "strictjson", "subschemas", "guards", "faults", "tidying", "foreign", "schema", "subsets",
+    "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "tools", "toolset",
     "linting", "sources",
 ]
 # fmt: on

@@ -127,6 +127,41 @@ async def test_tools_that_answer_at_once_keep_their_context_variables_apart():
     assert var.get() == "clean"
 
 
+async def test_a_tool_may_call_other_tools_and_run_a_model_in_its_first_step():
+    @hr.tool(effect="read")
+    async def at_once() -> str:
+        """Answer at once."""
+        return "at once"
+
+    @hr.tool(effect="read")
+    async def slowly() -> str:
+        """Answer in a later step."""
+        await asyncio.sleep(0)
+        return "slowly"
+
+    @hr.tool(effect="read")
+    async def caller(name: str) -> str:
+        """Call another tool."""
+        answered = await runtime.call(name)
+        await asyncio.sleep(0)
+        return f"it said {answered.value}"
+
+    @hr.tool(effect="read")
+    async def ask_a_model() -> str:
+        """Run a model that calls both."""
+        model = ScriptedModel([[call("at_once"), call("slowly")], "both answered"])
+        return (await runtime.run("?", model=model)).text
+
+    calls = [call("caller", name="at_once"), call("caller", name="slowly"), call("ask_a_model")]
+    async with hr.Runtime([at_once, slowly, caller, ask_a_model]) as runtime, asyncio.timeout(BOUND_S):
+        run = await runtime.run("?", model=ScriptedModel([calls, "done"]))
+    assert [message.result.value for message in run.messages if isinstance(message, hr.ToolMessage)] == [
+        "it said at once",
+        "it said slowly",
+        "both answered",
+    ]
+
+
 async def test_two_cancellations_are_no_worse_than_one(gate):
     async with hr.Runtime([tool_at(gate, how="stubborn", timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
         asking = asyncio.create_task(runtime.call("work"))

@@ -212,6 +212,34 @@ def test_a_function_that_makes_another_step_than_the_recorded_one_is_refused_bef
     assert desk.pages == []
 
 
+@pytest.mark.parametrize("further", ["call", "run"])
+def test_a_workflow_that_has_returned_is_told_again_and_does_no_more(flows, further):
+    grown = [False]
+
+    async def page(flow):
+        await flow.call("page", {"text": "x"})
+        if grown[0]:
+            await (flow.call("page", {"text": "y"}) if further == "call" else flow.run("Which?"))
+        return "paged"
+
+    def page_here(flow):
+        flow.call("page", {"text": "x"})
+        if grown[0]:
+            _ = flow.call("page", {"text": "y"}) if further == "call" else flow.run("Which?")
+        return "paged"
+
+    page_here.__name__ = "page"
+    both, store, desk, model = {"asyncio": page, "sync": page_here}, MortalStore(), Desk(), ScriptedModel(["This."])
+    assert flows(store, desk.tools, both, model=model).output == "paged"
+    assert flows(store, desk.tools, both, model=model).output == "paged"  # from its journal
+    grown[0] = True
+    with pytest.raises(JournalMismatch):
+        flows(store, desk.tools, both, model=model)
+    assert (len(desk.pages), len(model.requests)) == (1, 0)
+    grown[0] = False
+    assert flows(store, desk.tools, both, model=model).output == "paged"  # the refusal has changed nothing
+
+
 @pytest.mark.parametrize("first", ["call", "run"])
 def test_a_call_in_place_of_a_recorded_run_and_a_run_in_place_of_a_recorded_call_are_refused(flows, first):
     kinds = [first]
@@ -282,16 +310,24 @@ def test_a_run_that_another_process_has_begun_a_moment_ago_is_gone_on_with(flows
             known, self.knows = self.knows or run_id != "w_1.1", self.knows or run_id == "w_1.1"
             return super().recorded(run_id) if known else None
 
+    died = [True]
+
+    def told(run):
+        if died[0]:
+            raise RuntimeError("gone")
+        return run.text
+
     async def asks(flow):
-        return (await flow.run("Which?")).text
+        return told(await flow.run("Which?"))
 
     def asks_here(flow):
-        return flow.run("Which?").text
+        return told(flow.run("Which?"))
 
     asks_here.__name__ = "asks"
     both, store, model = {"asyncio": asks, "sync": asks_here}, Late(), ScriptedModel(["This."])
-    flows(store, [], both, model=model)
-    store.knows = False
+    with pytest.raises(RuntimeError):
+        flows(store, [], both, model=model)
+    died[0], store.knows = False, False
     assert (flows(store, [], both, model=model).output, len(model.requests)) == ("This.", 1)
 
 

@@ -20,7 +20,7 @@ from handrail import logs
 from handrail.audit import notice_of_word
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.errors import StoreUnavailable
-from handrail.keys import digest
+from handrail.keys import digest, fingerprint
 from handrail.policy import Policy
 from handrail.ports import ApprovalStore, Approver, AuditStore, GrantStore, LedgerStore, Store, Withdrawing, later
 from handrail.records import Grant, Notice, Question
@@ -31,6 +31,9 @@ from handrail.toolset import Toolset
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 """How often it is looked whether somebody has answered elsewhere: soon at first, then as a person's patience has it."""
+
+_MOST_WRITES = 10_000
+"""Of one run. What was written before these is not known again, and a person is asked once more."""
 
 _MOST_LOOKS = 1000
 """Each time an equal call has taken the word, so this is never reached with a store that keeps to its port."""
@@ -113,7 +116,7 @@ class Approvals:
         for each in known:
             if each.state in ("open", "approved"):
                 return each
-        if known and (last := known[-1]).state == "used" and await self._knows_again(session, asked.call.name):
+        if known and (last := known[-1]).state == "used" and await self._knows_again(session, last):
             return last
         # A no is told once. Who asks for the same again after that is meant to have heard it, and asks for a new word.
         if known and last.state in ("denied", "expired") and last.id not in self._told:
@@ -162,16 +165,18 @@ class Approvals:
                 with suppress(asyncio.CancelledError, Exception):
                     await each
 
-    async def _knows_again(self, session: Session, name: str) -> bool:
+    async def _knows_again(self, session: Session, used: Question) -> bool:
         """Whether a call whose approval was used before may go on: only where the ledger answers it and nothing runs.
 
         One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
         """
-        tool, store = self._tools().get(name), self._store
+        tool, store = self._tools().get(used.tool), self._store
         if tool is None or not tool.writes or (tool.repeatable and not tool.key) or not isinstance(store, LedgerStore):
             return False
-        held = await later(store.writes(run_id=session.id))
-        return any(each.scope == f"{self._scope}{name}" and each.state != "failed" for each in held)
+        arguments = used.arguments if used.edited is None else used.edited
+        act = f"{self._scope}{tool.name}", fingerprint(tool.name, tool.version, arguments).hex()
+        held = await later(store.writes(run_id=session.id, most=_MOST_WRITES))
+        return any((each.scope, each.fingerprint) == act and each.state != "failed" for each in held)
 
 
 def _question(session: Session, asked: AskHuman, place: str) -> Question:

@@ -20,8 +20,6 @@ from handrail.records import Grant, Notice, Question, RunRecord, WriteRecord
 from handrail.redaction import Redactor
 from handrail.validation import Checker
 
-_EVERY = 1_000_000_000
-
 
 def question(store: ApprovalStore, id: str) -> Question:
     """Return a question as it stands.
@@ -120,8 +118,7 @@ def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
     Raises:
         ConfigError: There is no such write.
     """
-    writes = now_of(store.writes(most=_EVERY))
-    found = next((each for each in writes if (each.scope, each.key) == (scope, key)), None)
+    found = now_of(store.written(scope, key))
     if found is None:
         raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
     return found

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
+from handrail import guards
 from handrail.errors import Code, Failure, Json
 from handrail.names import nearest
 from handrail.subschemas import Schema, target, types_of
@@ -419,6 +420,10 @@ def _of_type(error: Any) -> _Words:
     return f"be {_nouns(error.kind.types)}", "was " + was
 
 
+def _of_pattern(error: Any) -> _Words:
+    return guards.must(error.kind.pattern) or f"match the pattern {shown(error.kind.pattern)}", ""
+
+
 def _of_union(error: ValidationError) -> _Words:
     types = types_at(error)
     return f"be {_nouns(types)}" if types else "fit one of its alternatives", ""
@@ -432,7 +437,7 @@ _REQUIREMENTS: Mapping[Any, Callable[[Any], _Words]] = {
     Kind.ExclusiveMinimum: _bound("be more than {}"),
     Kind.ExclusiveMaximum: _bound("be less than {}"),
     Kind.MultipleOf: _bound("be a multiple of {}"),
-    Kind.Pattern: _bound("match the pattern {}"),
+    Kind.Pattern: _of_pattern,
     Kind.Format: _bound("have the format {}"),
     Kind.MinLength: _size("have at least {:,} characters", "characters"),
     Kind.MaxLength: _size("have at most {:,} characters", "characters"),

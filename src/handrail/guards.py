@@ -27,30 +27,67 @@ _HOST = rf"{_NAME}(\.{_NAME})*"
 _LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-def _text(pattern: str, example: str, most: int) -> Any:
+_MUST: dict[str, str] = {}
+
+
+def must(pattern: str) -> str | None:
+    """Say what a pattern of this module asks for, to go on after "must": a model reads that rather than the pattern."""
+    return _MUST.get(pattern)
+
+
+def _text(pattern: str, example: str, most: int, must: str) -> Any:
+    _MUST[f"^{pattern}$"] = must
     # An example and no description: what the author says of the parameter, in the docstring, is to be read.
     return Field(pattern=f"^{pattern}$", max_length=most, examples=[example])
 
 
-Identifier: TypeAlias = Annotated[str, _text("[A-Za-z0-9][A-Za-z0-9_.-]*", "A-1042", 64)]
+Identifier: TypeAlias = Annotated[
+    str,
+    _text(
+        "[A-Za-z0-9][A-Za-z0-9_.-]*",
+        "A-1042",
+        64,
+        "be an identifier of letters, digits, `_`, `.` and `-`, such as `A-1042`",
+    ),
+]
 """The name of one thing: a number of a user, an order, a ticket. Letters, digits, `_`, `.` and `-`."""
 
-Slug: TypeAlias = Annotated[str, _text("[a-z0-9]+(-[a-z0-9]+)*", "monthly-report", 64)]
+Slug: TypeAlias = Annotated[
+    str,
+    _text(
+        "[a-z0-9]+(-[a-z0-9]+)*", "monthly-report", 64, "be lower-case words joined by `-`, such as `monthly-report`"
+    ),
+]
 """Lower-case words joined by `-`."""
 
-SqlIdentifier: TypeAlias = Annotated[str, _text("[A-Za-z_][A-Za-z0-9_]*", "order_items", 63)]
+SqlIdentifier: TypeAlias = Annotated[
+    str,
+    _text("[A-Za-z_][A-Za-z0-9_]*", "order_items", 63, "be a name of letters, digits and `_`, such as `order_items`"),
+]
 """A table or a column, where SQL takes no bound parameter. Still write it in quotes: `order` is a word of SQL.
 
 63 characters is what Postgres keeps of a name (NAMEDATALEN - 1).
 """
 
-KubernetesName: TypeAlias = Annotated[str, _text(_LABEL, "api-gateway", 63)]
+KubernetesName: TypeAlias = Annotated[
+    str, _text(_LABEL, "api-gateway", 63, "be a name of lower-case letters, digits and `-`, such as `api-gateway`")
+]
 """A namespace, a service, a container: a label of RFC 1123. It never begins with `-`, so it is no option either."""
 
-KubernetesObject: TypeAlias = Annotated[str, _text(rf"{_LABEL}(\.{_LABEL})*", "api-gateway-7d9f", 253)]
+KubernetesObject: TypeAlias = Annotated[
+    str,
+    _text(
+        rf"{_LABEL}(\.{_LABEL})*",
+        "api-gateway-7d9f",
+        253,
+        "be a name of lower-case letters, digits, `-` and `.`, such as `api-gateway-7d9f`",
+    ),
+]
 """A pod, a deployment, a node: labels of RFC 1123 joined by dots (a DNS subdomain)."""
 
-HostName: TypeAlias = Annotated[str, _text(_HOST, "db1.example.com", 253)]
+HostName: TypeAlias = Annotated[
+    str, _text(_HOST, "db1.example.com", 253, "be the name of a host without a port, such as `db1.example.com`")
+]
 """A name of DNS (RFC 1123), or an IPv4 address, without a port. What it resolves to is not looked at."""
 
 EmailAddress: TypeAlias = Annotated[
@@ -59,11 +96,20 @@ EmailAddress: TypeAlias = Annotated[
         rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~-]+)*@{_NAME}(\.{_NAME})+",
         "wang.li@example.com",
         254,
+        "be one e-mail address and nothing else, such as `wang.li@example.com`",
     ),
 ]
 """One address: a dot-atom of RFC 5322 at a domain. No display name, no list, no quotes, no line break."""
 
-OneLine: TypeAlias = Annotated[str, _text(r"[^\x00-\x1F\x7F-\x9F\u2028\u2029]+", "Order A-1 has shipped", 998)]
+OneLine: TypeAlias = Annotated[
+    str,
+    _text(
+        r"[^\x00-\x1F\x7F-\x9F\u2028\u2029]+",
+        "Order A-1 has shipped",
+        998,
+        "be one line, without line breaks and other control characters",
+    ),
+]
 """A subject, a title, the value of a header: no control character, so no second line. 998 is RFC 5322, 2.1.1."""
 
 
@@ -76,7 +122,12 @@ def _relative(path: str) -> str:
 
 RelativePath: TypeAlias = Annotated[
     str,
-    _text(r"[^\x00-\x1F\x7F\\:/~][^\x00-\x1F\x7F\\:]*", "reports/may.md", 1024),
+    _text(
+        r"[^\x00-\x1F\x7F\\:/~][^\x00-\x1F\x7F\\:]*",
+        "reports/may.md",
+        1024,
+        "be a path below its folder such as `reports/may.md`: neither a `/` or `~` at the start, nor a `\\` or `:`",
+    ),
     AfterValidator(_relative),
 ]
 """A path below a folder, written in one way: `a//./b` becomes `a/b`. Neither `..`, absolute, `~`, nor of Windows.
@@ -93,7 +144,14 @@ def _with_a_port(url: str) -> str:
 
 
 HttpUrl: TypeAlias = Annotated[
-    str, _text(rf"https?://{_HOST}(:[0-9]{{1,5}})?{_REST}", "https://example.com/a", 2048), AfterValidator(_with_a_port)
+    str,
+    _text(
+        rf"https?://{_HOST}(:[0-9]{{1,5}})?{_REST}",
+        "https://example.com/a",
+        2048,
+        "be an address of the web without user and password, such as `https://example.com/a`",
+    ),
+    AfterValidator(_with_a_port),
 ]
 """An address of the web: http or https, a host, no user and password. What the host resolves to is not looked at."""
 
@@ -109,4 +167,5 @@ def url_at(*hosts: str) -> Any:
     if not hosts or not all(re.fullmatch(_HOST, host) for host in hosts):
         raise ToolDefinitionError(f"url_at takes the hosts that may be named, such as 'example.com'; got {hosts!r}")
     named = "|".join(host.lower().replace(".", r"\.") for host in hosts)
-    return _text(rf"https://({named}){_REST}", f"https://{hosts[0]}/a", 2048)
+    example = f"https://{hosts[0]}/a"
+    return _text(rf"https://({named}){_REST}", example, 2048, f"be an https address at {' or '.join(hosts)}")

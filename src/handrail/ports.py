@@ -164,6 +164,10 @@ class LedgerStore(Protocol):
         """Return writes, the newest first. One whose lease is over without an end is told as it stands, `claimed`."""
         ...
 
+    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
+        """Return the write of this name, None when there is none."""
+        ...
+
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> Answer[WriteRecord | None]:

@@ -49,6 +49,10 @@ class Recording:
         """Whether something has happened in this run before."""
         return self.epoch > 1
 
+    def holds(self, turn: int) -> bool:
+        """Whether the answer of a turn is known."""
+        return journal.model_key(turn) in self._known
+
     def answer(self, turn: int) -> Turn | None:
         """Return the model's answer of a turn, if it is known.
 

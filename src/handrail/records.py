@@ -159,6 +159,7 @@ class WriteRecord:
         state: `claimed` while it is under way, or since its process died and nobody has looked.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: Who said how it ended, where a person did.
+        fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
     """
 
     scope: str
@@ -172,6 +173,7 @@ class WriteRecord:
     updated: float = 0.0
     value: Json = None
     resolved_by: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ class Runners:
 
     def first_step(self, begin: Callable[[], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> Outcome | None:
         """Take the first step; return how it ended, or None when the rest is to `go_on`."""
-        runner = self._ready
+        runner, self._ready = self._ready, None  # taken: a tool may call others in its first step, which come here too
         if runner is None or runner.begun or runner.task.get_loop() is not loop:
-            runner = self._ready = Runner(loop)
+            runner = Runner(loop)
         caller = asyncio.current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
@@ -51,8 +51,8 @@ class Runners:
             _leave_task(loop, runner.task)
             if caller is not None:
                 _enter_task(loop, caller)
-        if outcome is not None and runner.task.cancelling():
-            self._ready = None  # the tool cancelled its own task, which would end the next one in its place
+        if outcome is None or not runner.task.cancelling():  # else it would end the next one in this one's place
+            self._ready = runner
         return outcome
 
     def go_on(self, work: Work) -> None:

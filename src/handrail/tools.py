@@ -450,8 +450,8 @@ class BaseTool:
         """Let a generator's rows come page by page."""
         if self.writes or self.isolation != "none" or "parameters" in self.__dict__:
             raise ToolDefinitionError(
-                f"Tool {self.name!r} is a generator, which runs as far as it is read. Only a read can be one, described "
-                'by type hints and without isolation: declare effect="read", or return a list.'
+                f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
+                'described by type hints and without isolation: declare effect="read", or return a list.'
             )
         self.run = pages.paged(self.run, self.result_bytes or pages.PAGE_BYTES)
         self.returns = Page if self.returns is None else self.returns

@@ -88,7 +88,7 @@ class Steps:
     def _may_have_been_run(self, number: int) -> bool:
         """Whether a step, which is now a call, may be recorded as a run: that is known to the store alone."""
         recording = self._session.recording
-        return recording is not None and recording.goes_on and recording.answer(number) is None
+        return recording is not None and recording.goes_on and not recording.holds(number)
 
     def _check_call(self, number: int, name: str, begun: Begun | None) -> None:
         if begun is not None:
@@ -99,7 +99,7 @@ class Steps:
 
     def _check_run(self, number: int) -> None:
         recording = self._session.recording
-        if recording is not None and (known := recording.answer(number)) is not None:
+        if recording is not None and recording.holds(number) and (known := recording.answer(number)) is not None:
             raise JournalMismatch(
                 f"step {number} of workflow {self.run_id!r} was {known.calls[0].name}({known.calls[0].arguments}) and "
                 "is now a run of a model; a workflow makes the same steps each time"
@@ -135,6 +135,10 @@ class Steps:
         """Return how a run of a model is made, or gone on with, which takes less."""
         given = {**self._how, **how}
         return {name: value for name, value in given.items() if not (again and name in ("system", "options"))}
+
+    def _may_begin(self, run_id: str) -> None:
+        if self._session.recording is not None and self._session.recording.replaying:
+            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}; a finished one does no more")
 
     def _same_question(self, begun: Begun, question: Any, how: Mapping[str, Any]) -> None:
         messages = conversation_of(question, system=how.get("system", ""))
@@ -226,6 +230,7 @@ class Workflow(Steps):
         self._session.stops.append(stop)
         try:
             if begun is None:
+                self._may_begin(run_id)
                 try:
                     return self._ended(
                         await self._driver.run(question, run_id=run_id, **self._options(how, again=False))
@@ -293,6 +298,7 @@ class SyncWorkflow(Steps):
         self._session.stops.append(stop)
         try:
             if begun is None:
+                self._may_begin(run_id)
                 try:
                     return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
@@ -341,6 +347,11 @@ def check_kept(begun: Begun | None, record: RunRecord, arguments: Mapping[str, J
     return dict(kept[1])
 
 
+def is_over(begun: Begun | None) -> bool:
+    """Whether a workflow has returned before: then it is told again, and no step of it is made anew."""
+    return begun is not None and begun.record.status == "done"
+
+
 def done(value: Any) -> Ending:
     """Return how a workflow ends whose function has returned."""
     return Ending("done", "", "" if value is None else text_of(value), value)
@@ -380,13 +391,15 @@ async def driven(
 ) -> Run:  # fmt: skip
     """Drive an async workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    given = check_kept(await later(host.runs.recorded(session.id)) if kept else None, record, arguments)
+    before = await later(host.runs.recorded(session.id)) if kept else None
+    given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
     flow = Workflow(driver, host, session, how)
     try:
         if kept:
-            host.record(session, await later(host.runs.begin_run(record)))
+            begun = before if before is not None and over else await later(host.runs.begin_run(record))
+            host.record(session, begun, replaying=over)
         ending = done(await fn(flow, **given))
     except BaseException as left:
         ending, error = left_by(left)
@@ -412,12 +425,14 @@ def driven_here(
 ) -> Run:  # fmt: skip
     """Drive a blocking workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    given = check_kept(now_of(host.runs.recorded(session.id)) if kept else None, record, arguments)
+    before = now_of(host.runs.recorded(session.id)) if kept else None
+    given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
     try:
         if kept:
-            host.record(session, now_of(host.runs.begin_run(record)))
+            begun = before if before is not None and over else now_of(host.runs.begin_run(record))
+            host.record(session, begun, replaying=over)
         ending = done(fn(SyncWorkflow(driver, host, session, how), **given))
     except BaseException as left:
         ending, error = left_by(left)

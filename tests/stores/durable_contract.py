@@ -231,6 +231,12 @@ class DurableContract(StoreContract):
         assert [each.key for each in now(store.writes())] == ["refund:3", "r\ufffd\0", "refund:1"]
         assert [each.value for each in now(store.writes(run_id="r2"))] == [[2], [1]]
         assert [each.key for each in now(store.writes(state="claimed", most=1))] == ["refund:1"]
+        assert {each.fingerprint for each in now(store.writes())} == {A_REFUND.fingerprint.hex()}
+
+    def test_a_write_is_found_by_its_name(self, store):
+        self.claimed(store)
+        assert now(store.written("refund", "refund:881")) == now(store.writes())[0]
+        assert now(store.written("refund", "refund:882")) is None
 
     @pytest.mark.parametrize(("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)])
     @pytest.mark.parametrize("stood", ["in_doubt", "claimed"])

@@ -15,8 +15,10 @@ import pytest
 
 import handrail as hr
 from handrail.testing.loopback import Answer, Loopback
+from handrail.toolbox.connections import proxy_of, timed_client
 from handrail.toolbox.egress import Egress, GuardedAsyncTransport, guarded_client, is_public, resolved
 from handrail.toolbox.webpage import ReadPage
+from handrail.toolbox.wikipedia import Wikipedia
 
 EXAMPLE = "93.184.215.14"
 
@@ -171,14 +173,53 @@ def test_the_model_reads_why_and_never_which_address(server, drive):
     assert "127." not in str(result.failure) and "::1" not in str(result.failure)
 
 
+def test_a_name_of_which_nobody_could_be_asked_is_no_name_that_is_not_there(drive, caplog, monkeypatch):
+    def offline(*_, **__):
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", offline)
+    page = drive([ReadPage()]).call("read_page", {"url": "https://example.org/"}).failure
+    wiki = drive(Wikipedia(api="https://{language}.wiki.example/api")).call("search_wikipedia", {"query": "x"}).failure
+    assert page.message.replace("read_page", "search_wikipedia") == wiki.message
+    assert (page.code, wiki.code, page.retryable) == ("UNAVAILABLE", "UNAVAILABLE", True)
+    for tool, host in (("read_page", "example.org"), ("search_wikipedia", "en.wiki.example")):
+        said = f"{tool} got no connection to {host}: [Errno {socket.EAI_AGAIN}] Temporary failure in name resolution"
+        assert f"{said}; look at this machine's network" in caplog.text
+
+
+def test_a_log_line_about_a_proxy_names_it_without_its_password(drive, caplog, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    monkeypatch.setenv("http_proxy", f"http://me:hunter2@127.0.0.1:{port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    drive(Wikipedia(api="http://wiki.example/{language}")).call("search_wikipedia", {"query": "x"})
+    assert f"no connection to wiki.example by the proxy 127.0.0.1:{port}: " in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_a_service_is_reached_through_the_proxy_of_the_environment_unless_it_is_excepted(monkeypatch):
+    with Loopback(lambda asked: Answer(json={"by": "proxy"})) as proxy, timed_client() as client:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "near.example")
+        assert client.get("http://far.example/x?y=1").json() == {"by": "proxy"}
+        assert proxy_of(httpx2.URL("http://near.example/")) == ""
+
+
+def guarded(port, timeout):
+    return guarded_client(Egress(private=["127.0.0.1"], ports=[port]), timeout=timeout)
+
+
+def plain(_, timeout):
+    return timed_client(timeout=timeout)
+
+
+@pytest.mark.parametrize("client_at", [guarded, plain])
 @pytest.mark.parametrize(("first", "drop"), [(b"HTTP/1.1 200 OK\r\nx: ", b"a"), (b"", b"HTTP/1.1 103 E\r\n\r\n")])
-def test_the_head_of_an_answer_has_one_deadline_however_it_drips(first, drop):
+def test_the_head_of_an_answer_has_one_deadline_however_it_drips(client_at, first, drop):
     """A timeout for each byte would be hours; 400 drops at 20 ms are eight seconds, the timeout is a fifth of one."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
-        guarded_client(
-            Egress(private=["127.0.0.1"], ports=[port := listening.getsockname()[1]]), timeout=0.2
-        ) as client,
+        client_at(port := listening.getsockname()[1], timeout=0.2) as client,
     ):
 
         def serve():

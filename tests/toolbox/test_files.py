@@ -16,7 +16,9 @@ import handrail as hr
 from handrail.checklist import check
 from handrail.cli.loading import tools_from
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from handrail.toolbox.files import KEPT, Files, decoded, folded
+from handrail.toolbox.confined import KEPT, folded
+from handrail.toolbox.decoding import decoded
+from handrail.toolbox.files import Files
 
 SECRET = "the secret outside"
 

@@ -479,6 +479,24 @@ def test_a_credential_is_told_in_no_form_in_which_it_went_also_by_an_answer(serv
     assert said not in result.text and "you sent ***" in result.text
 
 
+def test_a_key_in_the_query_stands_in_no_log(server, caplog):
+    caplog.set_level("DEBUG")
+    spec = {**document(method="get"), **schemes(**IN_QUERY)}
+    assert called(spec, server, auth={"it": "k-123456"}).ok
+    assert server.last[1].endswith("?key=k-123456") and "HTTP Request: GET" in caplog.text
+    assert "k-123456" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_credential_is_masked_however_deep_it_lies(server, status):
+    """900 brackets are a JSON text that Python reads, and more steps than it calls itself."""
+    deep = '{"a":[' * 450 + '"k-123456"' + "]}" * 450
+    server.will(status, deep.encode())
+    spec = {**document(method="get"), **schemes(**IN_QUERY)}
+    result = called(spec, server, auth={"it": "k-123456"})
+    assert "k-123456" not in result.text and (result.ok if status == 200 else result.failure.code == "REQUEST_REFUSED")
+
+
 def test_of_a_credential_that_changes_the_one_that_was_sent_is_not_told(server):
     tokens = iter(["first-token", "second-token", "third-token"])
     server.will(403, {"message": "first-token is not known"})

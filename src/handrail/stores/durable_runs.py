@@ -150,8 +150,14 @@ class DurableRuns(DurableStore):
 
     def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
         """See `ports.LedgerStore.writes`."""
-        given = (state, state, spelled(run_id), spelled(run_id), most)
-        return self._writer.ask(lambda base: [_write(row) for row in base.run(_SQL["writes"], given)])
+        statement, of_run = (_SQL["writes_of"], (spelled(run_id),)) if run_id else (_SQL["writes"], ())
+        given = (*of_run, state, state, most)
+        return self._writer.ask(lambda base: [_write(row) for row in base.run(statement, given)])
+
+    def written(self, scope: str, key: str) -> Future[WriteRecord | None]:
+        """See `ports.LedgerStore.written`."""
+        named = spelled(scope), spelled(key)
+        return self._writer.ask(lambda base: next((_write(row) for row in base.run(_SQL["one"], named)), None))
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
@@ -267,10 +273,10 @@ def _grant(row: Sequence[Any]) -> Grant:
 
 
 def _write(row: Sequence[Any]) -> WriteRecord:
-    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by = row
+    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint = row
     return WriteRecord(
         read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
-        None if value is None else json.loads(value), "" if by is None else json.loads(by),
+        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint,
     )  # fmt: skip
 
 

@@ -15,24 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from time import monotonic
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import httpcore2
 import httpx2
 
 from handrail.errors import Code, ConfigError, ToolError
+from handrail.logs import log
+from handrail.toolbox.connections import Body, Head, Stream, answered, as_sent, errors_of_httpx2, pooled
 
 Resolve: TypeAlias = "Callable[[str, int], Sequence[str]]"
 """Takes a host name and a port; returns its addresses as text. Raises OSError where there are none."""
 
 _PORTS = {"http": 80, "https": 443}
+_NOBODY_ASKED = {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY}
+"""How a resolver says that it does not know whether there is such a name."""
 _GLOBAL_UNICAST_IPV6 = ip_network("2000::/3")
 """All that IANA has handed out (RFC 4291, 2.4). `is_global` alone holds for addresses that nobody has."""
 _METADATA_WITH_PUBLIC_ADDRESS = {ip_address("168.63.129.16")}
@@ -66,28 +67,27 @@ class Egress:
     def admitted(self, request: httpx2.Request) -> httpcore2.Request:
         """Return a request as httpcore2 sends it, its address checked."""
         self.check_url(request.url)
-        url = request.url
-        return httpcore2.Request(
-            request.method,
-            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=cast(Any, request.stream),
-            extensions=request.extensions,
-        )
+        return as_sent(request)
 
     def addresses_of(self, host: str, port: int, resolve: Resolve) -> Sequence[str]:
         """Return the addresses of a host, at least one and all of them checked.
 
         Raises:
             ToolError: `HOST_NOT_FOUND` or `NOT_PERMITTED`.
+            httpcore2.ConnectError: Nobody could be asked for the name, as without a network.
         """
         try:
             found = resolve(host, port)
+        except socket.gaierror as error:
+            if error.errno in _NOBODY_ASKED:
+                raise httpcore2.ConnectError(str(error)) from error
+            found = ()
         except (OSError, UnicodeError):
             found = ()
         if not found:
-            message = f"There is no host `{host}`."
-            raise ToolError("HOST_NOT_FOUND", message, suggestion="Check the spelling, or search for the page.")
+            log.info("no address was found for the host %s", host)
+            advice = "Check the spelling, or search for the page. If other hosts fail too, this machine has no network."
+            raise ToolError("HOST_NOT_FOUND", f"There is no host `{host}`.", suggestion=advice)
         for address in found:
             self.check_address(address)
         return found
@@ -154,20 +154,16 @@ class GuardedTransport(httpx2.BaseTransport):
 
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
-        self._head = _Head()
+        self._head = Head()
         backend = _CheckedBackend(self.egress, resolve or resolved, self._head)
-        self._pool = httpcore2.ConnectionPool(**_pooled(), network_backend=backend)
+        self._pool = httpcore2.ConnectionPool(**pooled(), network_backend=backend)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
         asked = self.egress.admitted(request)
-        self._head.within_s = request.extensions.get("timeout", {}).get("read")
-        try:
-            with _as_errors_of_httpx2():
-                answer = self._pool.handle_request(asked)
-        finally:
-            self._head.until = self._head.within_s = None
-        return _answered(answer, _Body(answer))
+        with errors_of_httpx2(), self._head.within(request):
+            answer = self._pool.handle_request(asked)
+        return answered(answer, Body(answer))
 
     def close(self) -> None:
         """Close the connections."""
@@ -180,87 +176,32 @@ class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
         backend = _CheckedAsyncBackend(self.egress, resolve or resolved)
-        self._pool = httpcore2.AsyncConnectionPool(**_pooled(), network_backend=backend)
+        self._pool = httpcore2.AsyncConnectionPool(**pooled(), network_backend=backend)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.AsyncBaseTransport.handle_async_request`."""
         asked = self.egress.admitted(request)
-        with _as_errors_of_httpx2():
+        with errors_of_httpx2():
             answer = await self._pool.handle_async_request(asked)
-        return _answered(answer, _AsyncBody(answer))
+        return answered(answer, _AsyncBody(answer))
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._pool.aclose()
 
 
-def _pooled() -> dict[str, Any]:
-    context = httpx2.create_ssl_context()
-    return {"ssl_context": context, "max_connections": 20, "max_keepalive_connections": 5, "keepalive_expiry": 5.0}
-
-
-def _answered(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
-    return httpx2.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
-
-
-class _Head(threading.local):
-    """Until when this thread waits for the head of an answer: from its first read on, while there is one to wait for.
-
-    A timeout of a socket holds for each read alone, so that a header which comes byte by byte, or one `103` after the
-    other, would keep a thread for days.
-    """
-
-    within_s: float | None = None
-    until: float | None = None
-
-    def left_s(self, timeout: float | None) -> float | None:
-        """Return how long the next read may wait.
-
-        Raises:
-            httpcore2.ReadTimeout: The time is over.
-        """
-        if self.within_s is None:
-            return timeout
-        self.until = self.until or monotonic() + self.within_s
-        if (left := self.until - monotonic()) <= 0:
-            raise httpcore2.ReadTimeout("the head of the answer did not end in time")
-        return left
-
-
-class _Stream(httpcore2.NetworkStream):
-    """A connection whose reads end with the time for the head of an answer."""
-
-    def __init__(self, stream: httpcore2.NetworkStream, head: _Head) -> None:
-        self._stream, self._head = stream, head
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._head.left_s(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, timeout)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
-        return _Stream(self._stream.start_tls(*args, **kwargs), self._head)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
 class _CheckedBackend(httpcore2.SyncBackend):
     """Opens TCP connections, to checked addresses only. TLS still asks for the certificate of the name."""
 
-    def __init__(self, egress: Egress, resolve: Resolve, head: _Head) -> None:
+    def __init__(self, egress: Egress, resolve: Resolve, head: Head) -> None:
         self._egress, self._resolve, self._head = egress, resolve, head
 
     def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
         *others, last = self._egress.addresses_of(host, port, self._resolve)
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return _Stream(super().connect_tcp(address, port, *args, **kwargs), self._head)
-        return _Stream(super().connect_tcp(last, port, *args, **kwargs), self._head)
+                return Stream(super().connect_tcp(address, port, *args, **kwargs), self._head)
+        return Stream(super().connect_tcp(last, port, *args, **kwargs), self._head)
 
 
 class _CheckedAsyncBackend(httpcore2.AnyIOBackend):
@@ -282,38 +223,17 @@ def resolved(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-class _Body(httpx2.SyncByteStream):
-    def __init__(self, answer: httpcore2.Response) -> None:
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _as_errors_of_httpx2():
-            yield from self._answer.iter_stream()
-
-    def close(self) -> None:
-        self._answer.close()
-
-
 class _AsyncBody(httpx2.AsyncByteStream):
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _as_errors_of_httpx2():
+        with errors_of_httpx2():
             async for piece in self._answer.aiter_stream():
                 yield piece
 
     async def aclose(self) -> None:
         await self._answer.aclose()
-
-
-@contextmanager
-def _as_errors_of_httpx2() -> Iterator[None]:
-    """Raise httpx2's error of the same name, which is what its users catch."""
-    try:
-        yield
-    except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
-        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
 
 
 def _is_like(host: str, pattern: str) -> bool:

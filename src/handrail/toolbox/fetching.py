@@ -17,6 +17,8 @@ import httpx2
 
 from handrail import __version__
 from handrail.errors import Code, ToolError
+from handrail.logs import log
+from handrail.toolbox.connections import proxy_of, timed_client
 from handrail.tools import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
@@ -59,7 +61,7 @@ class HttpTool(BaseTool):
 
     def new_client(self) -> httpx2.Client:
         """Return the client that this tool uses."""
-        return httpx2.Client(headers={"user-agent": USER_AGENT})
+        return timed_client(headers={"user-agent": USER_AGENT})
 
     def open(self) -> None:
         """Make the client, unless another runtime has done so."""
@@ -93,13 +95,29 @@ class HttpTool(BaseTool):
         # Redirects are followed here: the client would first read the whole body of each, however long that is.
         follows = self.client.follow_redirects
         for _ in range(1 + self.client.max_redirects * follows):
-            with closing(self.client.send(request, stream=True, follow_redirects=False)) as response:
+            with closing(self._sent(request)) as response:
                 if not (follows and response.next_request):
                     return _bounded(response, remaining_s, most_bytes)
                 request = response.next_request
             if remaining_s() <= 0:
                 raise httpx2.ReadTimeout("the redirects did not end in time", request=request)
         raise httpx2.TooManyRedirects("the answer is another redirect", request=request)
+
+    def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return self.client.send(request, stream=True, follow_redirects=False)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            log.warning(
+                "%s got no connection to %s%s: %s; look at this machine's network, name server and HTTPS_PROXY",
+                self.name, request.url.netloc.decode(), _by_way_of(request.url), str(error) or type(error).__name__,
+            )  # fmt: skip
+            raise
+
+
+def _by_way_of(url: httpx2.URL) -> str:
+    """Name the proxy that a log line is about, without its password."""
+    proxy = proxy_of(url)
+    return f" by the proxy {httpx2.URL(proxy).netloc.decode()}" if proxy else ""
 
 
 def _bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:

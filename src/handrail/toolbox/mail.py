@@ -137,7 +137,7 @@ class SendEmail(BaseTool):
         """Send an e-mail in plain text, from an address that is set.
 
         Use it when the user wants somebody written to, once all of it is known: ask for an address rather than make one
-        up. Not for chat messages. A person is asked before it is sent, and it cannot be taken back. Returns its
+        up. Not for chat messages. A person may be asked before it is sent, and it cannot be taken back. Returns its
         Message-ID.
 
         Args:

@@ -33,6 +33,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolDefinitionError, ToolError
 from handrail.foreign import imported
 from handrail.operations import LeftOut, Operation, Place, is_one, operations, server_of
+from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.tools import DEFAULT_TIMEOUT_S
 from handrail.toolset import Toolset
@@ -230,7 +231,7 @@ class Wire:
         with self._guard:
             self._users += 1
             if self._client is None:
-                self._client = httpx2.Client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
+                self._client = timed_client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
 
     def closed(self) -> None:
         """One tool less uses it; the last one closes it."""
@@ -259,17 +260,30 @@ class Wire:
 
 
 def _masked(value: Any, secrets: Sequence[str]) -> Any:
-    """Return what a service said without the credentials that it was sent, however they were written."""
-    match value:
-        case str():
-            for each in secrets:
-                value = value.replace(each, "***")
-            return value
-        case list():
-            return [_masked(each, secrets) for each in value]
-        case dict():
-            return {_masked(name, secrets): _masked(each, secrets) for name, each in value.items()}
-    return value
+    """Return what a service said without the credentials that it was sent, however they were written.
+
+    A tree is changed in place, and without recursion: how deep it is, the service says.
+    """
+
+    def told(each: Any) -> Any:
+        if isinstance(each, str):
+            for secret in secrets:
+                each = each.replace(secret, "***")
+        elif isinstance(each, list | dict):
+            open_ends.append(each)
+        return each
+
+    open_ends: list[list[Any] | dict[Any, Any]] = []
+    top = told(value)
+    while open_ends:
+        match open_ends.pop():
+            case list() as items:
+                items[:] = [told(each) for each in items]
+            case dict() as named:
+                pairs = [(told(name), told(each)) for name, each in named.items()]
+                named.clear()
+                named.update(pairs)
+    return top
 
 
 def _as_written(secret: str) -> list[str]:
@@ -338,7 +352,7 @@ class OperationTool(HttpTool):
         headers = [*request.headers, *([("Cookie", "; ".join(request.cookies))] if request.cookies else [])]
         answer = self.fetch(
             operation.method.upper(), url, context.remaining_s, most_bytes=self.wire.most_bytes,
-            headers=dict(headers), content=request.content,
+            headers=dict(headers), content=request.content, extensions={UNSEEN_QUERY: "&".join(request.keys)},
         )  # fmt: skip
         secrets = [form for _, secret in credentials for form in _as_written(secret)]
         return self._read(answer, secrets)
@@ -384,6 +398,7 @@ class _Request:
 
     path: str
     query: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)  # in the query too, and in no log
     headers: list[tuple[str, str]] = field(default_factory=list)
     cookies: list[str] = field(default_factory=list)
     content: bytes | None = None
@@ -524,7 +539,7 @@ def _authorize(request: _Request, scheme: Mapping[str, Any], secret: str) -> Non
     """Add a credential as its scheme says; OAuth 2 and OpenID Connect send a bearer token."""
     name, where = str(scheme.get("name", "")), scheme.get("in")
     if scheme.get("type") == "apiKey" and where == "query":
-        request.query.append(f"{_quoted(name)}={_quoted(secret)}")
+        request.keys.append(f"{_quoted(name)}={_quoted(secret)}")
     elif scheme.get("type") == "apiKey" and where == "cookie":
         request.cookies.append(f"{name}={quote(secret, safe='')}")
     elif scheme.get("type") == "apiKey":
@@ -564,6 +579,9 @@ def _said(answer: Answer) -> str:
         told = next((told[key] for key in _SAYING if told.get(key)), told)
     if isinstance(told, dict):
         told = next((told[key] for key in _SAYING if told.get(key)), told)
-    text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+    try:
+        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+    except RecursionError:
+        text = ""
     line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
     return line if len(line) <= MOST_SAID_CHARS else f"{line[:MOST_SAID_CHARS]}…"

@@ -22,6 +22,7 @@ from pydantic_core import from_json
 
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
+from handrail.toolbox.connections import timed_client
 from handrail.toolbox.fetching import USER_AGENT, HttpTool, RemainingS, check_status
 from handrail.toolset import Toolset
 
@@ -126,7 +127,7 @@ class _OverTavily(HttpTool):
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return httpx2.Client(headers={"user-agent": USER_AGENT, "authorization": f"Bearer {self.account.key}"})
+        return timed_client(headers={"user-agent": USER_AGENT, "authorization": f"Bearer {self.account.key}"})
 
     def ask(self, path: str, remaining_s: RemainingS, asked: Mapping[str, Json]) -> dict[str, Any]:
         """Return what the API answers.

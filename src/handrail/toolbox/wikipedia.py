@@ -23,6 +23,7 @@ from pydantic_core import from_json
 from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
 from handrail.names import nearest
+from handrail.toolbox.connections import timed_client
 from handrail.toolbox.fetching import Answer, HttpTool, RemainingS, check_status, rate_limited, user_agent
 from handrail.toolset import Toolset
 
@@ -98,7 +99,7 @@ class _OverMediaWiki(HttpTool):
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return httpx2.Client(headers={"user-agent": self.site.agent})
+        return timed_client(headers={"user-agent": self.site.agent})
 
     def ask(self, language: str | None, remaining_s: RemainingS, **asked: str | int) -> dict[str, Any]:
         """Return what `action=query` answers.

@@ -36,7 +36,7 @@ def command(name: str, dry_run: bool) -> None:
 
     \b
     Example:
-      handrail new shop && cd shop && pytest
+      handrail new shop && cd shop && python -m pytest
     """
     if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{name!r} cannot be the name; take small letters, digits, `-` and `_`, such as shop")
@@ -48,7 +48,7 @@ def command(name: str, dry_run: bool) -> None:
         _write(folder, written)
     say(f"{'would write' if dry_run else 'wrote'} {', '.join(f'{name}/{each}' for each in written)}")
     if not dry_run:
-        say(f"go on:  cd {name} && pytest")
+        say(f"go on:  cd {name} && python -m pytest")
 
 
 def _template(source: str) -> Template:
