@@ -6,11 +6,12 @@ import pytest
 
 import handrail as hr
 from handrail import decisions
+from handrail.effects import Approval
 from handrail.errors import Code, ToolDefinitionError
 from handrail.messages import ToolMessage
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
-from tests.drivers import BOUND_S, KINDS, Driver
+from tests.drivers import BOUND_S, KINDS, Driver, until
 
 TWICE = [call("close", account="7"), call("close", account="7"), "Closed."]
 
@@ -192,6 +193,22 @@ def test_a_doubt_that_a_person_answers_with_another_act_does_that_act_once(bank)
     decisions.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
     assert [result.value for result in told(made.run("resume", script=ONCE))] == ["closed 1"]
     assert made.closed == ["8", "7"]
+
+
+@pytest.mark.parametrize("edited", [None, {"account": "9"}])
+def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the_end(bank, edited):
+    seen = []
+
+    def approve(_):
+        until(lambda: "8" in made.closed)  # in line behind the call that is asked about
+        seen.extend(made.closed)
+        return Approval(True, arguments=edited)
+
+    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", most_at_once=1)
+    made.breaks = 1
+    script = [[call("close", account="7"), call("close", account="8")], call("close", account="10"), "Closed."]
+    assert made.run(script=script).status == "done"
+    assert (seen, made.closed) == (["7", "8"], ["7", "8", edited["account"] if edited else "7", "10"])
 
 
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):

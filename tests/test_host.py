@@ -387,6 +387,42 @@ def test_cancelled_while_a_person_is_asked(drive, gate):
     assert (codes_of(run), ran) == ([Code.CANCELLED], [])
 
 
+def test_cancelled_while_a_person_is_asked_beyond_the_run_s_time(drive, gate):
+    clock = ManualClock()
+
+    async def approver(asked):
+        clock.advance(3600)
+        await gate.pass_through_async()
+
+    driver = drive([hr.FunctionTool(lambda: 1, name="work", effect="read", approve=True)], approver=approver, now=clock)
+    model = ScriptedModel([call("work"), "never asked"])
+    run = cancelled(driver, gate.wait_for, model=model, budget=hr.Budget(time_s=60))
+    assert codes_of(run) == [Code.CANCELLED]
+
+
+def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_go_on_once_that_is_approved(
+    drive, gate, tmp_path
+):
+    async def approver(asked):
+        if asked.arguments["to"] == "b":
+            await gate.pass_through_async()
+
+    ran = []
+
+    def pay(to: str) -> None:
+        ran.append(to)
+
+    tool = hr.FunctionTool(pay, effect="write", approve=True)
+    driver = drive([tool], approver=approver, store=f"sqlite:///{tmp_path}/runs.db")
+    model = ScriptedModel([[call("pay", to="a"), call("pay", to="b")], "never asked"])
+    cancelled(driver, gate.wait_for, model=model)
+    with SqliteStore(tmp_path / "runs.db") as store:
+        for question in store.questions(state="open").result():
+            store.decide(question.id, granted=True, by="ann").result()
+    assert driver.start("resume", "r", model=ScriptedModel(["never asked"])).result(BOUND_S).status == "cancelled"
+    assert ran == []
+
+
 def test_cancelled_while_a_retry_waits(drive):
     def fetch() -> None:
         raise ConnectionResetError

@@ -80,6 +80,14 @@ def test_whoever_leaves_the_line_lets_the_others_by():
     assert locks.release("w") == ["r2"]
 
 
+def test_who_asks_for_more_keeps_what_it_holds_and_leaves_all_of_it_at_once():
+    locks = Locks()
+    locks.ask("a", alone("u1"))
+    assert locks.ask("a", alone("u2"))
+    assert [locks.ask("b", alone("u1")), locks.ask("c", alone("u2"))] == [False, False]
+    assert sorted(locks.release("a")) == ["b", "c"]
+
+
 def test_leaving_without_having_asked_is_nothing():
     assert Locks().release("nobody") == []
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail import names as nearness
 from handrail.names import nearest, resolve_name
 from tests.corpus import CORPUS, rows
 
@@ -58,6 +59,20 @@ def test_the_nearest_name_comes_first(name, names, best):
 
 def test_a_far_name_has_no_nearest():
     assert nearest("colour", ["x", "amount"]) == []
+
+
+def test_of_very_many_names_few_are_compared_and_the_nearest_is_among_them(monkeypatch):
+    compared = []
+
+    class Counting(nearness.SequenceMatcher):
+        def set_seq1(self, a):
+            compared.append(a)
+            super().set_seq1(a)
+
+    monkeypatch.setattr(nearness, "SequenceMatcher", Counting)
+    many = [f"orders/2026/report-{number:05}.md" for number in range(20_000)]
+    assert nearest("orders/2026/reprot-17043.md", many)[0] == "orders/2026/report-17043.md"
+    assert 0 < len(compared) <= nearness.MOST_SCORED + 1  # difflib itself sets an empty text first
 
 
 def test_a_name_of_a_megabyte_is_compared_by_its_beginning():

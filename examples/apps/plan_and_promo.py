@@ -93,13 +93,12 @@ async def with_handrail(model):
     service = CustomerService()
     async with hr.Runtime(tools_of(service, resource="user:{user_id}")) as runtime:
         run = await runtime.run(QUESTION, model=model)
-    print(f"{run!r}\n")
-    return service
+    return service, run
 
 
 def show(title, service):
     """Print what became of the world."""
-    print(f"{title}\n  {' · '.join(service.log)}")
+    print(title, *(f"    {each}" for each in service.log), sep="\n")
     for record in service.records.values():
         print(f"  {record['user_id']}: plan {record['plan']}, credit {record['credit']}")
     print(f"  calls inside at once: {service.inside.most_inside}\n")
@@ -109,9 +108,11 @@ def main(arguments=None):
     """Run both; return both worlds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=MODEL)
-    raced, kept = asyncio.run(without()), asyncio.run(with_handrail(parser.parse_args(arguments).model))
+    raced, (kept, run) = asyncio.run(without()), asyncio.run(with_handrail(parser.parse_args(arguments).model))
+    print(f"{QUESTION}\n")
     show("Without handrail, all calls at once: writes are lost.", raced)
     show('With resource="user:{user_id}": in order for one user, two users side by side.', kept)
+    print(f"What the model answered: {run.text}")
     return raced, kept
 
 

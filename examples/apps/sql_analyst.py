@@ -1,5 +1,7 @@
 """SQL analyst: questions to a table of two million rows, which no answer can exhaust and no query can hurt.
 
+Needs: handrail[sql]
+
     python examples/apps/sql_analyst.py                     # a SQLite file is made (about 100 MB), asked, and removed
     python examples/apps/sql_analyst.py --rows 10000
     python examples/apps/sql_analyst.py --model openai:NAME --database postgresql://analyst@db/shop "who buys most?"

@@ -110,6 +110,8 @@ class Carrier:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
         self.error: Exception | None = None
         self.attempts: dict[Lane, Attempt] = {}
+        self.reserving: set[Lane] = set()
+        """Those that hold resources or stand in line for them, perhaps no longer."""
         self.waits: dict[Lane, Waiting] = {}
         self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
         self.claimed_at: dict[Lane, float] = {}
@@ -197,7 +199,7 @@ class Carrier:
 
     def went_on(self, lane: Lane) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
-        if lane.admitted and lane.admitted.resources and self.batch.results[lane.index] is not None:
+        if lane in self.reserving and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
         if not self.pumping:  # else the loop that performs goes on with it
             self.pump()
@@ -220,9 +222,8 @@ class Carrier:
             attempt.cancel()
             if attempt.apart is not None:
                 attempt.apart.kill()
-        for lane in self.batch.lanes:
-            if lane.admitted and lane.admitted.resources:
-                self.let_resources_go(lane)
+        for lane in self.reserving:
+            self.let_resources_go(lane)
 
     # ------------------------------------------------------------------ waiting
 
@@ -271,7 +272,9 @@ class Carrier:
             work.ended(work, outcome)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
-        """Ask the approver. What people take does not count against the run's time."""
+        """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
+        if lane in self.reserving:
+            self.let_resources_go(lane)
         self.session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
         if not self.people_asked:
             self.waited_until = self.host.now()
@@ -307,6 +310,8 @@ class Carrier:
         """Stand in line for resources, at most until the run's time is over."""
         waiting = self.wait(lane, effect)
         turn = partial(self.ground.post, self.reserved, lane, waiting)
+        if effect.resources:
+            self.reserving.add(lane)
         if not effect.resources or self.host.services.reserve(lane, effect.resources, turn):
             self.keep_pace(lane, waiting)
         else:
@@ -630,7 +635,7 @@ class Carrier:
                 self.settle_late(lane, settle)
         except Exception as error:  # the claim stays in doubt, as it was told
             logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
-        if cast(Admitted, lane.admitted).resources and self.over_for(lane):
+        if lane in self.reserving and self.over_for(lane):
             self.let_resources_go(lane)
         if self.session.observers:
             self.session.tell(late_event(lane, outcome))

@@ -105,6 +105,10 @@ class Reserve:
     resources: Sequence[Resource]
 
 
+AGAIN = "/again-"
+"""What follows the key of a write in the key under which a person has it done again; see `Claim`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.

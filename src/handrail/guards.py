@@ -26,7 +26,6 @@ _NAME = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_NAME}(\.{_NAME})*"
 _LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
-
 _MUST: dict[str, str] = {}
 
 
@@ -35,8 +34,8 @@ def must(pattern: str) -> str | None:
     return _MUST.get(pattern)
 
 
-def _text(pattern: str, example: str, most: int, must: str) -> Any:
-    _MUST[f"^{pattern}$"] = must
+def _text(pattern: str, example: str, most: int, asked: str) -> Any:
+    _MUST[f"^{pattern}$"] = asked
     # An example and no description: what the author says of the parameter, in the docstring, is to be read.
     return Field(pattern=f"^{pattern}$", max_length=most, examples=[example])
 

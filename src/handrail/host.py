@@ -298,7 +298,9 @@ class Host:
                 asked = talk.send(answer)
             except StopIteration as over:
                 ending: Ending = over.value
-                return ending
+                # Whoever ended it does not expect it to go on once somebody approves, or gives it more time.
+                goes_on = ending.status in ("waiting", "budget", "failed")
+                return cancelled(session) if goes_on and session.cancelled.is_set() else ending
             if session.cancelled.is_set():
                 return cancelled(session)
             if isinstance(asked, AskModel):

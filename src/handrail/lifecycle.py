@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from handrail import jsontext, keys, logs, retries, shaping
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import (
+    AGAIN,
     Approval,
     AskHuman,
     CallCancelled,
@@ -267,16 +268,20 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
             if refusal := _heeded(answer, call, conduct):
                 return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
-        if call.resources or call.tool.pace:
-            reserved: bool | Failure = yield Reserve(call.resources)
-            if reserved is not True:
-                return refused(call.call, reserved or retries.not_started(call.tool.name), call.repairs)
+        if (call.resources or call.tool.pace) and (failure := (yield from _reserved(call))):
+            return refused(call.call, failure, call.repairs)
         ended = yield from (_write(call, conduct) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
         ended = Ended(failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."))
     except StoreUnavailable:
         ended = Ended(failure=_store_silent(call.tool.name))
     return (yield from _told(call, ended, conduct))
+
+
+def _reserved(call: Admitted) -> Generator[Effect, Any, Failure | None]:
+    """Wait for the call's turn on its resources; return why it does not come in time, if it does not."""
+    reserved: bool | Failure = yield Reserve(call.resources)
+    return None if reserved is True else reserved or retries.not_started(call.tool.name)
 
 
 def _question(call: Admitted, reason: str, place: str) -> AskHuman:
@@ -376,6 +381,9 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
                 # What a person has done again is a new write: under the old key it would be the old one.
                 call.key = act if claimed.repeated else _key_again(call, claimed)
                 call.guarded = False
+            # Its resources went to others while it was asked about; the edited arguments may name different ones.
+            if call.resources and (yield from _reserved(call)):
+                return ended
             continue
         return ended
 
@@ -433,7 +441,7 @@ def _asks_again(claim: Claim, claimed: Claimed, state: SettledState | None, call
 
 def _key_again(call: Admitted, claimed: Claimed) -> str:
     """Return the key under which a person has a write done again that is in doubt; another for each doubt."""
-    return f"{call.key}/again-{claimed.fence}"
+    return f"{call.key}{AGAIN}{claimed.fence}"
 
 
 def _lease_s(tool: BaseTool, conduct: Conduct) -> float:

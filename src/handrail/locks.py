@@ -27,8 +27,11 @@ class Locks:
         self._asked: dict[Hashable, Mapping[str, float]] = {}
 
     def ask(self, owner: Hashable, resources: Sequence[Resource]) -> bool:
-        """Stand in line for all of these, once until `release`; True when they are the owner's at once."""
-        wanted: dict[str, float] = {}
+        """Stand in line for all of these until `release`; True when they are the owner's at once.
+
+        Who holds some already keeps them, and asks for more: a write that still runs, and is to be done again.
+        """
+        wanted = self._asked.get(owner, {})
         for resource in resources:
             wanted[resource.key] = min(wanted.get(resource.key, float("inf")), resource.room)
         self._asked[owner] = wanted

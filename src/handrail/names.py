@@ -2,17 +2,29 @@
 
 Rule 1: a name is resolved only by taking off what is known to be no part of it (template tokens, wire prefixes); a name
         that merely resembles a tool's is suggested, never run by guess.
-Rule 2: what is compared is cut to a bounded length first, so that a name of a megabyte costs nothing.
+Rule 2: what is compared is cut to a bounded length and number first: a name of a megabyte costs nothing, and a hundred
+        thousand names cost milliseconds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from difflib import SequenceMatcher
+from heapq import nlargest
+from itertools import islice
 
 MOST_COMPARED = 100
 """Characters of a name that are compared; longer names differ early or are no names."""
+
+MOST_SCORED = 200
+"""Names that are compared in full."""
+
+MOST_LOOKED_AT = 20_000
+"""Names that are looked at at all."""
+
+MOST_PAIRS = 30
+"""Pairs of neighbouring letters by which many names are chosen from."""
 
 LIKENESS = 0.6
 """The least likeness of a suggestion, from 0 to 1; difflib's own default."""
@@ -71,7 +83,7 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(wanted)
     scored = []
-    for candidate in names:
+    for candidate in _promising(wanted, list(islice(names, MOST_LOOKED_AT))):
         matcher.set_seq1(_plain(candidate))
         score = matcher.ratio() if matcher.real_quick_ratio() >= LIKENESS and matcher.quick_ratio() >= LIKENESS else 0.0
         if score < LIKENESS and _one_holds_the_other(words, set(_words(candidate))):
@@ -79,6 +91,21 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
         if score >= LIKENESS:
             scored.append((-score, candidate))
     return [candidate for _, candidate in sorted(scored)[:most]]
+
+
+def _promising(wanted: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names that are worth a comparison: all of a few, of many those with most pairs of letters in common.
+
+    A comparison takes some 60 microseconds, a look for pairs one; the callers sit on an event loop.
+    """
+    if len(names) <= MOST_SCORED:
+        return names
+    pairs = {wanted[at : at + 2] for at in range(min(len(wanted), MOST_PAIRS))}
+
+    def in_common(name: str) -> int:
+        return sum(map(name[:MOST_COMPARED].casefold().__contains__, pairs))
+
+    return nlargest(MOST_SCORED, names, key=in_common)
 
 
 def _one_holds_the_other(words: set[str], others: set[str]) -> bool:

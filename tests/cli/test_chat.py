@@ -55,3 +55,13 @@ def test_an_injected_parameter_is_filled_or_missed_before_the_first_question(cli
         assert missed.exit_code == 2
         assert "--inject tenant=..." in missed.stderr
         assert "acme on 3" in cli(*words, "--inject", "tenant=acme", stdin="Which?\n").stdout
+
+
+def test_help_tools_and_quit_are_answered_here_and_never_by_the_model(cli, shop):
+    with ScriptedServer(["Yes."]) as server:
+        result = cli("chat", "--tools", shop, "--model", server.model, stdin="/help\n/tools\nReady?\n/quit\nMore?\n")
+        (request,) = server.requests
+    assert [message["content"] for message in request["messages"]] == ["Ready?"]
+    assert (result.exit_code, result.stdout.strip()) == (0, "Yes.")
+    assert "/tools  list" in result.stderr
+    assert "get_order: " in result.stderr

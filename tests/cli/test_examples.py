@@ -28,6 +28,12 @@ def test_the_list_can_be_read(cli):
     assert re.search(r"^ops +Ops assistant: ", cli("examples", "list").stdout, re.MULTILINE)
 
 
+def test_the_list_says_which_app_needs_an_extra(cli):
+    needs = {each["name"]: each["needs"] for each in json.loads(cli("examples", "list", "--json").stdout)["examples"]}
+    assert {name: extra for name, extra in needs.items() if extra} == {"sql_analyst": "handrail[sql]"}
+    assert "handrail[sql]" in cli("examples", "list").stdout
+
+
 @pytest.mark.parametrize("file", APPS, ids=lambda file: file.stem)
 def test_an_app_is_one_short_file_that_says_how_it_is_run(file):
     text = file.read_text(encoding="utf-8")

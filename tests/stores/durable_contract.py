@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from handrail.chain import verify
-from handrail.effects import ClaimState, Renew, Settle
+from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, RunRecord, Step
@@ -93,6 +93,16 @@ class DurableContract(StoreContract):
         now(store.claim(again))
         assert now(store.claim(replace(again, epoch=2))).state is ClaimState.AGAIN
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+
+    def test_who_does_a_doubtful_write_again_inherits_what_it_touches(self, store):
+        first = now(store.claim(self.TOUCHING))
+        now(store.settle(Settle("refund", "refund:881", first.fence, "in_doubt", None, self.TOUCHING.locks)))
+        again = replace(self.TOUCHING, key=f"refund:881{AGAIN}1", guard=False)
+        claimed = now(store.claim(again))
+        assert claimed.state is ClaimState.FRESH
+        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        now(store.settle(Settle("refund", again.key, claimed.fence, "done", None, again.locks)))
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_a_lease_that_is_renewed_keeps_what_the_write_touches(self, store):
         first = now(store.claim(replace(self.TOUCHING, lease_s=5.0)))

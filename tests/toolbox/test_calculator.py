@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import check
-from handrail.toolbox.arithmetic import FUNCTIONS, written
+from handrail.toolbox.arithmetic import FUNCTIONS, MOST_BITS, written
 from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, value_of
 
 
@@ -123,6 +123,9 @@ def test_functions_agree_with_those_of_the_platform(number):
     ("15% * 200", "15 / 100"),
     ("3 km * 2", "convert_units"),
     ("2(3 + 4)", "Write *"),
+    ("3 x 4", "Write * between two factors: 3 * 4"),
+    ("3X", "Write * between"),
+    ("15% of 80", "15 / 100 * 80"),
     ("sqr(4)", "sqrt"),
     ("log(8)", "log(x, base)"),
     ("log(8, 2, 1)", "log(x, base)"),
@@ -164,6 +167,29 @@ def test_what_cannot_be_calculated_says_what_to_write_instead(expression, advice
 ])  # fmt: skip
 def test_what_would_grow_without_bound_is_refused_before_it_is_computed(expression):
     assert failure_of(expression)  # as computed, the first has 370 million digits
+
+
+PRIMES = [n for n in range(2, 500) if all(n % other for other in range(2, n))]
+
+
+@pytest.mark.parametrize(("function", "term"), [("sum", "1 / {0} ** {1}"), ("lcm", "{0} ** {1}")])
+def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_what_fits(monkeypatch, function, term):
+    """Each of forty powers of primes fits; their common multiple has forty times as many bits."""
+    widest = 0
+
+    def noted(left, right):
+        nonlocal widest
+        widest = max(widest, left.bit_length(), right.bit_length())
+        return real(left, right)
+
+    real = math.lcm if function == "lcm" else math.gcd  # `Fraction` adds with the latter
+    terms = [term.format(prime, int(11_000 / math.log2(prime))) for prime in PRIMES[:40]]
+    operation = FUNCTIONS[function][2]
+    with monkeypatch.context() as patched:
+        patched.setattr(math, real.__name__, noted)
+        with pytest.raises(hr.ToolError, match="digits"):
+            operation(*(value_of(each) for each in terms))
+    assert widest <= 2 * MOST_BITS
 
 
 texts = st.recursive(

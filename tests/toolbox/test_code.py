@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import handrail as hr
 from handrail.checklist import check
 from handrail.ports import Job, Sandbox
-from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
 from handrail.sandboxes.inside import record
 from handrail.sandboxes.outside import _believed, is_below
 from handrail.sandboxes.process import Process
@@ -222,6 +222,33 @@ def test_code_that_stops_its_supervisor_is_ended_all_the_same():
     code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass"
     ended = ran(Bubblewrap(), code, timeout_s=0.5)
     assert (ended.end, ended.files) == ("timeout", {})
+
+
+def test_of_an_interpreter_in_a_home_only_what_runs_it_is_mounted(tmp_path):
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for each in ("bin", ".ssh", f"lib/{version}", "lib/mail"):
+        (tmp_path / each).mkdir(parents=True)
+    (tmp_path / "lib/libpython3.so").touch()
+    python = tmp_path / "bin/python3"
+    mounted = {*_interpreter(str(python))} - {"--ro-bind"}
+    assert mounted == {str(python), str(tmp_path / "lib" / version), str(tmp_path / "lib/libpython3.so")}
+
+
+@pytest.mark.parametrize("python", ["/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3"])
+def test_an_interpreter_of_the_system_mounts_nothing_more(python):
+    assert [*_interpreter(python)] == []
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_the_line_of_the_report_is_closed_to_the_program_whatever_its_number(sandbox):
+    """A host with many connections open gives it a number above 256."""
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(300)]
+    try:
+        ended = ran(sandbox, "import os; print([n for n in range(3, 600) if os.path.exists(f'/proc/self/fd/{n}')])")
+    finally:
+        for each in taken:
+            os.close(each)
+    assert ended.stdout == b"[]\n"
 
 
 # ---------------------------------------------------------------------- what is believed of a report

@@ -16,7 +16,9 @@ import handrail as hr
 from handrail.checklist import check
 from handrail.cli.loading import tools_from
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from handrail.toolbox.confined import KEPT, folded
+from handrail.toolbox import confined
+from handrail.toolbox import files as files_module
+from handrail.toolbox.confined import KEPT, Tree, folded
 from handrail.toolbox.decoding import decoded
 from handrail.toolbox.files import Files
 
@@ -261,6 +263,29 @@ def test_a_path_that_is_not_there_says_what_to_do(root):
     assert "list_files" in result.failure.suggestion
 
 
+@pytest.mark.parametrize(("asked_for", "meant"), [
+    ("helo.txt", "hello.txt"), ("reports/mai.md", "reports/may.md"), ("report/may.md", "reports"),
+])  # fmt: skip
+def test_a_misspelt_path_is_answered_with_the_nearest(root, asked_for, meant):
+    (result,) = asked(Files([root]), ("read_file", {"path": asked_for}))
+    assert f"`{meant}`" in result.failure.suggestion
+    (several,) = asked(Files({"a": root, "b": root}), ("read_file", {"path": f"b/{asked_for}"}))
+    assert f"`b/{meant}`" in several.failure.suggestion
+
+
+def test_the_nearest_is_never_a_denied_name(root):
+    (root / "hello.pem").touch()
+    (result,) = asked(Files([root]), ("read_file", {"path": "hello.pen"}))
+    assert "pem" not in result.failure.suggestion
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/notes.md", "C:\\notes.md", "../up.md"])
+def test_a_path_that_leads_out_is_refused_in_words_and_not_by_a_pattern(root, path):
+    (result,) = asked(Files([root]), ("read_file", {"path": path}))
+    assert "below its folder" in result.failure.message
+    assert "^" not in result.failure.message + result.failure.suggestion
+
+
 # ---------------------------------------------------------------------- several roots
 
 
@@ -300,11 +325,30 @@ def test_a_folder_is_listed_with_kinds_and_sizes(root):
     ]
 
 
+def test_a_search_without_a_match_is_a_success_with_a_note(root):
+    (found,) = asked(Files([root]), ("search_files", {"text": "xyzzy"}))
+    assert (found.ok, found.value["matches"]) == (True, [])
+    assert "shorter" in found.value["note"]
+
+
 def test_a_long_listing_says_that_there_is_more(root):
     for number in range(600):
         (root / f"{number}.txt").touch()
     (listed,) = asked(Files([root]), ("list_files", {"pattern": "*.txt"}))
     assert (len(listed.value["entries"]), listed.value["has_more"]) == (500, True)
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_is_left_out(root, monkeypatch):
+    shows = Tree.shows
+
+    def removing(tree, name):
+        if name == "hello.txt":
+            (root / name).unlink(missing_ok=True)
+        return shows(tree, name)
+
+    monkeypatch.setattr(Tree, "shows", removing)
+    (listed,) = asked(Files([root]), ("list_files", {}))
+    assert [entry["path"] for entry in listed.value["entries"]] == ["reports"]
 
 
 def test_lines_are_found_in_any_case_and_encoding(root):
@@ -335,6 +379,21 @@ def test_a_search_that_is_given_up_ends_and_says_that_there_is_more(root):
     given_up.set()
     context = hr.Context(None, "r", "c", "search_files", 1, 0.0, given_up)
     assert files.search_files("one", context)["has_more"]
+
+
+def test_a_search_that_is_given_up_in_the_middle_of_a_file_ends_there(root, monkeypatch):
+    (root / "long.txt").write_text("one\n" * 10)
+    given_up, looked_at = Event(), []
+
+    def fits(line):
+        looked_at.append(line)
+        given_up.set()
+        return True
+
+    monkeypatch.setattr(files_module, "_matcher", lambda *_: fits)
+    context = hr.Context(None, "r", "c", "search_files", 1, 0.0, given_up)
+    found = Files([root]).search_files("one", context, pattern="long.txt")
+    assert (len(looked_at), found["has_more"]) == (1, True)
 
 
 # ---------------------------------------------------------------------- writing
@@ -373,6 +432,35 @@ def test_a_file_is_replaced_only_in_the_version_that_was_read(root):
     assert [blind.failure.code, done.ok, stale.failure.code] == ["FILE_EXISTS", True, "VERSION_CHANGED"]
     assert (root / "hello.txt").read_text() == "new"
     assert done.value["version"] == read(root, "hello.txt")["version"]
+
+
+def test_while_one_writes_another_with_the_same_version_waits(root, monkeypatch):
+    """Both have seen what is there; without a lock the second would replace what the first has just written."""
+    files, context = Files([root], writing=True), hr.Context(None, "r", "c", "write_file", 1, 0.0, Event())
+    version, sync, met = read(root, "hello.txt")["version"], os.fsync, []
+
+    def meanwhile(descriptor):
+        if not met:
+            met.append(True)
+            with pytest.raises(hr.NoEffect) as refused:
+                files.write_file("hello.txt", "second", context, version)
+            met.append(refused.value.failure)
+        sync(descriptor)
+
+    monkeypatch.setattr(confined, "LOCK_S", 0.05)
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    files.write_file("hello.txt", "first", context, version)
+    assert (root / "hello.txt").read_text() == "first"
+    assert (met[1].code, met[1].retryable) == ("UNAVAILABLE", True)
+
+
+def test_undoing_what_is_no_longer_kept_says_so(root):
+    replace = {"path": "hello.txt", "text": "x", "version": read(root, "hello.txt")["version"]}
+    files = Files([root], writing=True)
+    (replaced,) = asked(files, ("write_file", replace), approver=lambda _: True)
+    (root / KEPT / replaced.value["kept"]).unlink()
+    with pytest.raises(hr.NoEffect, match="no longer kept"):
+        files.restore(**replace, result=replaced.value)
 
 
 def test_the_same_text_at_another_time_is_another_version(root):

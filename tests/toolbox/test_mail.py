@@ -5,9 +5,10 @@ import shutil
 import socket
 import ssl
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email import message_from_bytes
 from email.policy import default
+from threading import Event, Thread
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -286,3 +287,41 @@ def test_a_password_does_not_go_over_the_network_in_the_clear():
 def test_lint_and_check_find_nothing():
     made = SendEmail("smtp.example.com", sender="bot@example.com")
     assert (hr.lint([made]).findings, check([made]).missing) == ([], [])
+
+
+# ---------------------------------------------------------------------- servers without an end
+
+
+@contextmanager
+def endless(*said):
+    """A server that says something on and on, piece by piece, to whoever connects."""
+    ended = Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def say():
+            client, _ = listener.accept()
+            with client, suppress(OSError):
+                client.sendall(said[0])
+                while not ended.is_set():
+                    client.sendall(said[1])
+                    ended.wait(0.001)
+
+        speaking = Thread(target=say)
+        speaking.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            ended.set()
+            speaking.join()
+
+
+@pytest.mark.parametrize("said", [
+    (b"", b"220-welcome\r\n" * 1000),   # more than any answer has, long before its time is over
+    (b"", b"220-welcome\r\n"),          # each line in time, and never the last
+    (b"220-", b"x"),                     # each byte in time, and never a line
+])  # fmt: skip
+def test_an_answer_without_an_end_is_not_waited_for(said):
+    with endless(*said) as port:
+        server = Server("127.0.0.1", port, tls="none", timeout_s=0.3)
+        (result,) = sent(SendEmail(server, sender="bot@example.com", approve=False), MAIL)
+    assert result.failure.code == "UNAVAILABLE"

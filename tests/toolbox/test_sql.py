@@ -178,6 +178,40 @@ def test_values_of_postgres_that_python_has_no_type_for_are_told_as_text(server,
     assert rows_of(server.dsn, sql) == rows
 
 
+@pytest.mark.parametrize("sql", [
+    "SELECT version()", "SELECT current_database()", "SELECT current_user", "SELECT user", "SELECT * FROM current_user",
+    "SELECT session_user", "SELECT current_schema", "SELECT current_role", "SELECT current_catalog",
+])  # fmt: skip
+def test_who_is_connected_to_what_is_not_told(sql):
+    with pytest.raises(hr.ToolError, match="not told here"):
+        checked(sql, [], "postgres")
+
+
+def test_columns_named_as_what_is_not_told_can_be_read():
+    for sql in ('SELECT "user" FROM t', "SELECT t.user, current_date, now() FROM t", "SELECT count(*) AS user FROM t"):
+        assert checked(sql, [], "postgres").text == sql
+    assert checked("SELECT user FROM t", [], "sqlite").text  # there it is a name as any other
+
+
+def test_numbers_that_json_has_not_are_words(shop, server):
+    assert rows_of(f"sqlite:///{shop}", "SELECT 9e999, -9e999, 1.5") == [["Infinity", "-Infinity", 1.5]]
+    found = rows_of(server.dsn, "SELECT 'NaN'::float8, 'Infinity'::float8, '-Infinity'::float4")
+    assert found == [["NaN", "Infinity", "-Infinity"]]
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "a\x07b\u202e"])
+def test_what_an_engine_says_of_a_query_has_no_control_characters(address, name):
+    failure = asked(address, sql=f'SELECT id FROM "{name}"').failure
+    assert failure.code == "QUERY_FAILED" and failure.message.isprintable()
+
+
+def test_a_pattern_that_would_hold_sqlite_for_seconds_is_refused(shop):
+    """It cannot be interrupted within one GLOB; 200 characters over a megabyte are about a second."""
+    pattern = "*" + "[a-z]" * 60
+    failure = asked(f"sqlite:///{shop}", sql=f"SELECT name GLOB '{pattern}' FROM users").failure
+    assert (failure.code, "too complex" in failure.message) == ("QUERY_FAILED", True)
+
+
 @pytest.mark.parametrize("value", ["a\x00b", 2**70])
 def test_a_value_that_cannot_be_sent_is_a_fault_of_the_query(server, value):
     failure = asked(server.dsn, sql="SELECT $1::int", parameters=[value]).failure

@@ -71,6 +71,7 @@ def test_a_conversion_without_an_end_is_rounded_and_says_so():
     (1, "m//s", "m", "`"),
     (1, "m^9", "m", "`m`"),
     (1, "km" * 99, "m", "usual symbol"),
+    (1.7e308, "*".join(["EJ6"] * 12), "*".join(["aeV6"] * 12), "smaller numbers"),  # 10 ** 4200 and more
 ])  # fmt: skip
 def test_a_unit_with_two_meanings_or_none_is_not_guessed(value, from_unit, to_unit, advice):
     with pytest.raises(hr.ToolError) as raised:

@@ -28,7 +28,7 @@ def search_at(server, **how):
 
 def test_a_search_gives_summaries_and_an_id_for_the_full_text(drive, server):
     driver = drive(search_at(server))
-    first, *_ = found = driver.call("search_web", {"query": "Eliud Kipchoge marathon pace", "limit": 2}).value
+    first, *_ = found = driver.call("search_web", {"query": "Eliud Kipchoge marathon pace", "limit": 2}).value["found"]
     assert [page["url"] for page in found] == ["https://running.example/kipchoge-pace",
                                               "https://news.example/2026/berlin-marathon"]  # fmt: skip
     assert set(first) == {"id", "title", "url", "summary", "score"} and first["score"] == 1.0
@@ -47,13 +47,13 @@ def test_only_what_a_search_found_can_be_read(drive, server):
 def test_a_long_summary_is_cut_after_a_word(drive):
     hit = {"title": "Long", "url": "https://a.example/", "content": "word " * 300, "score": 0.5}
     with Loopback(lambda asked: Answer(json={"results": [hit]})) as server:
-        (found,) = drive(search_at(server)).call("search_web", {"query": "long"}).value
+        (found,) = drive(search_at(server)).call("search_web", {"query": "long"}).value["found"]
     assert len(found["summary"]) <= 504 and found["summary"].endswith("word ...")
 
 
 def test_a_page_that_cannot_be_extracted_is_a_sentence(drive, server):
     driver = drive(search_at(server))
-    (found,) = driver.call("search_web", {"query": "Berlin marathon", "topic": "news"}).value
+    (found,) = driver.call("search_web", {"query": "Berlin marathon", "topic": "news"}).value["found"]
     assert driver.call("read_web_result", {"id": found["id"]}).failure.code == "PAGE_UNREADABLE"
 
 
@@ -135,7 +135,7 @@ def test_the_official_client_with_a_wrong_key_is_refused(server):
 
 def test_our_requests_are_those_of_the_official_client(drive, server, client):
     ours = drive(search_at(server, include_domains=["sky.example"]))
-    (found,) = ours.call("search_web", {"query": "moon", "limit": 3, "time_range": "year"}).value
+    (found,) = ours.call("search_web", {"query": "moon", "limit": 3, "time_range": "year"}).value["found"]
     ours.call("read_web_result", {"id": found["id"]})
     client.search("moon", max_results=3, time_range="year", topic="general", include_domains=["sky.example"])
     client.extract([found["url"]], format="markdown")

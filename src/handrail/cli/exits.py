@@ -25,7 +25,7 @@ class Exit(IntEnum):
     OK = 0, "it is done"
     ERROR = 1, "the run, or the call, ended in an error"
     USAGE = 2, "the command line, a file, a key or a tool cannot be used as given"
-    WAITING = 3, "a call waits for approval; the run id is printed"
+    WAITING = 3, "a call waits for approval; a run that waits prints its id"
     BUDGET = 4, "the budget is used up"
     DENIED = 5, "a policy or a person denied a call"
     IN_DOUBT = 6, "a write may or may not have happened: a person must look"

@@ -80,10 +80,21 @@ def _system_folders() -> Iterator[str]:
             yield from ("--ro-bind", f"/{name}", f"/{name}")
 
 
-def _interpreter(python: str) -> Sequence[str]:
-    """Mount the interpreter's own folder where it does not lie below /usr."""
-    home = str(Path(python).parents[1])
-    return () if Path(python).is_relative_to("/usr") else ("--ro-bind", home, home)
+def _interpreter(python: str) -> Iterator[str]:
+    """Mount an interpreter that does not lie below /usr: the program, its library, and nothing else beside them.
+
+    Its prefix may be somebody's home (`~/bin/python3`), or `/`, whose folders are mounted already.
+    """
+    program = Path(python)
+    home = program.parents[1]
+    if program.is_relative_to("/usr") or home == Path("/"):
+        return
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    library = [*home.glob(f"lib*/{version}"), *home.glob("lib*/libpython*.so*")]
+    if (home / "conda-meta").is_dir():  # its modules link to what else lies in there, and a person's files do not
+        library = [home / "lib"]
+    for each in (program, *library):
+        yield from ("--ro-bind", str(each), str(each))
 
 
 @cache

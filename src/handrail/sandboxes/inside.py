@@ -98,7 +98,8 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     program = os.fork()
     if program == 0:
-        _become(argv, environment, {name: int(most) for name, most in order.get("limit", {}).items()})
+        limits = {name: int(most) for name, most in order.get("limit", {}).items()}
+        _become(argv, environment, limits, int(order["report_fd"][""]))
     while True:
         ready, _, _ = select.select([0, ended], [], [])
         if ended in ready:
@@ -110,7 +111,7 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
             return None
 
 
-def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int]) -> None:
+def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int) -> None:
     """Turn this new process into the program; never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -118,7 +119,7 @@ def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int]
             signal.signal(each, signal.SIG_DFL)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.closerange(3, 256)
+        os.closerange(3, max(256, report_fd + 1))  # up to the limit could be a thousand million
         _limit(limits)
         os.execvpe(argv[0], argv, environment)
     except OSError as error:

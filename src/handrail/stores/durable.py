@@ -30,7 +30,7 @@ from secrets import token_hex
 from threading import Condition, Lock, Thread, current_thread
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from handrail.effects import Claim, Claimed, ClaimState, Renew, Settle
+from handrail.effects import AGAIN, Claim, Claimed, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.stores.ledger import Ledger, Row
 
@@ -545,8 +545,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
 def _holder(want: Claim | Settle | Renew) -> str:
-    """Return who holds the locks of a write: whoever may go on with it inherits them."""
-    return f"{want.scope}\x1f{want.key}"
+    """Return who holds the locks of a write: whoever may go on with it, or does it again, inherits them."""
+    return f"{want.scope}\x1f{want.key.partition(AGAIN)[0]}"
 
 
 def _is_locked(want: Claim, base: Keeper, now: float) -> bool:

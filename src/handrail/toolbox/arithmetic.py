@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, localcontext
 from fractions import Fraction
+from functools import reduce
 from typing import Any, TypeAlias
 
 from handrail.errors import ToolError
@@ -308,10 +309,14 @@ def _whole(number: Number, what: str) -> int:
     return whole
 
 
-def _of_whole(compute: Callable[..., int], name: str) -> _Operation:
-    return lambda *numbers: fitting(
-        Number(Fraction(compute(*(_whole(each, name) for each in numbers))), all(each.exact for each in numbers))
-    )
+def _of_whole(compute: Callable[[int, int], int], name: str) -> _Operation:
+    def operation(*numbers: Number) -> Number:
+        exact, found = all(each.exact for each in numbers), abs(_whole(numbers[0], name))
+        for each in numbers[1:]:  # one at a time, so that none grows beyond what fits
+            found = fitting(Number(Fraction(compute(found, _whole(each, name))))).value.numerator
+        return fitting(Number(Fraction(found), exact))
+
+    return operation
 
 
 OPERATORS: Mapping[str, _Operation] = {
@@ -331,7 +336,7 @@ FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "ceil": (1, 1, lambda number: Number(Fraction(-_floor(Number(-number.value, number.exact))), number.exact)),
     "min": (1, _MANY, _exactly(lambda *values: min(values))),
     "max": (1, _MANY, _exactly(lambda *values: max(values))),
-    "sum": (1, _MANY, _exactly(lambda *values: sum(values))),
+    "sum": (1, _MANY, lambda *numbers: reduce(OPERATORS["+"], numbers)),
     "sqrt": (1, 1, _root(2)),
     "cbrt": (1, 1, _root(3)),
     "exp": (1, 1, _decimal(Decimal.exp)),

@@ -195,6 +195,9 @@ class _Reader:
     def _product(self) -> Number:
         value = self._signed()
         while sign := self._take("*", "/", "//", "%"):
+            if sign == "%" and self._next.text.lower() == "of":
+                advice = "% is the remainder; write 15% of 80 as 15 / 100 * 80."
+                raise self._error("`% of`", self.tokens[self.place - 1].at, advice)
             if sign == "%" and (self._next.kind == "end" or self._next.text in ("+", "-", "*", "/", ")", ",")):
                 raise self._error("`%`", self.tokens[self.place - 1].at, "% is the remainder; write 15% as 15 / 100.")
             value = OPERATORS[sign](value, self._signed())
@@ -268,7 +271,9 @@ class _Reader:
         if token.kind == "end":
             missing = f"The expression ends where {wanted or 'an operator'} must stand."
             return calculation_error(missing, "Write it out to its end.")
-        if token.kind == "name" and token.text not in {*FUNCTIONS, *CONSTANTS}:
+        if token.text in ("x", "X"):
+            advice = "Write * between two factors: 3 * 4. Names of unknowns are not known here."
+        elif token.kind == "name" and token.text not in {*FUNCTIONS, *CONSTANTS}:
             advice = "Units and names are not known here: leave them out, and convert units before with convert_units."
         elif token.text == ",":
             advice = "Write numbers without thousands separators: 1234567.5; commas part the arguments of a function."

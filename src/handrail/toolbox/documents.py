@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from pydantic import Field
 
@@ -53,10 +53,11 @@ class Hit(TypedDict):
 
 
 class Hits(TypedDict):
-    """What was found, best first."""
+    """What was found, best first; `note` says what else to try when that is nothing."""
 
     found: list[Hit]
     documents: int
+    note: NotRequired[str]
 
 
 class DocumentPage(TypedDict):
@@ -193,6 +194,8 @@ class SearchDocuments(BaseTool):
             Hit(id=document.id, title=document.title, summary=summary, pages=len(document.pages))
             for document, summary in index.top(query, limit)
         ]
+        if not found:
+            return Hits(found=[], documents=len(index.documents), note="No document fits. Use fewer or other words.")
         return Hits(found=found, documents=len(index.documents))
 
     def close(self) -> None:

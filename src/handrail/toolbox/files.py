@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, NoReturn, TypedDict
+from typing import Annotated, Any, NoReturn, NotRequired, TypedDict
 
 import jsonschema_rs
 from pydantic import Field
@@ -92,12 +92,16 @@ class Match(TypedDict):
 
 
 class Matches(TypedDict):
-    """What a search found; `unread` are files that are no text, too large, or could not be opened."""
+    """What a search found; `unread` are files that are no text, too large, or could not be opened.
+
+    `note` says what else to try when nothing was found.
+    """
 
     matches: list[Match]
     files_searched: int
     unread: int
     has_more: bool
+    note: NotRequired[str]
 
 
 class Written(TypedDict):
@@ -262,6 +266,8 @@ class Files(Toolset):
                         Match(path=entry["path"], line=number, text=line.rstrip("\r\n")[:LINE_SHOWN])
                     )
         found["has_more"] = context.cancelled.is_set()
+        if not found["matches"] and not found["has_more"]:
+            found["note"] = "No line matches. Try a shorter text, another folder or pattern, or `list_files`."
         return found
 
     def write_file(

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
+from time import monotonic
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -41,6 +42,7 @@ from handrail.tools import BaseTool
 
 MOST_RECIPIENTS = 20
 MOST_CHARACTERS = 100_000
+MOST_ANSWER_BYTES = 64 * 1024
 
 Tls: TypeAlias = Literal["starttls", "tls", "none"]
 _PORTS: Mapping[Tls, int] = {"starttls": 587, "tls": 465, "none": 25}
@@ -150,7 +152,7 @@ class SendEmail(BaseTool):
         if not self._dry_run:
             if context.cancelled.is_set():
                 raise NoEffect(Code.CANCELLED, "The mail was given up.", suggestion="Send it if it is still wanted.")
-            with self._session(min(self._server.timeout_s, context.remaining_s())) as session:
+            with self._session(monotonic() + context.remaining_s()) as session:
                 _hand_in(session, self._sender, [*dict.fromkeys([*to, *cc])], message.as_bytes())
         return Sent(message_id=message["Message-ID"], to=to, cc=cc, subject=subject, dry_run=self._dry_run)
 
@@ -165,16 +167,19 @@ class SendEmail(BaseTool):
         return message
 
     @contextmanager
-    def _session(self, timeout_s: float) -> Iterator[smtplib.SMTP]:
+    def _session(self, until: float) -> Iterator[smtplib.SMTP]:
         """Connect, secure and log in. Whatever fails here, nothing was sent."""
         server = self._server
+        bounds = _Bounds(server.timeout_s, until)
         port, own_name = server.port or _PORTS[server.tls], socket.gethostname()
         try:
             if server.tls == "tls":
                 tls = ssl.create_default_context()
-                session: smtplib.SMTP = smtplib.SMTP_SSL(server.host, port, own_name, timeout=timeout_s, context=tls)
+                session: smtplib.SMTP = _TlsSession(
+                    server.host, port, own_name, timeout=bounds.left_s(), context=tls, bounds=bounds
+                )
             else:
-                session = smtplib.SMTP(server.host, port, own_name, timeout=timeout_s)
+                session = _Session(server.host, port, own_name, timeout=bounds.left_s(), bounds=bounds)
         except (OSError, smtplib.SMTPException) as error:
             raise _not_sent(error) from error
         try:
@@ -215,6 +220,77 @@ class SendEmail(BaseTool):
         to, cc = arguments["to"], arguments.get("cc", [])
         sent = Sent(message_id=id, to=to, cc=cc, subject=arguments["subject"], dry_run=False)
         return Found(sent) if known else NotFound()
+
+
+@dataclass(slots=True)
+class _Bounds:
+    """What one answer of a server may take, and until when all of them must have come."""
+
+    answer_s: float
+    until: float
+    answer_until: float = 0.0
+
+    def begin(self) -> None:
+        """Begin to wait for an answer."""
+        self.answer_until = min(monotonic() + self.answer_s, self.until)
+
+    def left_s(self) -> float:
+        """Return the time that is left for this answer, or for a new one."""
+        left = (self.answer_until or min(monotonic() + self.answer_s, self.until)) - monotonic()
+        if left <= 0:
+            raise TimeoutError("the mail server's answer has no end")
+        return left
+
+
+class _Answers:
+    """The lines of a server, in place of smtplib's file: that one waits anew for each piece, and for lines for ever."""
+
+    def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
+        self._connection, self._bounds, self._held, self._taken = connection, bounds, b"", 0
+
+    def begin(self) -> None:
+        """Begin a new answer."""
+        self._bounds.begin()
+        self._taken = 0
+
+    def readline(self, most: int) -> bytes:
+        """Return the next line, or the beginning of one that is too long; nothing where the server is gone."""
+        while b"\n" not in self._held and len(self._held) < most:
+            self._connection.settimeout(self._bounds.left_s())
+            if not (more := self._connection.recv(4096)):
+                break
+            self._held += more
+        self._bounds.left_s()
+        self._connection.settimeout(self._bounds.answer_s)  # for what is sent next
+        line = self._held[: (self._held.find(b"\n") + 1) or most][:most]
+        self._held = self._held[len(line) :]
+        self._taken += len(line)
+        if self._taken > MOST_ANSWER_BYTES:
+            raise smtplib.SMTPServerDisconnected("the mail server's answer has no end")
+        return line
+
+    def close(self) -> None:
+        """Close nothing: the connection is smtplib's."""
+
+
+class _Session(smtplib.SMTP):
+    """A session in which no answer is waited for without end."""
+
+    def __init__(self, *where: Any, bounds: _Bounds, **how: Any) -> None:
+        self._bounds = bounds
+        super().__init__(*where, **how)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """See `smtplib.SMTP.getreply`."""
+        if not isinstance(self.file, _Answers) and self.sock is not None:
+            self.file = _Answers(self.sock, self._bounds)
+        if self.file is not None:
+            self.file.begin()
+        return super().getreply()
+
+
+class _TlsSession(_Session, smtplib.SMTP_SSL):
+    """The same over TLS from the start."""
 
 
 def _hand_in(session: smtplib.SMTP, sender: str, recipients: Sequence[str], data: bytes) -> None:

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from handrail.errors import ToolError
 from handrail.names import nearest
-from handrail.toolbox.arithmetic import Number
+from handrail.toolbox.arithmetic import Number, fitting
 from handrail.toolbox.calculator import Result, told
 from handrail.tools import tool
 
@@ -84,7 +84,7 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> Result:
         `result` as text with the unit in `unit`; `exact` tells whether it is written out in full.
     """
     result = converted(Fraction(repr(value)), from_unit, to_unit)
-    return {**told(Number(result)), "unit": to_unit.strip()}
+    return {**told(fitting(Number(result))), "unit": to_unit.strip()}
 
 
 def converted(value: Fraction, from_unit: str, to_unit: str) -> Fraction:

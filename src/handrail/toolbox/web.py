@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from threading import Lock
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import httpx2
 from pydantic import Field
@@ -51,6 +51,13 @@ class WebResult(TypedDict):
     url: str
     summary: str
     score: float
+
+
+class WebResults(TypedDict):
+    """What a search found, best first; `note` says what else to try when that is nothing."""
+
+    found: list[WebResult]
+    note: NotRequired[str]
 
 
 class WebText(TypedDict):
@@ -168,7 +175,7 @@ class SearchWeb(_OverTavily):
         topic: Literal["general", "news", "finance"] = "general",
         time_range: Literal["day", "week", "month", "year"] | None = None,
         limit: Annotated[int, Field(ge=1, le=10)] = 5,
-    ) -> list[WebResult]:
+    ) -> WebResults:
         """Search the web and get a summary of each page. Use it for what is recent or stands in no encyclopedia; not
         for arithmetic, nor for what is known for certain.
 
@@ -180,15 +187,17 @@ class SearchWeb(_OverTavily):
 
         Returns:
             Results, best first: `summary` of what fits, `url` to cite, `score` from 0 to 1, `id` for read_web_result.
+            Where none is `found`, a `note` says what else to try.
         """
         asked: dict[str, Json] = {"query": query, "topic": topic, "max_results": limit, **self.account.domains}
         if time_range:
             asked["time_range"] = time_range
         hits = self.ask("/search", context.remaining_s, asked).get("results")
         if not isinstance(hits, list) or not hits:
-            raise ToolError("NOTHING_FOUND", f"No page matches `{query}`.",
-                            suggestion="Use fewer or other words, or leave `time_range` out.")  # fmt: skip
-        return [self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")]
+            return WebResults(found=[], note="No page matches. Use fewer or other words, or leave `time_range` out.")
+        return WebResults(
+            found=[self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")]
+        )
 
     def _told(self, hit: Mapping[str, Any]) -> WebResult:
         title, url = str(hit.get("title") or hit["url"])[:200], str(hit["url"])

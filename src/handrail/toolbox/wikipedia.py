@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import httpx2
 from pydantic import Field
@@ -47,6 +47,13 @@ class WikiResult(TypedDict):
     title: str
     summary: str
     words: int
+
+
+class WikiResults(TypedDict):
+    """What a search found, best first; `note` says what else to try when that is nothing."""
+
+    found: list[WikiResult]
+    note: NotRequired[str]
 
 
 class Lead(TypedDict):
@@ -151,7 +158,7 @@ class SearchWikipedia(_OverMediaWiki):
         context: Context[Any],
         language: Language | None = None,
         limit: Annotated[int, Field(ge=1, le=20)] = 5,
-    ) -> list[WikiResult]:
+    ) -> WikiResults:
         """Search Wikipedia for pages about a subject. Use it to find the title of a page before reading it, and not for
         news or opinions.
 
@@ -161,7 +168,8 @@ class SearchWikipedia(_OverMediaWiki):
             limit: How many pages are listed at most.
 
         Returns:
-            Pages, best first: `title` to read it by, a `summary` of what matched, its length in `words`.
+            Pages, best first: `title` to read it by, a `summary` of what matched, its length in `words`. Where none
+            is `found`, a `note` says what else to try.
         """
         told = self.ask(language, context.remaining_s, list="search", srsearch=query, srlimit=limit,
                         srprop="snippet|wordcount")  # fmt: skip
@@ -169,13 +177,14 @@ class SearchWikipedia(_OverMediaWiki):
         if not hits:
             again = told.get("searchinfo", {}).get("suggestion")
             advice = f'Search for "{again}".' if again else "Use fewer or other words, or another language."
-            raise ToolError("NOTHING_FOUND", f"No page of Wikipedia matches `{query}`.", suggestion=advice)
-        return [
+            return WikiResults(found=[], note=f"No page matches. {advice}")
+        found = [
             WikiResult(
                 title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"])
             )
             for hit in hits
         ]
+        return WikiResults(found=found)
 
 
 class ReadWikipedia(_OverMediaWiki):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -27,6 +27,10 @@ except ImportError:
 
 PROMPT = "\n> "
 
+_HELP = """/tools  list the tools that the model can use
+/quit   leave (so does Ctrl-D); Ctrl-C cancels the answer under way
+Whatever else is typed is a question to the model."""
+
 
 @click.command("chat")
 @options.model(required=True)
@@ -42,7 +46,7 @@ def command(model: str, system: str, setup: Setup, budget: Budget, store: str, w
 
     The answer appears as it arrives, and calls as they run; what needs approval is asked here. Ctrl-C cancels the
     answer under way, and leaves at the prompt, as Ctrl-D does. Without a terminal every line of stdin is a question.
-    The exit code is that of the last answer.
+    The exit code is that of the last answer. /help, /tools and /quit are answered here; the model does not see them.
 
     \b
     Examples:
@@ -66,18 +70,28 @@ def command(model: str, system: str, setup: Setup, budget: Budget, store: str, w
         try:
             runtime.model(model)  # a wrong name or a missing key is told before the first question
             setup.check_injected(setup.tools.filter(setup.policy.sees))
-            return _hold(answer, [SystemMessage(system)] if system else [])
+            tools = {tool.name: tool.description for tool in setup.tools.filter(setup.policy.sees)}
+            return _hold(answer, tools, [SystemMessage(system)] if system else [])
         finally:
             with redirect_stdout(sys.stderr):
                 runner.run(runtime.close())
 
 
-def _hold(answer: Callable[[Sequence[Message]], Run], messages: Sequence[Message]) -> Exit:
+def _hold(answer: Callable[[Sequence[Message]], Run], tools: Mapping[str, str], messages: Sequence[Message]) -> Exit:
     """Talk until the person leaves; return the exit code of the last answer."""
     code = Exit.OK
     while (question := _next_question()) is not None:
-        if not question.strip():
-            continue
+        match question.strip():
+            case "":
+                continue
+            case "/quit" | "/exit":
+                break
+            case "/help":
+                click.echo(_HELP, err=True)
+                continue
+            case "/tools":
+                click.echo("\n".join(_told(tools)) or "there are no tools", err=True)
+                continue
         run = answer([*messages, UserMessage(question)])
         code = exits.of_run(run.status, options.failures_of(run))
         # A question that got neither a word nor a call is forgotten, so that it can be asked again. What was done
@@ -85,6 +99,11 @@ def _hold(answer: Callable[[Sequence[Message]], Run], messages: Sequence[Message
         if len(run.messages) > len(messages) + 1:
             messages = run.messages
     return code
+
+
+def _told(tools: Mapping[str, str]) -> Iterator[str]:
+    for name, description in tools.items():
+        yield f"{name}: {(description.strip().splitlines() or [''])[0]}"
 
 
 def _next_question() -> str | None:

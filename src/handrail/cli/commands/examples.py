@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples" / "apps")
 def command() -> None:
     """List and run small apps that show what handrail is for; they need no key and no network.
 
+    One needs an extra of handrail; the list says which.
+
     \b
     Examples:
       handrail examples list
@@ -42,11 +45,16 @@ def list_examples(as_json: bool) -> None:
     Example:
       handrail examples list --json
     """
-    told = [(name, _first_line(file), file) for name, file in _apps().items()]
+    told = [(name, *_said(file), file) for name, file in _apps().items()]
     if as_json:
-        print_json({"examples": [{"name": name, "says": says, "file": str(file)} for name, says, file in told]})
+        print_json({
+            "examples": [
+                {"name": name, "says": says, "needs": needs, "file": str(file)} for name, says, needs, file in told
+            ]
+        })  # fmt: skip
     else:
-        print_table([(name, says) for name, says, _ in told], ("app", "what it shows"), "there are no apps")
+        shown = [(name, says + (f" (pip install '{needs}')" if needs else "")) for name, says, needs, _ in told]
+        print_table(shown, ("app", "what it shows"), "there are no apps")
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -82,7 +90,8 @@ def _apps() -> Mapping[str, Path]:
     raise ConfigError("the apps are not here; they lie in `examples/apps` of the repository")
 
 
-def _first_line(file: Path) -> str:
-    """Return the first line of an app's docstring, without running it."""
+def _said(file: Path) -> tuple[str, str]:
+    """Return the first line of an app's docstring and what it needs beside handrail, without running it."""
     told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return told.partition("\n")[0]
+    needs = re.search(r"^Needs: (.+)$", told, re.MULTILINE)
+    return told.partition("\n")[0], needs[1] if needs else ""

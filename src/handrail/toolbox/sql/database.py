@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite, isnan
 from typing import Any, Protocol
 
 from handrail import names
@@ -84,9 +85,11 @@ def cell_size(columns: int) -> int:
 
 
 def cell(value: Any, most: int) -> Any:
-    """Return a value as it is shown: long text is cut, bytes are counted."""
+    """Return a value as it is shown: long text is cut, bytes are counted, what JSON has no number for is a word."""
     if isinstance(value, bytes | memoryview):
         return f"[{len(value)} bytes]"
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str) and len(value) > most:
         return value[:most] + " [cut]"
     return value
@@ -135,4 +138,10 @@ def misunderstood(said: str, wrong: str, tables: Callable[[], Sequence[Table]]) 
         known = {table.name for table in there} | {column.name for table in there for column in table.columns}
         if near := [f"`{name}`" for name in names.nearest(wrong, sorted(known))]:
             suggestion = f"Did you mean {' or '.join(near)}? {suggestion}"
-    return ToolError("QUERY_FAILED", f"The database says: {said[:MOST_SHOWN]}", suggestion=suggestion)
+    return ToolError("QUERY_FAILED", f"The database says: {words(said)}", suggestion=suggestion)
+
+
+def words(said: str) -> str:
+    """Return an engine's own words in one line; a part of the query in them may hold any character."""
+    printable = "".join(each if each.isprintable() else " " for each in said[: 2 * MOST_SHOWN])
+    return " ".join(printable.split())[:MOST_SHOWN]

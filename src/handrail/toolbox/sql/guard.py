@@ -107,7 +107,7 @@ def checked(text: str, parameters: Sequence[Any], dialect: str) -> Query:
     _check_parameters(tokens, text, len(parameters), dialect)
     end = tokens[-1].end + 1
     for tree in _read(sqlglot.parse, copy[:end], dialect):
-        _check_expansion(_only_reads(tree))
+        _check_expansion(_only_reads(tree, dialect))
     return Query(text[:end], parameters)
 
 
@@ -150,7 +150,7 @@ def _check_parameters(tokens: Sequence[Any], text: str, count: int, dialect: str
         )
 
 
-def _only_reads(tree: exp.Expr | None) -> exp.Query:
+def _only_reads(tree: exp.Expr | None, dialect: str) -> exp.Query:
     if not isinstance(tree, exp.Query):
         raise _refused("It is no query.", "Only queries that read are possible here.")
     for node in tree.walk():
@@ -164,6 +164,9 @@ def _only_reads(tree: exp.Expr | None) -> exp.Query:
                 f"The function {node.name[:60]!r} is not among those that may be used here.",
                 "Use common functions of SQL, or do the rest of the work outside of the query.",
             )
+        if _tells_of_the_session(node, dialect):
+            what = "It asks who is connected to what, which is not told here."
+            raise _refused(what, "Read the tables. A column of such a name must be quoted.")
         if (characters := _characters(node)) is not None and not _is_short(characters):
             raise _refused(
                 f"{_word(node)} takes its characters from somewhere else than its text.",
@@ -172,6 +175,22 @@ def _only_reads(tree: exp.Expr | None) -> exp.Query:
         if isinstance(node, exp.Table) and (system := _system(node)):
             raise _refused(f"{system!r} belongs to the database itself.", "Use `list_tables` and `describe_table`.")
     return tree
+
+
+def _tells_of_the_session(node: exp.Expr, dialect: str) -> bool:
+    """Whether it names the user, the database or the engine; sqlglot types these itself, and `FUNCTIONS` is not asked.
+
+    Postgres reads `user` so wherever it stands alone: a column of that name must be quoted there.
+    """
+    if isinstance(node, exp.Column | exp.Table):
+        alone = isinstance(node.this, exp.Identifier) and not node.this.quoted and len(node.parts) == 1
+        return dialect == "postgres" and alone and node.name.lower() in _OF_SESSION
+    name = type(node).__name__
+    return isinstance(node, exp.Func) and (name == "SessionUser" or (name.startswith("Current") and name not in _TIMES))
+
+
+_OF_SESSION = {"user", "system_user", "session_user", "current_user", "current_role", "current_catalog", "current_schema"}
+_TIMES = {"CurrentDate", "CurrentTime", "CurrentTimestamp"}
 
 
 def _characters(node: exp.Expr) -> exp.Expr | None:

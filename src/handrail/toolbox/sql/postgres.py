@@ -22,7 +22,6 @@ from handrail.calls import Page
 from handrail.errors import ConfigError, ToolError
 from handrail.pages import Gathering
 from handrail.toolbox.sql.database import (
-    MOST_SHOWN,
     PAGE_BYTES,
     Column,
     Share,
@@ -32,6 +31,7 @@ from handrail.toolbox.sql.database import (
     cell_size,
     misunderstood,
     too_slow,
+    words,
 )
 from handrail.toolbox.sql.guard import Query
 
@@ -143,7 +143,7 @@ class PostgresDatabase:
         if isinstance(error, _FORBIDDEN):
             return ToolError(
                 "QUERY_REFUSED",
-                f"The query was not run. The database says: {said[:MOST_SHOWN]}.",
+                f"The query was not run. The database says: {words(said)}.",
                 suggestion="Read what `list_tables` names, and change nothing.",
             )
         if isinstance(error, psycopg.DataError) and not error.sqlstate:  # a value that cannot be sent, such as a NUL

@@ -32,6 +32,7 @@ from handrail.toolbox.sql.database import (
     cell_size,
     misunderstood,
     too_slow,
+    words,
 )
 from handrail.toolbox.sql.guard import FUNCTIONS, Query
 
@@ -48,7 +49,7 @@ _LIMITS: Mapping[int, int] = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # GLOB's too: a megabyte by `*[a-z][a-z]...` of 1,000 is six seconds
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 
@@ -133,7 +134,7 @@ class SqliteDatabase:
         if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             return ToolError(
                 "QUERY_REFUSED",
-                f"The query was not run. The database says: {said}.",
+                f"The query was not run. The database says: {words(said)}.",
                 suggestion="It may read the tables of `list_tables` with common functions, and nothing else.",
             )
         if code == sqlite3.SQLITE_TOOBIG:
