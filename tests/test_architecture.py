@@ -44,6 +44,7 @@ PERFORMING = [
     "decisions",
     "asking",
     "forking",
+    "leases",
     "host",
     "grounds",
     "carrier",

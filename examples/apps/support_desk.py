@@ -87,7 +87,7 @@ async def many(server: TicketServer, calls: int) -> Counter[bool]:
         results = await asyncio.gather(*(runtime.call("create_ticket", wish) for wish in wishes))
     for fate, count in Counter(server.fates).most_common():
         print(f"{count:6} x {fate.value}")
-    print(f"{calls} wishes took {len(server.fates)} requests and made {len(server.tickets)} tickets.")
+    print(f"{calls} calls took {len(server.fates)} requests and made {len(server.tickets)} tickets.")
     print(f"The network lost some of them and delivered others twice: {server.delivered} reached the desk.")
     print(f"Without the key each of those would have made a ticket: {server.delivered}.")
     return Counter(result.ok for result in results)

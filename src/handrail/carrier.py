@@ -30,15 +30,12 @@ from handrail.effects import (
     AskHuman,
     CallCancelled,
     Claim,
-    Claimed,
-    ClaimState,
     Effect,
     End,
     Invoke,
     Keep,
     Outcome,
     Raised,
-    Renew,
     Reserve,
     Returned,
     Settle,
@@ -51,7 +48,9 @@ from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable,
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, LateResult, Progressed
 from handrail.grounds import Ground, Stoppable, Work
 from handrail.host import Host
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Admitted
+from handrail.leases import BEAT_S, Lease
+from handrail.lifecycle import Admitted
+from handrail.ports import LeaseStore
 from handrail.processes import Apart, ProcessEnded
 from handrail.sessions import Session
 from handrail.shaping import plain
@@ -61,15 +60,8 @@ from handrail.workers import Job, attempted
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
 
-# How often it is looked whether a lease is a third over. The shortest lease that there is has three of them.
-BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
-
 # A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
 STORE_S = 60.0
-
-
-TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
-"""Answers to a claim that make the write the caller's own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,8 +105,8 @@ class Carrier:
         self.reserving: set[Lane] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
         self.waits: dict[Lane, Waiting] = {}
-        self.claims: dict[Lane, tuple[Claim, Claimed]] = {}
-        self.claimed_at: dict[Lane, float] = {}
+        self.leases: dict[Lane, Lease] = {}
+        self.asked_at: dict[Lane, float] = {}
         self.latest: dict[Lane, int] = {}
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
@@ -165,7 +157,7 @@ class Carrier:
                 self.invoke(lane, effect)
             case Claim():
                 # Counted from the question, not from the answer: a process may be frozen between the two.
-                self.claimed_at[lane] = monotonic()
+                self.asked_at[lane] = monotonic()
                 self.ask_store(lane, effect, self.host.store.claim, effect)
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
@@ -363,7 +355,7 @@ class Carrier:
             if not answer.done():
                 waiting.stop = self.ground.later(STORE_S, self.store_is_silent, lane, waiting)
         else:
-            self.claimed(lane, effect, answer)
+            self.recorded(lane, effect, answer)
             self.answer(lane, answer)
 
     def stored(self, lane: Lane, waiting: Waiting, done: ThreadFuture[Any]) -> None:
@@ -377,7 +369,7 @@ class Carrier:
         except Exception as error:
             self.throw(lane, silent(error))
         else:
-            self.claimed(lane, waiting.effect, answer)
+            self.recorded(lane, waiting.effect, answer)
             self.answer(lane, answer)
 
     def store_is_silent(self, lane: Lane, waiting: Waiting) -> None:
@@ -385,52 +377,22 @@ class Carrier:
         if self.came(lane, waiting):
             self.throw(lane, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
 
-    def claimed(self, lane: Lane, effect: Any, answer: Any) -> None:
-        """Remember a claim, for the tool's context and for a late report; tell of a settlement that met no row."""
+    def recorded(self, lane: Lane, effect: Effect, answer: Any) -> None:
+        """The store has recorded something: remember a claim, and tell of a settlement that met no row."""
         if isinstance(effect, Settle) and answer is False:
             self.refused_late(lane, effect)
         elif isinstance(effect, Claim):
-            self.claims[lane] = effect, answer
+            name = f"{lane.call.name!r} in run {self.session.id}"
+            self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
             if self.beat is None and self.host.leases is not None:
-                self.beat = self.ground.later(BEAT_S, self.keep_leases)
+                self.beat = self.ground.later(BEAT_S, self.keep_leases, self.host.leases)
 
-    def keep_leases(self) -> None:
-        """Renew the leases of writes that are still under way. Whoever is frozen or dead does not."""
-        self.beat = self.ground.later(BEAT_S, self.keep_leases)
-        for lane in self.claims:
+    def keep_leases(self, store: LeaseStore) -> None:
+        """Renew the leases of writes that are still under way."""
+        self.beat = self.ground.later(BEAT_S, self.keep_leases, store)
+        for lane, lease in self.leases.items():
             if self.batch.results[lane.index] is None:
-                self.renew(lane)
-
-    def renew(self, lane: Lane) -> None:
-        """Renew a lease that is a third over; from any thread."""
-        claim, claimed = self.claims[lane]
-        at, leases = monotonic(), self.host.leases
-        if claimed.state not in TAKEN or leases is None or at - self.claimed_at[lane] < claim.lease_s / 3:
-            return
-        try:
-            answer = leases.renew(Renew(claim.scope, claim.key, claimed.fence, claim.lease_s, claim.locks))
-        except Exception as error:  # it is tried again at the next beat, and the lease may be over until then
-            logs.raised(f"the lease of {lane.call.name!r} in run {self.session.id} could not be renewed", error)
-            return
-        if isinstance(answer, ThreadFuture):
-            answer.add_done_callback(partial(self.renewal_came, lane, at))
-        else:
-            self.renewed(lane, at, answer)
-
-    def renewal_came(self, lane: Lane, at: float, done: ThreadFuture[bool]) -> None:
-        """The store has answered, in its own thread. Where it could not, it is asked again at the next beat."""
-        if (error := done.exception()) is not None:
-            logs.raised(f"the lease of {lane.call.name!r} in run {self.session.id} could not be renewed", error)
-        else:
-            self.renewed(lane, at, done.result())
-
-    def renewed(self, lane: Lane, at: float, held: bool) -> None:
-        """The store has renewed a lease, or says that somebody else has the write: it is not started again here."""
-        self.claimed_at[lane] = at if held else float("-inf")
-
-    def lease_is_over(self, lane: Lane) -> bool:
-        """Whether a write was claimed so long ago that somebody else may have taken it: this process was frozen."""
-        return monotonic() - self.claimed_at[lane] > self.claims[lane][0].lease_s
+                lease.renew(store)
 
     # ------------------------------------------------------------------ tools
 
@@ -439,7 +401,7 @@ class Carrier:
         admitted = lane.admitted
         assert admitted is not None
         tool = admitted.tool
-        if effect.timeout_s <= 0 or (tool.writes and self.lease_is_over(lane)):
+        if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
         if tool.opens and not self.host.services.is_open(tool):
@@ -505,13 +467,13 @@ class Carrier:
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        report = partial(self.heard, lane) if self.session.observers or lane in self.claims else None
-        return self.host.context(self.session, lane, self.claims.get(lane), attempt, timeout_s, flag, report)
+        report = partial(self.heard, lane) if self.session.observers or lane in self.leases else None
+        return self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
 
     def heard(self, lane: Lane, done: float, total: float | None, note: str) -> None:
         """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
-        if lane in self.claims and lane in self.attempts:
-            self.renew(lane)
+        if (lease := self.leases.get(lane)) and lane in self.attempts and self.host.leases is not None:
+            lease.renew(self.host.leases)
         if self.session.observers:
             self.ground.post(self.progressed, lane, done, total, note)
 
@@ -629,7 +591,7 @@ class Carrier:
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
         try:
-            settle = late_settlement(self.claims.get(lane), outcome)
+            settle = late_settlement(self.leases.get(lane), outcome)
             # A late "nothing happened" speaks for its own attempt; a newer one may have done it.
             if settle and (settle.state == "done" or self.latest.get(lane) == attempt.number):
                 self.settle_late(lane, settle)
@@ -745,11 +707,11 @@ def told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
             return Unfinished(End.STOPPED, attempt.by_cancel)  # it broke off where it was interrupted
 
 
-def late_settlement(claim: tuple[Claim, Claimed] | None, outcome: Outcome) -> Settle | None:
+def late_settlement(lease: Lease | None, outcome: Outcome) -> Settle | None:
     """Return what to record of a write that reported after it had been given up; None when it tells nothing new."""
-    if claim is None:
+    if lease is None:
         return None
-    asked, claimed = claim
+    asked, claimed = lease.claim, lease.claimed
     match outcome:
         case Returned(value=value):
             return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value), asked.locks)

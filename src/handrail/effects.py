@@ -156,6 +156,14 @@ class ClaimState(Enum):
     CONFLICT = "conflict"
     """The key was used with other arguments."""
 
+    @property
+    def taken(self) -> bool:
+        """Whether the write is the caller's own."""
+        return self in _TAKEN
+
+
+_TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:

@@ -27,13 +27,13 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context
 from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.dialects import WireDialect, dialect
-from handrail.effects import Claim, Claimed
 from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.flow import Course, Rules, course, rules_as_json, rules_from_json
 from handrail.following import following, tell_of, with_steps
 from handrail.history import Window, mended
 from handrail.journal import Asked, budget_as_json, budget_from_json, input_as_json, input_from_json, toolset_digest
+from handrail.leases import Lease
 from handrail.lifecycle import Conduct
 from handrail.messages import Message, Turn
 from handrail.owners import owner
@@ -527,7 +527,7 @@ class Host:
         self,
         session: Session,
         lane: Lane,
-        claim: tuple[Claim, Claimed] | None,
+        lease: Lease | None,
         attempt: int,
         timeout_s: float,
         flag: Flag,
@@ -545,7 +545,7 @@ class Host:
             monotonic() + timeout_s,
             flag,
             admitted.key,
-            claim[1].fence if claim else 0,
+            lease.claimed.fence if lease else 0,
             lambda handle: now_of(self.store.kept(session.id, handle)),
             report,
         )

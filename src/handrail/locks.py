@@ -31,7 +31,7 @@ class Locks:
 
         Who holds some already keeps them, and asks for more: a write that still runs, and is to be done again.
         """
-        wanted = self._asked.get(owner, {})
+        wanted = dict(self._asked.get(owner, {}))
         for resource in resources:
             wanted[resource.key] = min(wanted.get(resource.key, float("inf")), resource.room)
         self._asked[owner] = wanted

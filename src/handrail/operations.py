@@ -428,12 +428,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def definitions(document: Mapping[str, Any]) -> Iterator[dict[str, Json]]:
-    """Yield a definition for each operation, with its `method` beside what other definitions have."""
+    """Yield a definition for each operation that is a tool, with its `method` beside what other definitions have."""
     for each in operations(document):
         if isinstance(each, Operation):
             yield {
                 "name": each.name, "description": each.description, "parameters": each.schema,
                 "method": each.method, "returns": each.returns,
             }  # fmt: skip
-        else:
-            yield {"name": each.name, "description": "", "parameters": {"type": "object"}, "method": each.method}

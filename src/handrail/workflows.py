@@ -138,7 +138,7 @@ class Steps:
 
     def _may_begin(self, run_id: str) -> None:
         if self._session.recording is not None and self._session.recording.replaying:
-            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}; a finished one does no more")
+            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
 
     def _same_question(self, begun: Begun, question: Any, how: Mapping[str, Any]) -> None:
         messages = conversation_of(question, system=how.get("system", ""))

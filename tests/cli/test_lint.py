@@ -1,6 +1,7 @@
 """`handrail lint`: places, settings, forms of output, exit codes, and what it sets right."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,13 @@ def test_notes_are_counted_and_shown_when_asked_for(cli, sloppy):
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 1)])
 def test_warnings_fail_only_strictly(cli, sloppy, words, code):
     assert cli("lint", sloppy, *words).exit_code == code
+
+
+def test_what_becomes_no_tool_is_named_in_one_line_and_not_looked_at(cli):
+    told = cli("lint", str(Path(__file__).parents[2] / "examples/service.json"))
+    assert (told.exit_code, "addPicture" in told.stdout) == (0, False)
+    (line,) = told.stderr.splitlines()
+    assert "not looked at" in line and "addPicture: its body is multipart/form-data" in line
 
 
 def test_errors_fail(cli):

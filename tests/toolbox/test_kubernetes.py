@@ -401,6 +401,20 @@ def test_no_value_of_an_environment_or_of_a_secret_option_is_told():
         assert left in told
 
 
+@pytest.mark.parametrize("said", [
+    "    Liveness:  exec [sh -c PGPASSWORD=hunter2 psql -c 'SELECT 1'] delay=0s timeout=1s",
+    "    Readiness:  exec [curl -H Authorization: Bearer hunter2 http://localhost/] delay=0s timeout=1s",
+    "    Args:\n      -c\n      curl -H \"Authorization: Bearer hunter2\" http://localhost/ timeout=1s",
+    "    Args:\n      -H\n      X-Api-Key: hunter2\n      timeout=1s",
+    "    Command:\n      tool --token hunter2\n      timeout=1s",
+    "    Command:\n      sh\n      -c\n      PGPASSWORD=hunter2 psql\n      timeout=1s",
+    "Annotations:  source: postgres://u:p@hunter2@db.example/x timeout=1s",
+])  # fmt: skip
+def test_no_secret_of_a_command_line_is_told(said):
+    told = masked(said)
+    assert "hunter2" not in told and "***" in told and told.endswith("timeout=1s")
+
+
 # ---------------------------------------------------------------------- the stand-ins
 
 

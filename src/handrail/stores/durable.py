@@ -534,14 +534,11 @@ def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: f
     looks_back = want.guard and want.repeat_window_s > 0
     seen = _recall(want, ledger, base, now) if looks_back else ""
     claimed = ledger.claim(want, now)
-    if want.locks and claimed.state in _TAKEN:
+    if want.locks and claimed.state.taken:
         _lock(want, claimed.fence, base, now)
     if looks_back and claimed.state is ClaimState.FRESH:
         _remember(want, seen, base, now)
     return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
-
-
-_TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
 def _holder(want: Claim | Settle | Renew) -> str:

@@ -565,7 +565,16 @@ _TOOLS = (GetPodLogs, TopPods, GetResources, DescribeResource, RolloutStatus, Ro
 # ---------------------------------------------------------------------- what is not told
 
 _SECRET_WORDS = re.compile(r"pass|secret|token|api.?key|credential", re.I)
-_IN_ADDRESS = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+_IN_ADDRESS = re.compile(r"(?<=://)([^/@:\s]*):[^/\s\"']*@")
+"""Up to the last `@`: a password may hold one."""
+_PROBE = re.compile(r"\s*(?:Liveness|Readiness|Startup):")
+_IN_A_COMMAND = re.compile(
+    # NAME=value and --name=value, also within `sh -c "..."`; --name value; a header of a probe or of curl.
+    r"""(?ix) (\b[\w-]*(?:pass|pwd|secret|token|api.?key|credential)[\w-]*=["']?) [^\s"']+
+    | (--?[\w-]*(?:pass|secret|token|api.?key|credential)[\w-]*\s+["']?) [^\s"'-][^\s"']*
+    | (\b(?:authorization|[\w-]*(?:token|api.?key|secret|cookie))\s*:\s*(?:(?:bearer|basic|token)\s+)?) [^\s"']+
+    | (\b(?:bearer|basic)\s+) [A-Za-z0-9+/_.~=-]{6,}""",
+)
 
 
 def masked(described: str) -> str:
@@ -591,11 +600,17 @@ def masked(described: str) -> str:
                 told.append(line if named[2].startswith("<set to ") else f"{named[1]}***")
         elif block:
             is_named = bool(_SECRET_WORDS.search(line.partition("=")[0]))
-            told.append(re.sub(r"\S.*" if follows else r"(?<==).*", "***", line) if follows or is_named else line)
-            follows = is_named and "=" not in line
+            masked_line = re.sub(r"\S.*" if follows else r"(?<==).*", "***", line) if follows or is_named else line
+            told.append(_without_words(masked_line))
+            follows = is_named and "=" not in line and len(line.split()) == 1
         else:
-            told.append(line)
+            told.append(_without_words(line) if _PROBE.match(line) else line)
     return _without_passwords("\n".join(told))
+
+
+def _without_words(line: str) -> str:
+    """Mask in a command line what is a secret by what stands before it."""
+    return _IN_A_COMMAND.sub(lambda found: f"{next(filter(None, found.groups()))}***", line)
 
 
 def _without_passwords(text: str) -> str:

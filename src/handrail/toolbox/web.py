@@ -195,9 +195,7 @@ class SearchWeb(_OverTavily):
         hits = self.ask("/search", context.remaining_s, asked).get("results")
         if not isinstance(hits, list) or not hits:
             return WebResults(found=[], note="No page matches. Use fewer or other words, or leave `time_range` out.")
-        return WebResults(
-            found=[self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")]
-        )
+        return WebResults(found=[self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")])
 
     def _told(self, hit: Mapping[str, Any]) -> WebResult:
         title, url = str(hit.get("title") or hit["url"])[:200], str(hit["url"])

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import click
 
-from handrail import linting
+from handrail import linting, operations
 from handrail.approvers.terminal import printable
 from handrail.cli import options, settings
 from handrail.cli.cases import json_of
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, Json
 from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
 
 
@@ -88,10 +88,21 @@ def _subjects(places: Sequence[str]) -> list[Subject]:
         text = options.text_of(place)
         try:
             file = "" if place == "-" else place
-            found += definitions.read(json_of(text, place), file=file, text=text)
+            document = json_of(text, place)
+            found += definitions.read(document, file=file, text=text)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from error
+        _say_what_is_left_out(place, document)
     return [replace(subject, place=_from_here(subject)) for subject in found]
+
+
+def _say_what_is_left_out(place: str, document: Json) -> None:
+    """Name the operations of an OpenAPI document that become no tools, and are not looked at."""
+    if operations.is_one(document):
+        left = [each for each in operations.operations(document) if isinstance(each, operations.LeftOut)]
+        told = "; ".join(f"{each.name}: {each.reason}" for each in left)
+        if left:
+            click.echo(printable(f"{place}: not looked at, since they become no tools: {told}"), err=True)
 
 
 def _from_here(subject: Subject) -> linting.Place:

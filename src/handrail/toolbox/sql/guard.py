@@ -189,7 +189,9 @@ def _tells_of_the_session(node: exp.Expr, dialect: str) -> bool:
     return isinstance(node, exp.Func) and (name == "SessionUser" or (name.startswith("Current") and name not in _TIMES))
 
 
-_OF_SESSION = {"user", "system_user", "session_user", "current_user", "current_role", "current_catalog", "current_schema"}
+_OF_SESSION = {
+    "user", "system_user", "session_user", "current_user", "current_role", "current_catalog", "current_schema",
+}  # fmt: skip
 _TIMES = {"CurrentDate", "CurrentTime", "CurrentTimestamp"}
 
 
