@@ -155,14 +155,14 @@ def test_an_approver_that_has_nobody_to_ask_leaves_the_question_for_somebody_els
     assert made.question().tool == "refund"
 
 
-def test_an_approver_that_fails_has_not_agreed_and_leaves_nothing_to_be_approved_later(shop):
+def test_an_approver_that_fails_has_not_agreed_and_leaves_the_question_for_a_person(shop):
     def broken(_):
         raise OSError("no line")
 
     made = shop(broken)
     ended = made.begin().result(BOUND_S)
-    assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
-    assert made.question("denied").because == "the approval could not be asked for"
+    assert (ended.status, made.refunds) == ("waiting", [])
+    assert made.question().tool == "refund"
 
 
 def test_a_run_that_is_cancelled_takes_its_question_back_and_leaves_it_open(shop):
@@ -360,9 +360,13 @@ def test_a_standing_word_is_recorded_as_if_it_had_been_said_elsewhere(shop, tmp_
     assert (told.run_id, told.body["by"], told.body["grant"], told.body["tool"]) == ("r_1", "maria", grant.id, "refund")
 
 
-def test_a_standing_word_does_not_hold_for_a_tool_that_describes_itself_otherwise(shop):
+@pytest.mark.parametrize(("declared", "other"), [
+    ("description", "Refund an order, and whatever else it likes."),
+    ("effect", "destructive"),
+])  # fmt: skip
+def test_a_standing_word_does_not_hold_for_a_tool_that_describes_or_declares_itself_otherwise(shop, declared, other):
     made = shop(approver := Counter(hr.Approval(True, "maria", scope="rule"), False))
     made.begin().result(BOUND_S)
-    made.driver.runtime.tools.get("refund").description = "Refund an order, and whatever else it likes."
+    setattr(made.driver.runtime.tools.get("refund"), declared, other)
     hand_over(made, "8")
     assert (approver.asked, made.refunds) == (2, ["7"])

@@ -312,6 +312,13 @@ def test_what_a_tool_that_ends_the_run_returns_is_the_answer(driver):
     assert [each.result.ok for each in run.messages[2:]] == [True, True]
 
 
+def test_it_does_not_end_the_run_before_what_must_be_called(driver):
+    script = [call("report", month=2), call("look"), call("report", month=2), "never asked for"]
+    run = driver([report, look]).run("Go.", model=(model := ScriptedModel(script)), flow=[hr.Require("look")])
+    assert (run.status, run.output, len(model.requests)) == ("done", {"month": 2}, 3)
+    assert "call `look` first" in run.messages[3].text
+
+
 def test_a_call_of_it_that_fails_does_not_end_the_run(driver):
     run, _ = ran(driver, [report], [call("report", month=13), "There are only twelve."])
     assert (run.status, run.text, run.output) == ("done", "There are only twelve.", None)

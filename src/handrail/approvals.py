@@ -25,7 +25,7 @@ from handrail.policy import Policy
 from handrail.ports import ApprovalStore, Approver, AuditStore, GrantStore, LedgerStore, Store, Withdrawing, later
 from handrail.records import Grant, Notice, Question
 from handrail.redaction import Redactor
-from handrail.services import Services
+from handrail.services import NOT_ASKED, Services
 from handrail.sessions import Session
 from handrail.toolset import Toolset
 
@@ -145,7 +145,7 @@ class Approvals:
                 _withdraw(approver, asked, kept)
                 return kept
             said = here.result()
-            if said is None:
+            if said is None or said is NOT_ASKED:  # no person has spoken: somebody elsewhere still may
                 return question
             decided = store.decide(
                 question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments

@@ -141,10 +141,11 @@ def conversation(
             batch: Batch = yield RunCalls(called, shown, progress.turn)
             results, circle = heed_repeats(progress.repeats, batch)
         owed = ""
-        if course is not None:
-            owed, omitted = course.heeded(batch if called.calls else None, answers=called is not turn)
-            circle = omitted or circle
         taken = _prescribed(batch, wanted) if called.calls and batch.prescribes else None
+        ends = taken is not None and taken.status == "done"
+        if course is not None:
+            owed, omitted = course.heeded(batch if called.calls else None, answers=ends or called is not turn)
+            circle, taken = omitted or circle, None if owed and ends else taken
         if wanted and called is not turn:
             answer = Failure(Code.NOT_PERMITTED, owed) if owed else wanted.called(turn)
             results = wanted.results(turn, results, answer)
@@ -156,6 +157,8 @@ def conversation(
             taken = _ends_with(turn, results, budgets.calls_used_up(budget, spent)) or taken
         progress.messages.append(AssistantMessage(turn))
         progress.messages.extend(map(ToolMessage, results))
+        if owed and ends:  # a tool that ends the run has answered before its time
+            progress.messages.append(UserMessage(owed))
         if ending := (Ending("stopped", circle, turn.text) if circle and taken is None else taken):
             return ending
 

@@ -133,7 +133,7 @@ class Runtime(Host):
         """Go on with a run that was interrupted, waits for a person, or ended by its budget; in any process.
 
         What has happened is not done again: finished turns and results come from the journal, writes from the ledger.
-        One that has ended gives its `Run` again.
+        One that has answered gives its `Run` again; one that was cancelled goes on.
 
         Args:
             how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, `flow`, as for `run`. What

@@ -175,10 +175,15 @@ async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
         return raised(error)
 
 
+NOT_ASKED = Approval(False, reason="the approval could not be asked for")
+"""What an approver that raised stands for, where nobody else can be asked."""
+
+
 def approval_from(outcome: Returned | Raised) -> Approval | None:
     """Return the person's word from what an approver returned. Only a clear yes is one: "no" is a true value too."""
     if isinstance(outcome, Raised):
-        return Approval(False, reason="the approval could not be asked for")
+        logs.raised("the approver raised instead of answering", outcome.error)
+        return NOT_ASKED
     answer = outcome.value
     if isinstance(answer, Approval):
         by, reason = str(answer.by or ""), str(answer.reason or "")

@@ -202,11 +202,12 @@ class BaseTool:
 
     @property
     def pin(self) -> str:
-        """Digest of the tool as it describes itself: what people agree to, and what the audit log names it by."""
-        told = (self.name, self.version, self.description, id(self.parameters))
+        """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
+        told = (self.name, self.version, self.description, self.effect, self.weighs, id(self.parameters))
         if self._pinned[0] != told:
             shown = {"tool": self.name, "version": self.version, "description": self.description}
-            self._pinned = told, keys.digest({**shown, "schema": self.parameters})
+            does = {"effect": self.effect, "risk": self.weighs}
+            self._pinned = told, keys.digest({**shown, **does, "schema": self.parameters})
         return self._pinned[1]
 
     @property

@@ -282,7 +282,11 @@ def _write(row: Sequence[Any]) -> WriteRecord:
 
 def _audited(row: Sequence[Any]) -> AuditRecord:
     seq, at, run_id, event, body, prev, digest = row
-    return AuditRecord(seq, at, run_id, event, json.loads(body), prev, digest)
+    try:
+        told = json.loads(body)
+    except ValueError:  # changed behind our back; its hash will say so
+        told = {"unreadable": body}
+    return AuditRecord(seq, at, run_id, event, told, prev, digest)
 
 
 def _aged(question: Question, now: float) -> Question:
