@@ -37,7 +37,7 @@ clean: ## Remove the environment and caches.
 
 # The stamps are written last, so that an interrupted set-up is done again.
 .venv/run.stamp: pyproject.toml | .venv/bin/python
-	@$(call install,-e .)
+	@$(call install,-e '.[sql]')
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
