@@ -186,6 +186,12 @@ class BaseTool:
         return self.effect != "read"
 
     @cached_property
+    def plain(self) -> bool:
+        """Whether it is a read that leaves nothing to decide but whether the arguments fit and the policy agrees."""
+        declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
+        return not (self.writes or declares or self.seat) and self.isolation == "none"
+
+    @cached_property
     def opens(self) -> bool:
         """Whether it has something to open before its first call, or to close at the end."""
         return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
@@ -410,11 +416,12 @@ class BaseTool:
     ) -> partial[Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        own = {name: value if type(value) in _SAFE else deepcopy(value) for name, value in bound.items()}
+        if not _SAFE.issuperset(map(type, bound.values())):
+            bound = deepcopy(bound)
         if self.hidden:
-            for name, kind in self.hidden.items():
-                own[name] = context if kind is Context else injected[name]
-        return partial(self.run, **own)
+            given = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
+            return partial(self.run, **bound, **given)
+        return partial(self.run, **bound)
 
     # ------------------------------------------------------------------ checks when it is declared
 
