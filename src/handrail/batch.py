@@ -125,7 +125,7 @@ class Batch:
             if at_once and "$" not in lane.call.arguments:  # else it may refer to another call's result
                 admitted = admitted_at_once(lane.call, tools, policy)
                 if admitted is not None:
-                    self._start(lane, self._paid(admitted))
+                    self._start(lane, budgets.spend_call(self._budget, self._spent, lane.call.name) or admitted)
                     continue
             known = read(lane.call, tools, finish, repair=conduct.repair, sees=policy.sees)
             if type(known) is Failure:
@@ -174,7 +174,7 @@ class Batch:
 
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
-        assert self.done
+        assert self.left == 0
         return [result for result in self.results if result is not None]
 
     def answer(self, lane: Lane, answer: Any) -> None:
@@ -261,10 +261,7 @@ class Batch:
         if type(admitted) is Failure:
             return admitted
         admitted.guarded = not self.by_code
-        return self._paid(admitted)
-
-    def _paid(self, admitted: Admitted) -> Admitted | Failure:
-        return budgets.spend_call(self._budget, self._spent, admitted.tool.name) or admitted
+        return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
 
     def _filled(self, lane: Lane, pending: Read) -> Read | Failure:
         """Return the call with references to earlier results replaced by what they name."""

@@ -128,8 +128,9 @@ class Carrier:
             return  # an answer given on the spot: the loop below goes on with it
         self.pumping = True
         try:
-            while self.batch.todo and self.error is None:
-                self.perform(*self.batch.todo.popleft())
+            todo = self.batch.todo
+            while todo and self.error is None:
+                self.perform(*todo.popleft())
             self.alarms.clear()  # what begins later has a later end
         except Exception as error:
             self.fail(error)
@@ -150,7 +151,7 @@ class Carrier:
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
-        if self.cancelled and not isinstance(effect, Settle | Keep):
+        if self.cancelled and type(effect) not in (Settle, Keep):
             self.cut_short(lane, effect)
             return
         match effect:
@@ -402,6 +403,9 @@ class Carrier:
         admitted = lane.admitted
         assert admitted is not None
         tool = admitted.tool
+        if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
+            self.attempt(lane, effect, tool.ready(admitted.bound, None, {}), None)
+            return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
@@ -420,10 +424,13 @@ class Carrier:
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        start = tool.ready(admitted.bound, context, self.session.injected)
-        until = self.host.now() + effect.timeout_s
+        self.attempt(lane, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
+
+    def attempt(self, lane: Lane, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
+        """Make a call that is ready: one step of it at once, or all of it in a task, a thread or a process."""
+        tool, until = lane_tool(lane), self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if quick := tool.is_async and context is None and tool.isolation != "process":
+        if quick := tool.is_async and flag is None and tool.isolation != "process":
             outcome = self.ground.first_step(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self.ended(lane, outcome, until)

@@ -165,14 +165,14 @@ def admitted_at_once(call: ToolCall, tools: Toolset, policy: Policy) -> Admitted
     Such is a call of a plain tool with a flat object that fits as it stands, where the policy has no rules.
     """
     tool = tools.get(call.name)
-    if tool is None or not tool.plain or (verdict := policy.verdict_on(tool)) is None:
+    if tool is None or (fits := tool.plain) is None or (verdict := policy.verdict_on(tool)) is None:
         return None
     arguments = strictjson.flat(call.arguments)
-    if arguments is None or not tool.checker.fits(arguments):
-        return None
     try:
+        if arguments is None or not fits(arguments):
+            return None
         bound = tool.bind(arguments)
-    except Exception:  # the author's own validator: `admit` tells what it raises
+    except Exception:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
         return None
     return None if type(bound) is Failure else Admitted(call, tool, arguments, bound, verdict)
 

@@ -259,12 +259,20 @@ class Runtime(Host):
 
     async def _driven(self, session: Session, model: Model) -> Ending:
         """Perform what a run asks for, until it is over."""
+        answer: Any
         steps = self.steps(session)
         try:
             step = next(steps)
             while True:
+                answer = None
                 try:
-                    answer = await self._performed(step, session, model)
+                    match step:
+                        case AskModel():
+                            answer = await self.asker.ask(session, model, step)
+                        case Batch():
+                            await self.carry(session, step)
+                        case Entry():
+                            answer = await later(self.runs.enter(step))
                 except HandrailError as error:
                     step = steps.throw(error)
                 else:
@@ -272,15 +280,6 @@ class Runtime(Host):
         except StopIteration as over:
             ending: Ending = over.value
             return ending
-
-    async def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
-        match step:
-            case AskModel():
-                return await self.asker.ask(session, model, step)
-            case Batch():
-                return await self.carry(session, step)
-            case Entry():
-                return await later(self.runs.enter(step))
 
     async def _handle(
         self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None

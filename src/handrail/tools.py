@@ -51,6 +51,8 @@ Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 
 DEFAULT_TIMEOUT_S = 30.0
 
+Fits: TypeAlias = Callable[[dict[str, Json]], bool]
+
 _SAFE = {str, int, float, bool, type(None)}
 
 _WORDS: Mapping[str, Sequence[str]] = {
@@ -186,10 +188,17 @@ class BaseTool:
         return self.effect != "read"
 
     @cached_property
-    def plain(self) -> bool:
-        """Whether it is a read that leaves nothing to decide but whether the arguments fit and the policy agrees."""
+    def plain(self) -> Fits | None:
+        """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
-        return not (self.writes or declares or self.seat) and self.isolation == "none"
+        if self.writes or declares or self.seat or self.isolation != "none":
+            return None
+        return self.checker.fits
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether it is an async function that can be called as it is: nothing is opened, hidden or kept apart."""
+        return self.is_async and not (self.writes or self.opens or self.hidden) and self.isolation == "none"
 
     @cached_property
     def opens(self) -> bool:
