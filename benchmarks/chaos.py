@@ -19,12 +19,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from msgspec.structs import replace
 from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr

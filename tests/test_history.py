@@ -2,11 +2,11 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail import history

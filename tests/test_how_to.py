@@ -4,10 +4,10 @@ That their programs are files, and their outputs what these print, holds `test_d
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.stores.memory import MemoryStore

@@ -1,12 +1,12 @@
 """Lint: every rule speaks on its bad example and is silent on its good one; how it reads, ignores, mends and tells."""
 
 import json
-from dataclasses import replace
 from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail import linting

@@ -366,7 +366,7 @@ def test_an_unknown_run_is_named(on):
 def test_a_journal_of_a_newer_version_is_refused(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     store._runs["r_1"] = replace(store._runs["r_1"], journal_v=99)
     with pytest.raises(JournalMismatch, match="newer handrail"):

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from handrail import budgets, keys, planning, shaping
 from handrail.budgets import Budget, Spent
@@ -41,8 +42,7 @@ from handrail.policy import Decision
 from handrail.toolset import Toolset
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(Struct, eq=False):
     """One call on its way. `admitted` is None until it has passed every check.
 
     Attributes:
@@ -64,8 +64,7 @@ class Lane:
 Todo: TypeAlias = tuple[Lane, Effect]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Where a call stands that code makes: its place in the turn, and its key if it is a write that declares none."""
 
     place: int

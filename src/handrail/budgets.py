@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from handrail.errors import Code, Failure
 from handrail.messages import Usage
@@ -12,8 +13,7 @@ from handrail.messages import Usage
 _MOST_PRICED_TOKENS = 2**53
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """What a run may spend; None is no limit.
 
     Attributes:
@@ -39,8 +39,7 @@ class Budget:
     """Price of a million input and a million output tokens, for `cost`."""
 
 
-@dataclass(slots=True)
-class Spent:
+class Spent(Struct):
     """What a run has spent so far. `waited_s` is what people took to answer; it does not count."""
 
     turns: int = 0

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import Failure
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """One wish of the model: `arguments` is its text, verbatim, whether or not it is JSON.
 
     `id` is the provider's id, or one that the dialect made where the provider sent none.
@@ -26,8 +26,7 @@ class ToolCall:
     arguments: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(Struct, frozen=True):
     """An image, a sound or a file: what a tool returns, or a person shows, for the model to look at.
 
     Attributes:
@@ -38,9 +37,12 @@ class Media:
     """
 
     media_type: str
-    data: bytes = field(default=b"", repr=False)
+    data: bytes = b""
     url: str = ""
     name: str = ""
+
+    def __repr__(self) -> str:
+        return f"Media({self.media_type!r}, <{len(self.data)} bytes>, url={self.url!r}, name={self.name!r})"
 
     @property
     def base64(self) -> str:
@@ -53,8 +55,7 @@ class Media:
         return self.url or f"data:{self.media_type};base64,{self.base64}"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Some of many rows: what a tool returns that does not return them all.
 
     The model reads `{"rows": [...], "has_more": true, "next": 40}` and calls again with `next`, in the parameter that
@@ -79,8 +80,7 @@ class Page:
         return {**named, "rows": list(self.rows), "has_more": self.next is not None, "next": self.next}
 
 
-@dataclass(slots=True)  # not frozen: making one cost 1.2 us of 24 us a call, and 0.3 us like this
-class ToolResult:
+class ToolResult(Struct):
     """What became of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
 
     Attributes:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
 from typing import Any, TypeGuard, cast
+
+from msgspec import Struct
 
 from handrail import logs, retries
 from handrail.batch import Batch, Lane
@@ -64,15 +65,13 @@ CANCEL_GRACE_S = 0.5
 STORE_S = 60.0
 
 
-@dataclass(slots=True, eq=False)
-class Attempt(Work):
+class Attempt(Work, eq=False, kw_only=True):
     """One start of a tool that is under way.
 
     `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
     was answered without it.
     """
 
-    _: KW_ONLY
     lane: Lane
     number: int
     until: float
@@ -84,8 +83,7 @@ class Attempt(Work):
     given_up: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
+class Waiting(Struct, eq=False):
     """What a lane waits for. An answer is heeded while the lane waits for that very thing, else it comes too late."""
 
     effect: Effect

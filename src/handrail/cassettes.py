@@ -19,11 +19,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic_core import to_jsonable_python
 
 from handrail import keys
@@ -51,8 +52,7 @@ class NotOnTape(HandrailError):
     """A run asks for what was not recorded: its tools, its prompts or its code have changed."""
 
 
-@dataclass(slots=True)
-class TapedCall:
+class TapedCall(Struct):
     """One call of a tool as it lies on the tape: `arguments` are those that the tool got, `result` how it ended."""
 
     tool: str
@@ -66,8 +66,7 @@ class TapedCall:
         return {"tool": self.tool, "arguments": self.arguments, **ended}
 
 
-@dataclass(slots=True)
-class TapedTurn:
+class TapedTurn(Struct):
     """One answer of a model; `asked` is the last thing that a person had said by then."""
 
     asked: str
@@ -79,8 +78,7 @@ class TapedTurn:
         return {"asked": self.asked, **{name: each for name, each in answer.items() if name not in ("raw", "usage")}}
 
 
-@dataclass(slots=True)
-class Tape:
+class Tape(Struct):
     """What lies in a file."""
 
     turns: list[TapedTurn] = field(default_factory=list)
@@ -275,8 +273,7 @@ class Cassette:
         return NotOnTape(self._missing[-1])
 
 
-@dataclass(slots=True)
-class TapedModel:
+class TapedModel(Struct):
     """A model in the recorder or in the player."""
 
     cassette: Cassette

@@ -13,7 +13,8 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.records import AuditRecord
 
@@ -21,8 +22,7 @@ FIRST = "0" * 64
 """What stands before the first record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """Where a chain breaks: the number of the record, and what is wrong there."""
 
     seq: int

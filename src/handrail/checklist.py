@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from msgspec import Struct
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handrail import faults, plugins, schema, sources
@@ -46,16 +46,14 @@ _WORDING = frozenset(
 """The rules of lint whose breaking makes a model pick the wrong tool, or fill it wrongly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """What is missing, and the one thing that mends it."""
 
     what: str
     fix: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of the checklist: an item, for one tool or (`tool` empty) for the runtime."""
 
     item: str
@@ -75,8 +73,7 @@ class Line:
                 "says": self.says, "fix": self.fix}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One item: its name, the trouble that comes of it, and what is missing for a tool."""
 
     name: str
@@ -85,8 +82,7 @@ class Item:
     passes: str
 
 
-@dataclass(frozen=True, slots=True)
-class Checklist:
+class Checklist(Struct, frozen=True):
     """All lines, those of each tool together."""
 
     lines: Sequence[Line]

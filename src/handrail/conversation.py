@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail import budgets, jsontext, keys
 from handrail.batch import Batch, Lane
@@ -45,8 +47,7 @@ could not be asked; `cancelled` by a person; `moved` somebody else has taken it 
 """
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """How far a run has come: everything that its next turn depends on."""
 
     messages: list[Message] = field(default_factory=list)
@@ -57,8 +58,7 @@ class Progress:
     """Some result was cut, so the model is shown `read_result`."""
 
 
-@dataclass(slots=True)
-class AskModel:
+class AskModel(Struct):
     """Ask the model for its next turn, showing it these tools."""
 
     messages: Sequence[Message]
@@ -68,8 +68,7 @@ class AskModel:
     """Which call it must make, or `none`, as `Options.tool_choice` says it; empty leaves it to the run's options."""
 
 
-@dataclass(slots=True)
-class RunCalls:
+class RunCalls(Struct):
     """Carry out the calls of a turn, with the tools that the model was shown."""
 
     turn: Turn
@@ -77,8 +76,7 @@ class RunCalls:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a run ended, and why, as a sentence for people; `output` is the value of an answer of a given form."""
 
     status: Status

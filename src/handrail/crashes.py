@@ -22,12 +22,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from secrets import token_hex
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.calls import ToolResult
@@ -182,8 +184,7 @@ def _say(line: int, words: bytes) -> None:
 # ---------------------------------------------------------------------- dying
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """When a process dies, or with SIGSTOP freezes: at the n-th time that it comes to a boundary."""
 
     boundary: Boundary
@@ -311,8 +312,7 @@ def _driven(deed: Deed, tools: Tools, store: Any, how: Mapping[str, Any]) -> Jso
 # ---------------------------------------------------------------------- what survives
 
 
-@dataclass(frozen=True, slots=True)
-class Survived:
+class Survived(Struct, frozen=True):
     """What became of a run whose process was killed.
 
     Attributes:
@@ -327,8 +327,7 @@ class Survived:
     results: Sequence[ToolResult]
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+class Crash(Struct, frozen=True):
     """Kills runs at one boundary, on one store, and resumes them."""
 
     boundary: Boundary

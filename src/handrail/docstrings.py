@@ -12,14 +12,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from docstring_parser import Docstring, google, numpydoc, rest
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Docs:
+class Docs(Struct, frozen=True):
     """A docstring's parts. `description` is everything outside the sections; `summary` its first sentence."""
 
     summary: str = ""

@@ -22,10 +22,11 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from secrets import token_hex
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.calls import ToolCall
 from handrail.errors import Json
@@ -36,8 +37,7 @@ ReplayClass: TypeAlias = Literal["key", "verify", "none"]
 ApprovalScope: TypeAlias = Literal["once", "run", "rule"]
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """Something that calls touch, such as `user:7`. Readers share it; a writer has it alone.
 
     Attributes:
@@ -54,8 +54,7 @@ class Resource:
         return 1 if self.exclusive else self.seats or float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class AskHuman:
+class AskHuman(Struct, frozen=True):
     """Ask whoever must agree before this call may run.
 
     `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
@@ -78,8 +77,7 @@ class AskHuman:
     parameters: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs.
 
     `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
@@ -95,8 +93,7 @@ class Approval:
     scope: ApprovalScope = "once"
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(Struct, frozen=True):
     """Wait until these resources are free, in the order of asking, then hold them until the call has ended.
 
     Then wait until the tool may be started by its rate.
@@ -109,8 +106,7 @@ AGAIN = "/again-"
 """What follows the key of a write in the key under which a person has it done again; see `Claim`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
 
     Attributes:
@@ -165,8 +161,7 @@ class ClaimState(Enum):
 _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
     `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key.
@@ -178,28 +173,25 @@ class Claimed:
     repeated: bool = False
 
 
-@dataclass(slots=True)
-class Invoke:
+class Invoke(Struct):
     """Start the tool once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
 
     attempt: int
     timeout_s: float
 
 
-@dataclass(slots=True)
-class Returned:
+class Returned(Struct):
     """The tool returned. `late` says that it did so after its deadline, before anyone was told."""
 
     value: Any
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Struct, frozen=True):
     """The tool raised. `reference` stands for the error where its text must not go, and leads to it in the log."""
 
     error: Exception
-    reference: str = field(default_factory=lambda: token_hex(4), compare=False)
+    reference: str = field(default_factory=lambda: token_hex(4))
 
     @property
     def words(self) -> str:
@@ -220,8 +212,7 @@ class End(Enum):
     """It cannot be interrupted (a thread) or would not be; it may still finish late."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """The tool was ended by its deadline, or because the run was cancelled."""
 
     end: End
@@ -231,33 +222,28 @@ class Unfinished:
 Outcome: TypeAlias = Returned | Raised | Unfinished
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Struct, frozen=True):
     """Ask the tool's own `verify` whether the write of this call has happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The write has happened, with this result."""
 
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotFound:
+class NotFound(Struct, frozen=True):
     """The write has certainly not happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """Nobody can tell whether the write has happened."""
 
 
 Verification: TypeAlias = Found | NotFound | Unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Let this much time pass before the next attempt."""
 
     seconds: float
@@ -266,8 +252,7 @@ class Wait:
 SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again."""
 
     scope: str
@@ -278,8 +263,7 @@ class Settle:
     locks: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(Struct, frozen=True):
     """Say that a claimed write is still under way: its lease, and that of its locks, runs anew from now.
 
     No call asks for it: a driver says it for as long as it lives.
@@ -292,8 +276,7 @@ class Renew:
     locks: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """Keep a result that is too long for the model, so that it can be read on."""
 
     text: str

@@ -24,9 +24,10 @@ Rule 2: nothing in a `Failure` comes from an exception that the tool's author di
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, final
+
+from msgspec import Struct
 
 Json = Any
 """A JSON value: None, bool, int, float, str, or a list or string-keyed dict of these."""
@@ -59,8 +60,7 @@ class Code(StrEnum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A failure told to the model: what was wrong with the call, what would be right, what to do next.
 
     `retryable` has one meaning: the same call, unchanged, may succeed later. `details` lists the faults where there are

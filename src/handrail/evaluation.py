@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from handrail import keys
 from handrail.errors import ConfigError, Json
@@ -28,8 +29,7 @@ KS = (1, 3, 5, 10)
 Rank: TypeAlias = Callable[[Sequence[BaseTool]], Ranking]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What somebody asks, the tools that it wants, and the calls where they are known: (name, arguments)."""
 
     query: str
@@ -37,8 +37,7 @@ class Question:
     calls: Sequence[tuple[str, Mapping[str, Json]]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """How one strategy does among `size` tools: the share of the wanted ones that stand among the first k."""
 
     strategy: str
@@ -54,8 +53,7 @@ class Point:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What a model called for one question: whether these were the wanted tools, and the wanted calls exactly."""
 
     query: str

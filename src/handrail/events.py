@@ -9,8 +9,9 @@ Rule 2: events are told in the order in which things happened. The last one of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval, Risk
@@ -18,16 +19,14 @@ from handrail.errors import Failure, Json
 from handrail.messages import Delta, Turn
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(Struct, frozen=True):
     """A run of a model begins. Calls from elsewhere (`handle`, `call`) are told without it."""
 
     run_id: str
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAsked:
+class ModelAsked(Struct, frozen=True):
     """The model is asked for the turn `turn` (from 1), with this many messages and tools."""
 
     turn: int
@@ -35,8 +34,7 @@ class ModelAsked:
     tools: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsSelected:
+class ToolsSelected(Struct, frozen=True):
     """A selector shows the model these tools, by the strategy of that name, of as many that the policy permits."""
 
     turn: int
@@ -45,38 +43,33 @@ class ToolsSelected:
     of: int
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMended:
+class HistoryMended(Struct, frozen=True):
     """The conversation that a run began with was not fit to send; each note is a sentence on what was mended."""
 
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFolded:
+class ContextFolded(Struct, frozen=True):
     """The window was filling: `results` old ones became handles, and the conversation has about `tokens` now."""
 
     results: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Streamed:
+class Streamed(Struct, frozen=True):
     """A piece of the model's answer arrived."""
 
     delta: Delta
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAnswered:
+class ModelAnswered(Struct, frozen=True):
     """The model's answer is complete."""
 
     turn: int
     answer: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTaken:
+class AnswerTaken(Struct, frozen=True):
     """The answer has the form that was asked for. `way` is how it was asked for; `repairs` names what was mended."""
 
     turn: int
@@ -84,8 +77,7 @@ class AnswerTaken:
     repairs: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRefused:
+class AnswerRefused(Struct, frozen=True):
     """The answer has not the form that was asked for; the model is told why, while it may try again."""
 
     turn: int
@@ -93,8 +85,7 @@ class AnswerRefused:
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class AskedOtherwise:
+class AskedOtherwise(Struct, frozen=True):
     """The server refused a request that asked for the answer's form in the way `way`; it is asked in the way `now`."""
 
     way: str
@@ -102,8 +93,7 @@ class AskedOtherwise:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallAdmitted:
+class CallAdmitted(Struct, frozen=True):
     """A call passed every check.
 
     Attributes:
@@ -125,8 +115,7 @@ class CallAdmitted:
     isolation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalAsked:
+class ApprovalAsked(Struct, frozen=True):
     """A person is asked about a call."""
 
     call: ToolCall
@@ -135,24 +124,21 @@ class ApprovalAsked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalGiven:
+class ApprovalGiven(Struct, frozen=True):
     """A person answered; `approval` is None when nobody was there."""
 
     call: ToolCall
     approval: Approval | None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStarted:
+class AttemptStarted(Struct, frozen=True):
     """The tool is started; `attempt` counts from 1."""
 
     call: ToolCall
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     """A tool says how far it has come: `done` of `total`, which is None where it does not know."""
 
     call: ToolCall
@@ -161,8 +147,7 @@ class Progressed:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(Struct, frozen=True):
     """An attempt ended without a result. `retry_in_s` is None when it was the last one."""
 
     call: ToolCall
@@ -171,8 +156,7 @@ class AttemptFailed:
     retry_in_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallFinished:
+class CallFinished(Struct, frozen=True):
     """A call has its one result; `seconds` counts from its admission."""
 
     call: ToolCall
@@ -180,8 +164,7 @@ class CallFinished:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedLate:
+class FinishedLate(Struct, frozen=True):
     """A tool that had been given up returned or raised after all; the model has been told otherwise by now."""
 
     call: ToolCall
@@ -189,8 +172,7 @@ class FinishedLate:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LateResult:
+class LateResult(Struct, frozen=True):
     """The ledger refused how a write ended: a newer owner has it, or a person has said how it ended meanwhile."""
 
     call: ToolCall
@@ -201,8 +183,7 @@ class LateResult:
     value: Json = None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpExchange:
+class HttpExchange(Struct, frozen=True):
     """One request and its answer as they were on the wire, secrets masked."""
 
     method: str
@@ -213,8 +194,7 @@ class HttpExchange:
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(Struct, frozen=True):
     """A run is over. `status` and `reason` are those of `Run`."""
 
     run_id: str

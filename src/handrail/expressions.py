@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from handrail.errors import Json, ToolDefinitionError
@@ -40,6 +41,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def condition(text: str) -> Condition:
     """Compile a condition over arguments.
 

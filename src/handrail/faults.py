@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
+from msgspec import Struct
 
 from handrail import guards
 from handrail.errors import Code, Failure, Json
@@ -46,8 +46,7 @@ MOST_EXPLAINED = 80
 Place: TypeAlias = Sequence[str | int]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """One thing wrong: where, what (a full sentence), and what to do about it (a clause: `add ...`, `set ...`).
 
     `kind` is `missing`, `unknown`, `misspelt`, or the keyword of the schema that was broken. `expected` says in a few

@@ -13,9 +13,10 @@ Rule 3: a model that will not do as it must ends the run after `MOST_OMITTED` tu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from handrail import names
 from handrail.batch import Batch
@@ -26,8 +27,7 @@ MOST_OMITTED = 3
 """Turns in a row in which a model may leave out what it must call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """Where a run stands when its model is asked.
 
     Attributes:
@@ -44,8 +44,7 @@ class Step:
 When: TypeAlias = Callable[[Step], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Require:
+class Require(Struct, frozen=True):
     """A call that the model must make; until then every other call is refused.
 
     Attributes:
@@ -59,8 +58,7 @@ class Require:
     when: When | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forbid:
+class Forbid(Struct, frozen=True):
     """A call that the model must not make.
 
     Attributes:
@@ -77,8 +75,7 @@ class Forbid:
 Rules: TypeAlias = "Sequence[Require | Forbid]"
 
 
-@dataclass(slots=True)
-class Course:
+class Course(Struct):
     """The rules of one run, and how far it has come among them."""
 
     rules: Rules

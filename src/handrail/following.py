@@ -11,7 +11,9 @@ Rule 3: the model made one call and reads one result; what became of the step is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import keys, logs, shaping
 from handrail.batch import Batch, Lane, Slot
@@ -23,8 +25,7 @@ from handrail.retries import internal
 from handrail.tools import BaseTool, Then
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
+class Following(Struct, frozen=True):
     """A step that is to follow the call of `lane`; `fault` is why it cannot be called, in which case nothing runs."""
 
     lane: Lane

@@ -5,7 +5,7 @@ Rule 1: what the other run has written since is not done again without a person'
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from handrail.errors import ConfigError, Failure
 from handrail.following import with_steps

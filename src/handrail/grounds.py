@@ -7,8 +7,9 @@ one on asyncio, `sync` one in the calling thread.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from handrail.effects import Outcome
 
@@ -21,8 +22,7 @@ class Stoppable(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Work:
+class Work(Struct, eq=False):
     """Something to be awaited; `task` is the ground's, while it is under way."""
 
     begin: Callable[[], Awaitable[Any]]

@@ -23,9 +23,11 @@ import operator
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import jsontext, keys
 from handrail.calls import ToolCall, ToolResult
@@ -34,8 +36,7 @@ from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMess
 from handrail.shaping import failure_text
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
+class Mended(Struct, frozen=True):
     """Messages that are fit to send, and a sentence for people for each thing that was mended."""
 
     messages: Sequence[Message]
@@ -315,8 +316,7 @@ def _is_text(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "text"
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """How large a conversation may grow, and what one estimated token is for this model and this text.
 
     Attributes:

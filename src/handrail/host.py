@@ -9,13 +9,14 @@ import json
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
 from typing import Any, TypeAlias, cast
+
+from msgspec.structs import replace
 
 from handrail import plugins, shaping, showing
 from handrail.approvals import Approvals

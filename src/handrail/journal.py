@@ -19,8 +19,10 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, fields, replace
 
 from handrail import keys
 from handrail.budgets import Budget
@@ -43,8 +45,7 @@ from handrail.records import Step
 from handrail.shaping import plain
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What a run was asked: everything that it needs to be begun again, but for tools, dependencies and secrets."""
 
     messages: Sequence[Message]

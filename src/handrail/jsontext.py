@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from handrail.errors import Code, Failure, Json
 from handrail.mending import MAX_MENDED_CHARS, mend
@@ -28,8 +29,7 @@ from handrail.strictjson import NotJson, loads, shown
 __all__ = ["REPAIRS", "NotJson", "Parsed", "Repair", "loads", "parse", "split"]
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """A deviation from JSON that the reader can accept: `lossless` when it leaves one reading of the text."""
 
     lossless: bool
@@ -78,8 +78,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
 """Every repair by name: the one list that documents, counts and permits them."""
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(Struct):
     """The arguments of a call, and the names of what was mended to read them, in the order of the text."""
 
     value: dict[str, Json]

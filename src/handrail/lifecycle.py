@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail import jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
@@ -71,8 +73,7 @@ Life: TypeAlias = Generator[Effect, Any, ToolResult]
 Tell: TypeAlias = Callable[[Event], None]
 
 
-@dataclass(slots=True)
-class Read:
+class Read(Struct):
     """A call whose tool is known and whose arguments are JSON."""
 
     call: ToolCall
@@ -81,8 +82,7 @@ class Read:
     repairs: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class Admitted:
+class Admitted(Struct):
     """A call that may run, or may be asked about.
 
     `arguments` are valid JSON values, as events and keys see them; `bound` are what the tool's function gets.
@@ -104,8 +104,7 @@ class Admitted:
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
 
-@dataclass(slots=True)
-class Conduct:
+class Conduct(Struct):
     """How the calls of a run are carried out: what is the same for all of them.
 
     Attributes:
@@ -246,8 +245,7 @@ def _not_isolated(tool: BaseTool) -> Failure:
 # ---------------------------------------------------------------------- carrying out
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Struct):
     """How a call ended, before its result is shaped for the model."""
 
     value: Any = None

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.errors import Code, Failure
 
@@ -28,8 +29,7 @@ _MOST_BUCKETS = 10_000
 """Of all tools together, with their keys. A full bucket says nothing, so the oldest may go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """So many starts, evenly over so many seconds."""
 
     starts: int
@@ -48,8 +48,7 @@ def rate(text: str) -> Rate:
     return Rate(int(found[1]), _UNITS_S[found[2]])
 
 
-@dataclass(slots=True)
-class Bucket:
+class Bucket(Struct):
     """The tokens of one rate; `due` is when it would be full again."""
 
     rate: Rate
@@ -66,8 +65,7 @@ class Bucket:
         return max(0.0, wait_s)
 
 
-@dataclass(slots=True)
-class Breaker:
+class Breaker(Struct):
     """What is known of a tool that fails to reach what it needs."""
 
     failures: int = 0

@@ -6,8 +6,9 @@ Messages are frozen, so a dialect may encode each one once and keep the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import ConfigError, Json
@@ -16,8 +17,7 @@ Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
 """How the model ended: it said all, wants tools, was cut, declined, or the connection broke."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as the provider counted them; 0 where it did not say."""
 
     input_tokens: int = 0
@@ -34,8 +34,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One answer of a model.
 
     Attributes:
@@ -51,19 +50,28 @@ class Turn:
     finish: Finish = "stop"
     usage: Usage = Usage()
     refusal: str = ""
-    raw: Mapping[str, Json] | None = field(default=None, compare=False, repr=False)
-    server_side: Sequence[Mapping[str, Json]] = field(default=(), compare=False)
+    raw: Mapping[str, Json] | None = None
+    server_side: Sequence[Mapping[str, Json]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same was said, whatever a provider wrapped it in."""
+        return isinstance(other, Turn) and all(getattr(self, name) == getattr(other, name) for name in _SAID)
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SAID if getattr(self, name))
+        return f"Turn({said})"
 
 
-@dataclass(frozen=True, slots=True)
-class SystemMessage:
+_SAID = ("text", "reasoning", "calls", "finish", "usage", "refusal")
+
+
+class SystemMessage(Struct, frozen=True):
     """What the engineer tells the model before the conversation."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Struct, frozen=True):
     """What a person says.
 
     Attributes:
@@ -76,15 +84,13 @@ class UserMessage:
     parts: Sequence[Mapping[str, Json] | Media] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantMessage:
+class AssistantMessage(Struct, frozen=True):
     """What the model said or wished."""
 
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMessage:
+class ToolMessage(Struct, frozen=True):
     """The result of one call, on its way to the model."""
 
     result: ToolResult
@@ -98,16 +104,14 @@ Way: TypeAlias = Literal["native", "tool", "prompt"]
 that stands for it, or the form is told in the prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""
 
     schema: Mapping[str, Json]
     name: str = "answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How a model is asked.
 
     Attributes:
@@ -131,22 +135,19 @@ class Options:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """The next piece of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
     """The next piece of the model's reasoning, where the provider shows it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentsDelta:
+class ArgumentsDelta(Struct, frozen=True):
     """The next piece of one call's argument text; `index` counts the calls of this turn from 0."""
 
     index: int

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct, field
 
 from handrail.effects import EffectClass
 from handrail.errors import Json
@@ -52,8 +53,7 @@ Where: TypeAlias = Literal["path", "query", "header", "cookie", "field", "body"]
 BodyKind: TypeAlias = Literal["", "json", "form", "text"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an argument goes: `field` is one field of the body, `body` the body itself.
 
     Attributes:
@@ -68,8 +68,7 @@ class Place:
     as_json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One operation.
 
     Attributes:
@@ -101,8 +100,7 @@ class Operation:
         return EFFECTS[self.method]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """An operation that cannot be told or sent, and why."""
 
     name: str
@@ -153,8 +151,7 @@ def _named(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:64].rstrip("_") or "operation"
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """Reads one operation; collects the schemas that it refers to."""
 
     document: Mapping[str, Any]

@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from handrail import jsontext, keys
 from handrail.calls import ToolCall
@@ -36,8 +37,7 @@ MAX_FILLED_CHARS = 1024 * 1024
 """What references may insert into the arguments of one call: a short text can name a long result a thousand times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One call as planning sees it. `touches` is None while its resources depend on another call's result."""
 
     id: str
@@ -47,8 +47,7 @@ class Step:
     after: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Who waits for whom.
 
     Attributes:
@@ -61,7 +60,7 @@ class Plan:
     depends_on: Mapping[str, Sequence[str]]
     waves: Sequence[Sequence[str]]
     waits_for: Sequence[frozenset[int]]
-    uses: Sequence[frozenset[int]] = field(repr=False)
+    uses: Sequence[frozenset[int]]
 
 
 def plan(calls: Sequence[ToolCall], tools: Tools) -> Plan:

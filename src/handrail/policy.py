@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields, force_setattr, replace
 
 from handrail import expressions, keys
 from handrail.effects import Risk
@@ -34,8 +36,7 @@ class Decision(Enum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """A decision, the risk it was taken at, and why: the rule or the default that decided."""
 
     decision: Decision
@@ -43,8 +44,7 @@ class Verdict:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """What becomes of calls to the tools that match `tool` (`*` and `?` as in file names).
 
     `when` is a condition over the arguments (`amount > 100`). One that cannot be evaluated, for instance because the
@@ -55,29 +55,28 @@ class Rule:
     then: Then = "ask"
     when: str = ""
     reason: str = ""
-    _holds: expressions.Condition | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool, str):
             raise ConfigError(f"a rule is for the tool {self.tool!r}, which is no name")
         if self.then not in get_args(Then):
             raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
-        object.__setattr__(self, "_holds", expressions.condition(self.when) if self.when else None)
+        if self.when:
+            expressions.condition(self.when)
 
     def matches(self, tool: BaseTool, arguments: Mapping[str, Json]) -> bool:
         """Whether this rule is about this call."""
         if not fnmatchcase(tool.name, self.tool):
             return False
-        if self._holds is None:
+        if not self.when:
             return True
         try:
-            return bool(self._holds(arguments))
+            return bool(expressions.condition(self.when)(arguments))
         except (LookupError, TypeError, ArithmeticError):
             return self.then != "allow"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What a run may do.
 
     Attributes:
@@ -100,7 +99,7 @@ class Policy:
             raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
         if self.ask_from is not None and self.ask_from not in _RISKS:
             raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
-        object.__setattr__(self, "rules", tuple(self.rules))
+        force_setattr(self, "rules", tuple(self.rules))
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether the model is told of this tool."""
@@ -165,7 +164,7 @@ def _policy(table: dict[str, Any]) -> Policy:
 
 def _filled(kind: type[T], table: dict[str, Any]) -> T:
     """Return a value with the fields that a table gives; a misspelt key is told, never dropped."""
-    known = [each.name for each in fields(cast(Any, kind)) if each.init]
+    known = [each.name for each in fields(cast(Any, kind))]
     for key in table:
         if key not in known:
             raise ConfigError(f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}")

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.subschemas import Schema, target, types_of, walk, words
 from handrail.subsets import Lossy, Subset, as_alternatives, fits, followed, is_local, values_of, without_single_all_of
 
 
-@dataclass(frozen=True, slots=True)
-class NotPortable:
+class NotPortable(Struct, frozen=True):
     """Why a schema cannot be put into a provider's subset without loss; a sentence for a person."""
 
     reason: str

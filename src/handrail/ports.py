@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from msgspec import Struct, field
 
 from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
@@ -192,8 +193,7 @@ class AuditStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """A tool as a model is told of it, without anything that could be run."""
 
     name: str
@@ -202,8 +202,7 @@ class Described:
     strict_parameters: dict[str, Json] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a model is asked, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]
@@ -248,8 +247,7 @@ class Ranking(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which tools a turn shows, by name, and by which strategy they were chosen; None shows all."""
 
     strategy: str
@@ -280,8 +278,7 @@ class Selector(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A program that is to run apart from everything else.
 
     Attributes:
@@ -303,8 +300,7 @@ class Job:
     returned_files: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnded:
+class JobEnded(Struct, frozen=True):
     """How a program in a sandbox ended, and what it left.
 
     Attributes:

@@ -6,8 +6,9 @@ Plain values between drivers and stores. `journal` says what the JSON in them me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.errors import Json
 
@@ -20,8 +21,7 @@ RecordStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "faile
 StepKind: TypeAlias = Literal["model", "call", "person"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One thing that happened in a run.
 
     Attributes:
@@ -40,8 +40,7 @@ class Step:
         return int(self.key.partition(".")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True):
     """A run as a store keeps it.
 
     Attributes:
@@ -68,16 +67,14 @@ class RunRecord:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """A run that is ours now, and what has happened in it so far."""
 
     record: RunRecord
     steps: Sequence[Step] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What is to be added to a run in one transaction: steps, and how it stands now where that changes."""
 
     run_id: str
@@ -90,8 +87,7 @@ class Entry:
 ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used"]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A call that waits for a person, bound to exactly what was shown.
 
     Attributes:
@@ -129,8 +125,7 @@ class Question:
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """A person's standing word: calls of a tool that are asked about for this reason are approved from now on.
 
     Attributes:
@@ -150,8 +145,7 @@ class Grant:
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRecord:
+class WriteRecord(Struct, frozen=True):
     """One write as the ledger keeps it.
 
     Attributes:
@@ -176,8 +170,7 @@ class WriteRecord:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """What is to be recorded in the audit log, before it has a place in the chain."""
 
     run_id: str
@@ -185,8 +178,7 @@ class Notice:
     body: Mapping[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Struct, frozen=True):
     """One link of the audit chain; see `audit`. `at` is Unix time in seconds, by the store's clock."""
 
     seq: int

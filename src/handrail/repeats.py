@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 LONGEST_CIRCLE = 3
 TOLD_AT, STOPPED_AT = 2, 3
@@ -28,8 +29,7 @@ NOTE = (
 )
 
 
-@dataclass(slots=True)
-class Repeats:
+class Repeats(Struct):
     """The last calls of a run, as far back as a circle can reach."""
 
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT))

@@ -8,18 +8,19 @@ or when the far side tells duplicates apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from handrail.effects import End, Raised, Unfinished
 from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, ToolError
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """How long to wait before each new attempt, in seconds: doubling from `first_s`, never above `most_s`."""
 
     first_s: float = 0.2
@@ -35,8 +36,7 @@ class Backoff:
         return float(min(self.first_s * 2**doublings, self.most_s) * jitter)
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """What is known of a failed attempt.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.budgets import Budget, Spent
 from handrail.conversation import Status
@@ -14,8 +15,7 @@ from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMess
 from handrail.shaping import plain
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """How a run ended.
 
     Attributes:

@@ -14,13 +14,13 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin
 
 import typing_extensions
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
@@ -38,8 +38,7 @@ from handrail.tidying import described, tidied
 __all__ = ["Signature", "imported", "of_function", "of_result", "parameters_of"]
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(Struct, frozen=True, dict=True):
     """What a function takes from the model.
 
     Attributes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.audit import notice_of
@@ -31,8 +33,7 @@ OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
 
 
-@dataclass(slots=True, eq=False)
-class Session:
+class Session(Struct, eq=False):
     """One run as its driver holds it while it is under way."""
 
     id: str
@@ -83,8 +84,7 @@ class Session:
         tell_all(self.observers, event)
 
 
-@dataclass(slots=True)
-class Trail:
+class Trail(Struct):
     """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
 
     store: AuditStore
@@ -108,8 +108,7 @@ class Trail:
             logs.raised(f"an audit record of run {self.run_id} could not be written", error)
 
 
-@dataclass(slots=True)
-class Ears:
+class Ears(Struct):
     """Hears a model's answer on its way and tells the run's observers."""
 
     session: Session

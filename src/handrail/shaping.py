@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
@@ -38,8 +39,7 @@ _GAP = " [...] "
 _LONGEST_LINE = 200
 
 
-@dataclass(slots=True)
-class Shaped:
+class Shaped(Struct):
     """What the model reads; if it was cut, a sentence that says what was left out, and the whole text."""
 
     text: str

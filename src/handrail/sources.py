@@ -10,8 +10,9 @@ import builtins
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import NoEffect, ToolError
 
@@ -39,8 +40,7 @@ _BROAD = ("Exception", "BaseException")
 _ERROR_KEYS = ("error", "错误", "err")
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """One thing in a function's source: the line below its head, what stands there, and what should."""
 
     line: int

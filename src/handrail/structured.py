@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, cast, get_origin
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, RootModel
 from typing_extensions import is_typeddict
 
@@ -49,8 +51,7 @@ _VALUE = "value"
 """The one property of the object that stands for what is no object: a list, a number, one of several words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """What an answer is to be, where the type alone does not say enough: `output=Form(Report, by="tool")`.
 
     Attributes:
@@ -65,8 +66,7 @@ class Form:
     attempts: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer that has the form: its value, the text that was read, and what was mended or passed over in it."""
 
     value: Any
@@ -74,8 +74,7 @@ class Answer:
     repairs: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A form as it is described and checked: the schema of one object, and what turns such an object into a value."""
 
     name: str
@@ -200,8 +199,7 @@ def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
 # ---------------------------------------------------------------------- one run
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(Struct):
     """The answer that a run waits for: in which way the model is asked for it now, and how often it has tried.
 
     Attributes:
@@ -215,8 +213,8 @@ class Wanted:
     fixed: bool = False
     tried: int = 0
     settled: bool = False
-    _shown: tuple[Toolset, Toolset] | None = field(default=None, repr=False)
-    _tool: FunctionTool | None = field(default=None, repr=False)
+    _shown: tuple[Toolset, Toolset] | None = None
+    _tool: FunctionTool | None = None
 
     # -- how the model is asked
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType, UnionType
 from typing import (
@@ -34,6 +33,7 @@ from typing import (
     overload,
 )
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
@@ -501,8 +501,7 @@ class BaseTool:
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned"}
 
 
-@dataclass(frozen=True, slots=True)
-class Then:
+class Then(Struct, frozen=True):
     """A fixed step: the call that code makes, each time, once a call of the tool that declares it has succeeded.
 
         @hr.tool(effect="write", key="order:{order_id}", then=hr.Then(send_receipt, {"order": "{order_id}"}))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail import names, plugins
 from handrail.calls import ToolCall
@@ -25,8 +26,7 @@ def permits(granted: Permission, needed: Permission) -> bool:
     return _RANK[needed] <= _RANK[granted]
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """A set of tools that no longer changes, and what was made of it: its definitions, its snapshot."""
 
     by_name: Mapping[str, BaseTool]

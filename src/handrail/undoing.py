@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail import journal
 from handrail.calls import ToolResult
@@ -27,8 +28,7 @@ from handrail.toolset import Toolset
 _NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}}
 
 
-@dataclass(frozen=True, slots=True)
-class Undoable:
+class Undoable(Struct, frozen=True):
     """A write that can be taken back. `step` is its place in the run, and names it for `undo`."""
 
     step: str

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 import jsonschema_rs
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
+from msgspec import Struct
 
 from handrail import faults, portability, strictjson
 from handrail.errors import Code, Failure, Json
@@ -47,8 +47,7 @@ NULLS_LEFT_OUT = "nulls_left_out"
 """The repair of nulls that stand for absent parameters. A strict mode demands them, so the model is not told of it."""
 
 
-@dataclass(slots=True)
-class Checked:
+class Checked(Struct):
     """Arguments that fit the schema, and what was done to make them fit, such as `text_to_integer:filters.limit`."""
 
     arguments: dict[str, Json]

@@ -2,9 +2,9 @@
 
 import json
 import signal
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores.sqlite import SqliteStore

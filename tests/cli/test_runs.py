@@ -5,9 +5,9 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.cli.commands import demo

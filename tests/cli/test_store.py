@@ -3,9 +3,9 @@
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from dataclasses import replace
 from typing import get_args
 
 import anthropic
@@ -14,6 +13,7 @@ import pytest
 from anthropic.types import Message as SdkMessage
 from anthropic.types import RawMessageStreamEvent, message_create_params
 from hypothesis import given
+from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 import handrail as hr

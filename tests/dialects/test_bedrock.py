@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Envelope

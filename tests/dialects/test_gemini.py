@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 from google import genai
 from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult

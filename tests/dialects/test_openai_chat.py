@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import get_args
 
 import httpx2
 import openai
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_create_params
 from pydantic import TypeAdapter
 

@@ -6,13 +6,13 @@ import asyncio
 import json
 import time
 from contextlib import suppress
-from dataclasses import replace
 
 import httpx2
 import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.types.responses import Response, ResponseStreamEvent, response_create_params
 from pydantic import BaseModel, TypeAdapter
 

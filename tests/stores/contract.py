@@ -10,12 +10,12 @@ Time passes in leases: one of -1 s is over when it begins, one of 600 s outlasts
 import json
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from threading import Barrier
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from handrail.effects import Claim, Claimed, ClaimState, Renew, Settle
 from handrail.ports import LeaseStore, Store

@@ -11,10 +11,10 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from handrail.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import count
 from threading import Event
+
+from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.effects import Settle

@@ -1,8 +1,7 @@
 """The store in memory: the contract, and what it forgets."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores import memory

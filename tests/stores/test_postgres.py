@@ -3,9 +3,9 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.effects import ClaimState, Settle

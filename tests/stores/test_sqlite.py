@@ -8,10 +8,10 @@ import stat
 import subprocess
 import sys
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.effects import ClaimState, Settle

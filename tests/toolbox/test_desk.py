@@ -322,11 +322,13 @@ def test_without_a_key_each_request_is_a_ticket():
         assert len(server.tickets) == 2
 
 
-class Only(Jitter):
+class Only(Jitter, frozen=True):
     """A network that does one thing to the first request."""
 
-    def __new__(cls, fate):
-        return type("Only", (), {"fate": lambda self, number: fate if number == 0 else Fate.ARRIVES})()
+    first: Fate = Fate.ARRIVES
+
+    def fate(self, number):
+        return self.first if number == 0 else Fate.ARRIVES
 
 
 @pytest.mark.parametrize(("fate", "made", "error"), [
@@ -337,7 +339,7 @@ class Only(Jitter):
     (Fate.ANSWER_TWICE, 1, None),
 ])  # fmt: skip
 def test_each_misfortune_is_what_it_says(fate, made, error):
-    with TicketServer(Only(fate)) as server, httpx2.Client() as client:
+    with TicketServer(Only(first=fate)) as server, httpx2.Client() as client:
         try:
             client.post(f"{server.url}/tickets", json={}, timeout=0.3 if fate is Fate.ANSWER_LATE else 5)
             met = None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from handrail.approvers.terminal import TerminalApprover
 from handrail.effects import Approval, AskHuman, Risk
 from handrail.records import Question
 
 
-@dataclass(frozen=True, slots=True)
-class Consent:
+class Consent(Struct, frozen=True):
     """An approver: calls of some risks are approved because the command line says so, others the terminal is asked."""
 
     terminal: TerminalApprover

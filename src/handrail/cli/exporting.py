@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import TypeAlias
+
+from msgspec.structs import asdict
 
 from handrail.cli.retelling import Retold
 from handrail.dialects import openai_chat

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from handrail import jsontext, lifecycle
 from handrail.calls import ToolCall
@@ -22,8 +24,7 @@ from handrail.messages import Finish, Turn
 from handrail.toolset import Toolset
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedCall:
+class JudgedCall(Struct, frozen=True):
     """One call, and how it would be read.
 
     Attributes:
@@ -46,8 +47,7 @@ class JudgedCall:
         return told if self.failure is None else {**told, "failure": self.failure.as_json()}
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedTurn:
+class JudgedTurn(Struct, frozen=True):
     """A whole answer."""
 
     dialect: str

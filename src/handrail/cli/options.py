@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
+from msgspec import Struct
 
 from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
@@ -111,8 +111,7 @@ def decided_by(command: F) -> F:
 # ---------------------------------------------------------------------- what a runtime is made from
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """What a runtime is made from, as the command line gives it."""
 
     tools: Toolset

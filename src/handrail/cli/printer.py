@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TextIO
 
+from msgspec.structs import replace
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from time import monotonic
 from typing import Any, TextIO
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
@@ -52,12 +53,16 @@ class Recorder:
         self._file.flush()
 
 
+_LEFT_OUT = {"raw", "data"}
+"""A provider's message as received, which may hold what is signed, and the bytes of a picture."""
+
+
 def _fields_of(value: Any) -> dict[str, Json]:
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _LEFT_OUT}
 
 
 def _plain(value: Any) -> Json:
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         return {**_kind_of(value), **_fields_of(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]

@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import journal, jsontext
 from handrail.budgets import Spent
@@ -30,8 +32,7 @@ from handrail.records import JOURNAL_V, Begun, Question, Step
 from handrail.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """One turn of a kept run.
 
     Attributes:
@@ -52,8 +53,7 @@ class Told:
         yield from (ToolMessage(result) for result in self.results if result is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Retold:
+class Retold(Struct, frozen=True):
     """A kept run, read."""
 
     begun: Begun

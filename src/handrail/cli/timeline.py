@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.wire import exchange_text
@@ -58,8 +59,7 @@ _TOLD_BY_THEIR_REASON = frozenset({"cancelled", "waiting", "budget", "cut"})
 """Statuses whose reason says the same in a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of the timeline. `about` names the call; `whole` lines are wrapped, others may be cut at the edge."""
 
     kind: Kind
@@ -68,8 +68,7 @@ class Line:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A piece of the model's text as it arrives; it follows the piece before without a break."""
 
     text: str

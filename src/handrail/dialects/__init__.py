@@ -12,8 +12,9 @@ Rule 3: what a stream has given is never taken back: its deltas, joined, are the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from msgspec import Struct
 
 from handrail import plugins
 from handrail.calls import ToolCall, ToolResult
@@ -118,8 +119,7 @@ class WireDialect(Dialect, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """What an answer says of itself beside the turn. Not every provider says all of it.
 
     Attributes:

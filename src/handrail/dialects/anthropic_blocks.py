@@ -7,8 +7,9 @@ Rule 2: the text of a call's arguments is what the provider streamed, or our spe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.calls import ToolCall
 from handrail.dialects import bodies, received
@@ -118,8 +119,7 @@ ENDING = ("stop_reason", "stop_details")
 """Where an answer tells how it ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How an answer ended."""
 
     finish: Finish

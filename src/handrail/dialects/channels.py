@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.incoming import Incoming, Step, marks
@@ -16,8 +17,7 @@ from handrail.dialects.shapes import Schemas, Shape, Taker, is_name
 _MOST_HEADER_CHARS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """How the messages of one answer follow each other.
 
     Attributes:

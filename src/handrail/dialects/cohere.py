@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, bodies, openai_chat, provider_errors, received

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, writing
@@ -38,8 +40,7 @@ _WORDS: Mapping[Finish, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A whole answer, or a piece of a streamed one.
 
     Attributes:
@@ -51,8 +52,7 @@ class Piece:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Completions:
+class Completions(Struct, frozen=True):
     """`/v1/completions` with the prompts of one family; a `WireDialect` without tools of its own.
 
     Attributes:
@@ -218,8 +218,7 @@ class Completions:
         return self.prompt.answer(turn, opened=self.opened).removesuffix(next(iter(self.prompt.stops), ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Generate(Completions):
+class Generate(Completions, frozen=True):
     """Ollama's `/api/generate`, raw: its own templates are left out, and ours stand in the prompt."""
 
     def path(self, model: str, *, stream: bool) -> str:

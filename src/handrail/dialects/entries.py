@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail.calls import ToolResult
 from handrail.dialects import parts
@@ -12,8 +14,7 @@ from handrail.dialects.layouts import Template
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer of the model, and the results of its calls as far as they are there."""
 
     turn: Turn

@@ -6,9 +6,10 @@ A new family is a new row; a new form is a new shape. The names are those under 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects.channels import Channels
 from handrail.dialects.json_calls import JsonCalls

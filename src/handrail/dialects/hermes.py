@@ -11,8 +11,9 @@ They differ in where results stand (Qwen: in a user's turn) and in what the syst
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects.families import SYNTAXES
 from handrail.dialects.layouts import Head, Opening, Template, Wrap, as_json, function_of

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.incoming import Incoming, Step, finished, marks
@@ -15,8 +16,7 @@ from handrail.dialects.shapes import Schemas, Taker
 from handrail.errors import Json
 
 
-@dataclass(frozen=True, slots=True)
-class JsonCalls:
+class JsonCalls(Struct, frozen=True):
     """Calls as JSON objects: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, one by one or in a list.
 
     Attributes:

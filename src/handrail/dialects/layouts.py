@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from handrail.dialects import ToolLike
 from handrail.dialects.names import NameMap
@@ -26,8 +27,7 @@ _TOKEN = re.compile(r"<[^<>\s]{2,}>|\[/?[A-Za-z_]{3,}\]")
 """What looks like a token in the marks that a template writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """What a template is given for the beginning of a prompt; every text in it is safe to write.
 
     Attributes:
@@ -41,8 +41,7 @@ class Opening:
     today: date | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What stands before the turns, and what of it a family puts among them.
 
     Attributes:
@@ -60,8 +59,7 @@ class Head:
     in_question: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """How a family lays out a conversation.
 
     Attributes:

@@ -12,7 +12,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.incoming import Incoming, Step, marks
@@ -34,8 +35,7 @@ _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKETS = ("(", "[", "{", ")", "]", "}")
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralCalls:
+class LiteralCalls(Struct, frozen=True):
     """Calls as a name with literals in brackets.
 
     Attributes:

@@ -17,9 +17,10 @@ made them one by one: a call, its result, the next call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects.families import SYNTAXES
 from handrail.dialects.layouts import Head, Opening, Template, Wrap, as_json, function_of

@@ -14,8 +14,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects.families import SYNTAXES
 from handrail.dialects.json_calls import JsonCalls

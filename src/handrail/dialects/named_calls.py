@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.incoming import Incoming, Step, marks
@@ -13,8 +14,7 @@ from handrail.dialects.shapes import MOST_NAME_CHARS, Schemas, Taker, is_name
 _COUNTED = re.compile(r"(?:functions\.)?(?P<name>.+):[0-9]+", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCalls:
+class NamedCalls(Struct, frozen=True):
     """Calls as a name and a JSON object with marks between them.
 
     Attributes:

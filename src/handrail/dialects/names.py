@@ -14,15 +14,15 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
+
+from msgspec import Struct, field
 
 _HASH_CHARS = 8
 """Of SHA-256 in hex: among 1,000 tools that need one, two agree with a chance of about one in 8,600; then it grows."""
 
 
-@dataclass(frozen=True, slots=True)
-class NameRule:
+class NameRule(Struct, frozen=True):
     """Which names a provider accepts.
 
     Attributes:
@@ -40,8 +40,7 @@ class NameRule:
         return _pattern(self).fullmatch(name) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class NameMap:
+class NameMap(Struct, frozen=True):
     """The wire names of one set of tools. Names that it does not know pass through, spelled by the same rule."""
 
     rule: NameRule

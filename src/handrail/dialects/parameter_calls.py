@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from handrail import strictjson
 from handrail.calls import ToolCall
@@ -26,8 +27,7 @@ _TYPE = re.compile(r'(?P<key>type|string)="(?P<value>[a-z]{1,10})"')
 _CDATA = ("<![CDATA[", "]]>")
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Struct, frozen=True):
     """The marks around a call or a parameter.
 
     Attributes:
@@ -51,8 +51,7 @@ class Element:
         return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCalls:
+class ParameterCalls(Struct, frozen=True):
     """Calls as a name and parameters with marks around each value.
 
     Attributes:
@@ -268,8 +267,7 @@ def _nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
     return value if tree is None else _fitted(tree, schema)
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """An element within a value: text, or further elements."""
 
     text: str

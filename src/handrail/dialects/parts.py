@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
 
 from handrail.calls import Media
 from handrail.errors import ConfigError, Json
@@ -20,8 +21,7 @@ from handrail.shaping import label
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """An image, a sound or a file. It has `base64`, a `url` or a `file_id`.
 
     Attributes:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, bodies, remembered, texts, writing
@@ -51,8 +53,7 @@ _FORM = (
 )
 
 
-@dataclass(frozen=True)  # without slots: it keeps what it has worked out
-class PromptDialect:
+class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has worked out
     """How one family of models is asked with a text, and answers with one; see `Dialect`.
 
     Attributes:
@@ -66,7 +67,7 @@ class PromptDialect:
     syntax: Syntax
     template: Template
     today: date | None = None
-    names: NameRule = field(default=NAMES, repr=False)
+    names: NameRule = NAMES
 
     @property
     def stops(self) -> tuple[str, ...]:

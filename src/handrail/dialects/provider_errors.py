@@ -13,9 +13,10 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+from msgspec import Struct
 
 from handrail.dialects import received
 from handrail.errors import Json, ModelError
@@ -51,8 +52,7 @@ _LONGEST_WAIT_S = 1e9
 """Longer than anybody waits, and still a number that can be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderError:
+class ProviderError(Struct, frozen=True):
     """An error body in our terms.
 
     Attributes:

@@ -18,8 +18,9 @@ Rule 1: the words of the form are no control tokens, yet a model takes them for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects import ToolLike, hermes, texts, writing
 from handrail.dialects.layouts import Head, Opening, Template, as_json
@@ -70,8 +71,7 @@ TEMPLATE: Final = Template(
 )
 
 
-@dataclass(frozen=True)  # without slots, as its base
-class ReAct(PromptDialect):
+class ReAct(PromptDialect, frozen=True):
     """ReAct's form: beyond a syntax and a template it knows that an answer is a thought and one thing after it."""
 
     def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:

@@ -6,8 +6,9 @@ The rows follow the templates that the models bring along. Where a row says anot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from handrail.dialects import hermes
 from handrail.dialects.families import SYNTAXES

@@ -13,8 +13,10 @@ Rule 4: any text gives a turn, never an exception, in linear time, however it is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.dialects import ToolLike, assembly, remembered, writing
@@ -28,8 +30,7 @@ _SPACE = " \t\r\n"
 _MOST_SILENT_CHARS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(Struct, frozen=True):
     """How a family marks its reasoning.
 
     Attributes:
@@ -46,8 +47,7 @@ class Reasoning:
     layout: tuple[str, str] = ("\n", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """How one family of models writes its answers.
 
     Attributes:
@@ -332,17 +332,13 @@ def _schemas(tools: Collection[ToolLike]) -> Schemas:
     return schemas
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """A call on its way."""
 
     name: str
     id: str
-    pieces: list[str]
-    whole: bool
-
-    def __init__(self, name: str, id: str) -> None:
-        self.name, self.id, self.pieces, self.whole = name, id, [], False
+    pieces: list[str] = []
+    whole: bool = False
 
 
 class _Marks:

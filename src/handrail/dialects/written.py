@@ -14,10 +14,10 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.dialects import WireDialect
@@ -32,8 +32,7 @@ _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 _ANSWERS = ("assistant", "model")
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Struct, frozen=True):
     """A request that was written: the fields before its tools and its history, and that without brackets.
 
     Attributes:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from handrail.errors import ConfigError, Json
 
@@ -20,8 +22,7 @@ Language: TypeAlias = Literal["en", "zh"]
 SEVERITIES: Sequence[Severity] = get_args(Severity)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a tool is written; line 0 where that is not known."""
 
     file: str = ""
@@ -33,8 +34,7 @@ class Place:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that is wrong with a tool, or with all of them (then `tool` is empty).
 
     Attributes:
@@ -64,8 +64,7 @@ class Finding:
         return {**said, **where, **({"reason": self.reason} if self.reason else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """About how many tokens the definition of a tool takes in every request, by provider."""
 
     tool: str
@@ -77,8 +76,7 @@ class Cost:
         return max(self.tokens.values(), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What lint found; `findings` by tool in their order, the worst of each tool first."""
 
     tools: int
@@ -122,8 +120,7 @@ class Report:
         return f"<Report on {self.tools} tool{'' if self.tools == 1 else 's'}: {told}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What lint is told.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail import foreign, operations
 from handrail.errors import ConfigError, Json, ToolDefinitionError
@@ -18,8 +19,7 @@ from handrail.linting.wording import tidy
 from handrail.subschemas import mapped
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """What was set right in one tool, by the ids of the rules."""
 
     tool: str

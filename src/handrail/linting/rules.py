@@ -7,8 +7,9 @@ on which it must and must not speak. The tables stand in `wording`, `parameters`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.errors import Json
 from handrail.linting.findings import Settings, Severity
@@ -25,8 +26,7 @@ class Noticed(NamedTuple):
     severity: Severity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule.
 
     Attributes:

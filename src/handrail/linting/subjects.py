@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct, field
 
 from handrail.effects import EffectClass
 from handrail.errors import Json, ToolDefinitionError
@@ -32,8 +33,7 @@ MOST_DEPTH = 8
 """Levels of a schema that are looked into; a definition may refer to itself."""
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True, dict=True):
     """A value that the model fills, at any depth; `path` is such as `address.street` or `items[].id`."""
 
     path: str
@@ -81,8 +81,7 @@ class Parameter:
         return bool(self.schema.get("examples") or self.schema.get("example")) or self.schema.get("default") is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """What is declared about what a tool does.
 
     Attributes:
@@ -98,8 +97,7 @@ class Declared:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(Struct, frozen=True, dict=True):
     """One tool, looked at.
 
     Attributes:

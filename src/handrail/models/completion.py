@@ -10,7 +10,6 @@ The name before the colon is that of a prompt dialect. The address decides betwe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, cast
 
@@ -75,8 +74,7 @@ class CompletionModel(HttpModel):
         return self.wire.prompt.opened(request.tools, request.options)
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionServer(Provider):
+class CompletionServer(Provider, frozen=True):
     """A server of one's own, asked with the prompts of one family."""
 
     def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:

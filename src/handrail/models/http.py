@@ -13,10 +13,11 @@ import asyncio
 import random
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.dialects import DialectStream, WireDialect
 from handrail.dialects.written import Written
@@ -43,27 +44,23 @@ _VERSION = re.compile(r"/v\d\w*(?=/)")
 _VERSION_AT_END = re.compile(r"/v\d\w*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """Send the request; answered by (status, headers)."""
 
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """Give the next piece of the answer; answered by bytes, empty at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Wait before the next attempt."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where requests go: an address that anybody may see, and what of the real one is sent beside it."""
 
     url: httpx2.URL
@@ -276,8 +273,7 @@ def _check_size(size_bytes: int) -> None:
         raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(Struct):
     """The listener, if any, and whether it has been told anything."""
 
     listener: Listener | None

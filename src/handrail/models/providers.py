@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import httpx2
+from msgspec import Struct, field
 
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError
 from handrail.models.http import HttpModel
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """Where a provider is, and which environment variables say otherwise or hold its key.
 
     Attributes:

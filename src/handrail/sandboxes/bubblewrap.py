@@ -14,10 +14,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Event
+
+from msgspec import Struct, field
 
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes import process
@@ -31,8 +32,7 @@ MOST_PROCESSES = 40
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(Struct, frozen=True):
     """A box made by `bwrap`, where that is installed and works."""
 
     level: str = field(default="isolated")

@@ -14,12 +14,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes.inside import descendants, lengths, record
@@ -33,8 +34,7 @@ DRAIN_S = 0.2
 Why: TypeAlias = Literal["exited", "timeout", "cancelled", "lost"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an order is carried out: a command that starts `inside.main`, in a folder, with what the program sees.
 
     Attributes:
@@ -54,8 +54,7 @@ def program() -> str:
     return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     """The beginning of a stream, up to a number of bytes."""
 
     most: int

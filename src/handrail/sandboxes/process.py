@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from threading import Event
+
+from msgspec import Struct
 
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes.outside import Place, carry_out, program
@@ -27,8 +28,7 @@ def limits(job: Job) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A killable process. RLIMIT_NPROC is not set: it would count all processes of the user."""
 
     level: str = "process"

@@ -13,9 +13,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.selectors.words import NOISE, sentences, words
@@ -43,8 +44,7 @@ DEEPEST = 6
 """Levels of a schema that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """How much a word counts by where it stands. Whole quarters, so that sums are exact in any order."""
 
     name: float = 3.0

@@ -21,7 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -29,6 +28,9 @@ from itertools import chain
 from secrets import token_hex
 from threading import Condition, Lock, Thread, current_thread
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
@@ -56,8 +58,7 @@ class Refused(Exception):  # noqa: N818
     """The database refused what it was given and is well otherwise: others of the group may pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptText:
+class KeptText(Struct, frozen=True):
     """A long result on its way to the database, as UTF-8 that also spells what is no character."""
 
     run_id: str
@@ -141,8 +142,7 @@ class Base(Keeper, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Deed:
+class Deed(Struct, frozen=True):
     """Something to be done in the transaction of a group: once for all of a group that share `do`.
 
     Attributes:
@@ -158,8 +158,7 @@ class Deed:
 Want: TypeAlias = Claim | Settle | Renew | KeptText | Deed
 
 
-@dataclass(slots=True, eq=False)
-class _Ask:
+class _Ask(Struct, eq=False):
     """What a caller wants, or a job that needs the connection for itself; and where the answer goes."""
 
     want: Want | Callable[[Any], Any]

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail.chain import FIRST, digest
 from handrail.chain import spelled as canonical
@@ -208,8 +210,7 @@ class DurableRuns(DurableStore):
         return self._writer.ask(Deed(lambda base, now, _: [deed(base, now)]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """An entry as its rows hold it; `steps` are (key, kind, body, elapsed_s)."""
 
     run_id: str

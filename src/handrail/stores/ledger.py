@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
 
 
-@dataclass(slots=True, eq=False)
-class Row:
+class Row(Struct, eq=False):
     """One write: who began it, how it stands.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
+
+from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
 from handrail.records import ApprovalState, Begun, Entry, Grant, Question, RunRecord, Step

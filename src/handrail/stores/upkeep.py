@@ -9,9 +9,10 @@ Rule 2: a copy never puts something older in the place of something newer, so it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import ConfigError
 from handrail.stores.durable import DurableStore, Keeper
@@ -19,8 +20,7 @@ from handrail.stores.durable import DurableStore, Keeper
 MOST_DELETED_AT_ONCE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What lies in a store.
 
     Attributes:
@@ -40,8 +40,7 @@ class Contents:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """How a table is copied: its key, how many rows at once, and when one takes the place of what is there."""
 
     name: str

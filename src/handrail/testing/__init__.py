@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.dialects import Envelope, ServerDialect, dialect

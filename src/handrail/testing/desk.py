@@ -17,9 +17,10 @@ import json
 import random
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from threading import Lock
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.testing.serving import Handler, Server, Serving
@@ -39,8 +40,7 @@ class Fate(Enum):
     ANSWER_TWICE = "answer sent twice"
 
 
-@dataclass(frozen=True, slots=True)
-class Jitter:
+class Jitter(Struct, frozen=True):
     """How bad the network is.
 
     Attributes:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from threading import Lock
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct, field
 
 from handrail.errors import Json
 from handrail.testing import Fault
 from handrail.testing.serving import Handler, Server, Serving
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request as the server got it; names of headers are in small letters, of a repeated query the first counts."""
 
     method: str
@@ -37,8 +37,7 @@ class Asked:
         return told
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the server says: JSON, `body` as it is, or piece by piece what `stream` yields, until the client leaves."""
 
     status: int = 200

@@ -13,17 +13,17 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.testing import Fault
 from handrail.testing.loopback import Answer, Asked, Loopback
 
 
-@dataclass(frozen=True, slots=True)
-class WikiPage:
+class WikiPage(Struct, frozen=True):
     """One page: its text with `== headings ==`, other titles that lead to it, and its edition."""
 
     title: str

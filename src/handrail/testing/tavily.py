@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.testing import Fault
 from handrail.testing.loopback import Answer, Asked, Loopback
 
 
-@dataclass(frozen=True, slots=True)
-class WebPage:
+class WebPage(Struct, frozen=True):
     """One page of the stand-in's web; one without a text can be found but not read."""
 
     url: str

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, localcontext
 from fractions import Fraction
 from functools import reduce
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from handrail.errors import ToolError
 
@@ -28,8 +29,7 @@ MOST_DECIMALS = 60
 """A fraction that ends is written out in full up to so many digits after the point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """A value, and whether it is exactly what was asked for."""
 
     value: Fraction

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NotRequired, TypedDict
+
+from msgspec import Struct
 
 from handrail.errors import ToolError
 from handrail.names import nearest
@@ -136,8 +137,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     kind: str
     text: str
     at: int

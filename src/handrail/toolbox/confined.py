@@ -20,7 +20,6 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from errno import errorcode
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -28,6 +27,8 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Event
 from time import monotonic
+
+from msgspec import Struct
 
 from handrail import names
 from handrail.errors import Code, ConfigError, NoEffect, ToolError
@@ -49,8 +50,7 @@ LOCK_S = 5.0
 LOOK = "Look at what is there with `list_files`."
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """The roots as one tree of names. Nothing else opens anything."""
 
     roots: Mapping[str, Path]

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, NotRequired, TypedDict
 
+from msgspec import Struct
 from pydantic import Field
 
 from handrail import names
@@ -71,8 +71,7 @@ class DocumentPage(TypedDict):
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A text with a name; `pages` is its text again, cut at ends of lines."""
 
     id: str
@@ -80,8 +79,7 @@ class Document:
     pages: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Passage:
+class _Passage(Struct, frozen=True):
     document: Document
     text: str
 

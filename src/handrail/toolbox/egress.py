@@ -17,12 +17,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, TypeAlias
 
 import httpcore2
 import httpx2
+from msgspec import Struct
 
 from handrail.errors import Code, ConfigError, ToolError
 from handrail.logs import log
@@ -40,8 +40,7 @@ _METADATA_WITH_PUBLIC_ADDRESS = {ip_address("168.63.129.16")}
 """Azure's host agent: a public address that answers inside every one of its machines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Egress:
+class Egress(Struct, frozen=True):
     """Where requests may go.
 
     Attributes:

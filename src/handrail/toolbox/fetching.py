@@ -9,11 +9,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
 
 import httpx2
+from msgspec import Struct
 
 from handrail import __version__
 from handrail.errors import Code, ToolError
@@ -36,8 +36,7 @@ USER_AGENT = user_agent()
 """For services that do not ask whom to write to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An HTTP answer: where it came from in the end, and its first bytes, decompressed."""
 
     status: int

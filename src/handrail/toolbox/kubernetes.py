@@ -22,10 +22,11 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field
 
 from handrail import names
@@ -102,16 +103,14 @@ def _permitted(what: str, said: Sequence[str]) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- kubectl
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Struct, frozen=True):
     """A namespace of a cluster."""
 
     context: str
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """What `kubectl` said before it ended."""
 
     code: int
@@ -119,8 +118,7 @@ class Said:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kubectl:
+class Kubectl(Struct, frozen=True):
     """`kubectl`, and what it may reach."""
 
     program: Sequence[str]
@@ -233,8 +231,7 @@ async def _bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> 
 # ---------------------------------------------------------------------- what went wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """A failure that is known by what `kubectl` says of it; nothing was changed.
 
     Attributes:
@@ -364,8 +361,7 @@ class GetPodLogs(_OverKubectl):
         return _without_passwords(lines) or "The log has no such lines."
 
 
-@dataclass(frozen=True, slots=True)
-class PodUsage:
+class PodUsage(Struct, frozen=True):
     """What a pod uses; 1,000 millicores are one core."""
 
     pod: str
@@ -463,8 +459,7 @@ class DescribeResource(_OverKubectl):
         return masked(await self.kubectl.one(Where(context, namespace), kind, name, "describe"))
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
+class Rollout(Struct, frozen=True):
     """How far a deployment's newest version has come; `last_restart` is a time or "never"."""
 
     deployment: str

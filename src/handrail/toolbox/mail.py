@@ -25,13 +25,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from time import monotonic
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
+from msgspec import Struct
 from pydantic import Field, TypeAdapter, ValidationError
 
 from handrail.context import Context
@@ -62,8 +62,7 @@ class Sent(TypedDict):
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """Where mail is handed in.
 
     Attributes:
@@ -222,8 +221,7 @@ class SendEmail(BaseTool):
         return Found(sent) if known else NotFound()
 
 
-@dataclass(slots=True)
-class _Bounds:
+class _Bounds(Struct):
     """What one answer of a server may take, and until when all of them must have come."""
 
     answer_s: float

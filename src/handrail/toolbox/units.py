@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from handrail.errors import ToolError
 from handrail.names import nearest
@@ -42,8 +43,7 @@ _QUANTITIES: Mapping[Powers, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """A unit: how many of the base units it is (metre, kilogram, second, kelvin, ampere, degree, bit).
 
     Attributes:

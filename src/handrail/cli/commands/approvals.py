@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import get_args
 
 import click
+from msgspec.structs import asdict
 
 from handrail import decisions
 from handrail.cli import cases, options

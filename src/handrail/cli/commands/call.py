@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from handrail.approvers.terminal import printable
 from handrail.calls import ToolResult
@@ -60,8 +60,7 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
     return exits.of_failure(result.failure)
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """How far the call had come when it was interrupted; an observer."""
 
     begun: bool = False

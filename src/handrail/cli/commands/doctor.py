@@ -9,10 +9,11 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from importlib import metadata
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from handrail import __version__, plugins
 from handrail.cli import options, settings
@@ -27,8 +28,7 @@ _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FO
 _PARTS = ("models", "dialects", "stores", "approvers")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was looked at; not `ok` keeps handrail from working, not `there` does no harm."""
 
     subject: str

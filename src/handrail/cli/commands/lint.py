@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from handrail import linting, operations
 from handrail.approvers.terminal import printable
@@ -62,7 +62,7 @@ def command(
     if not where:
         raise click.UsageError("Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin.")
     chosen = Settings.from_table(settings.table("lint", config))
-    chosen = replace(chosen, users=users) if users else chosen  # type: ignore[arg-type]  # click has checked it
+    chosen = replace(chosen, users=users) if users else chosen
     if fix or dry_run:
         written = [each for each in where if _is_json(each) and each != "-"]
         if not written:

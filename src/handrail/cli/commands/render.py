@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, cast
 
 import click
-from pydantic import TypeAdapter, ValidationError
+from msgspec import Struct, ValidationError, convert
 
 from handrail.approvers.terminal import printable
 from handrail.cli import cases, options
@@ -56,8 +54,7 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
     return Exit.OK
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """What a model gets; a `path` only where it goes over a wire."""
 
     dialect: str
@@ -143,14 +140,14 @@ def _options(told: Json) -> Options:
         return Options()
     if not isinstance(told, Mapping):
         raise ConfigError("`options` is no object")
-    known = [field.name for field in fields(Options)]
+    known = Options.__struct_fields__
     for name in told:
         if name not in known:
             near = nearest(str(name), known)
             hint = f"did you mean `{near[0]}`?" if near else f"they are {', '.join(known)}"
             raise ConfigError(f"there is no option `{name}`; {hint}")
     try:
-        return cast(Options, TypeAdapter[Any](Options).validate_python(dict(told), strict=False))
+        return convert(dict(told), Options, strict=False)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"option `{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+        wrong, _, place = str(error).partition(" - at `$.")
+        raise ConfigError(f"option `{place.rstrip('`')}`: {wrong}") from error

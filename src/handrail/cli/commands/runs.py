@@ -7,10 +7,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import click
+from msgspec.structs import replace
 
 from handrail import decisions
 from handrail.approvers.terminal import printable

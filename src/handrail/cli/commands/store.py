@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
 
 import click
+from msgspec.structs import asdict
 
 from handrail import plugins
 from handrail.cli import options

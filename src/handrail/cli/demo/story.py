@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.cli.demo.cluster import POD, SERVICE
@@ -35,8 +36,7 @@ CAPTIONS: Mapping[int, str] = {
 """What to watch for, by turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """Everything that is said in one language."""
 
     question: str

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,6 +19,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
+
+from msgspec import Struct
 
 _APPS = {"deployments", "replicasets", "statefulsets", "daemonsets"}
 _KINDS = {*_APPS, "jobs", "pods", "services", "events"}
@@ -36,8 +37,7 @@ class _Failed(Exception):
     """What goes to stderr; the exit code is 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
+class _Cluster(Struct, frozen=True):
     """A namespace of the cluster that the kubeconfig names for a context."""
 
     server: str
@@ -88,8 +88,7 @@ def _path(kind: str, name: str = "") -> str:
     return f"{api}/namespaces/{{}}/{kind}" + (f"/{name}" if name else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A command line: its options without their dashes, and the words behind the command."""
 
     options: Mapping[str, str]

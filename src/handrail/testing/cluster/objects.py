@@ -9,10 +9,11 @@ Rule: whatever a client reads follows from the `Deployment` and its `Rollout`, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
+
+from msgspec import Struct, field
 
 Object: TypeAlias = dict[str, Any]
 
@@ -22,8 +23,7 @@ BORN = "2026-11-01T08:00:00Z"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes the ends of names of: no vowels, so no words
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
+class Pods(Struct, frozen=True):
     """How the pods of a deployment are.
 
     Attributes:
@@ -39,8 +39,7 @@ class Pods:
     memory_mib: int = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """A deployment with one container of its own name.
 
     Attributes:
@@ -60,8 +59,7 @@ class Deployment:
     looks: float = 3
 
 
-@dataclass(slots=True)
-class Rollout:
+class Rollout(Struct):
     """Where a deployment stands: its revision, when it was restarted last, and how many looks are left until ready."""
 
     revision: int = 1
@@ -251,8 +249,7 @@ def _owner(kind: str, name: str) -> Object:
 Columns: TypeAlias = Mapping[str, Callable[[Object], Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of object.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from handrail import names
 from handrail.calls import Page
@@ -20,8 +21,7 @@ LEAST_CELL = 20
 MOST_SHOWN = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column; `key` says that it is part of the primary key, `refers_to` names `table.column` of a foreign key."""
 
     name: str
@@ -31,8 +31,7 @@ class Column:
     refers_to: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table or a view, with its columns in order."""
 
     name: str
@@ -40,8 +39,7 @@ class Table:
     columns: Sequence[Column]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What part of an answer is wanted, and how long it may take.
 
     Attributes:

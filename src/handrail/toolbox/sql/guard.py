@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from handrail.errors import ConfigError, ToolError
 
@@ -75,8 +76,7 @@ _WRITES: tuple[type[exp.Expr], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A query that the guard let pass.
 
     Attributes:
