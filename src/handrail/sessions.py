@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
 from typing import Any
 
 from handrail import logs
-from handrail.audit import notice_of
+from handrail.audit import Account
 from handrail.budgets import Budget
 from handrail.conversation import Ending, Progress, last_text
 from handrail.errors import ModelError
@@ -83,29 +83,25 @@ class Session:
         tell_all(self.observers, event)
 
 
-@dataclass(slots=True)
 class Trail:
     """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
 
-    store: AuditStore
-    run_id: str
-    redactor: Redactor
-    principal: str = ""
-    _asked: Future[None] | None = None
+    __slots__ = ("_account", "_asked", "_run_id", "_store")
+
+    def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
+        self._store, self._run_id, self._account = store, run_id, Account(run_id, redactor, principal)
+        self._asked: Future[None] | None = None
 
     def __call__(self, event: Event) -> None:
-        notice = notice_of(event, self.run_id, self.redactor)
-        if notice is not None:
-            if self.principal:
-                notice = replace(notice, body={**notice.body, "principal": self.principal})
-            answer = self.store.append([notice])
+        if notices := self._account.notices(event):
+            answer = self._store.append(notices)
             if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
                 self._asked = answer
                 answer.add_done_callback(self._done)
 
     def _done(self, answer: Future[None]) -> None:
         if (error := answer.exception()) is not None:
-            logs.raised(f"an audit record of run {self.run_id} could not be written", error)
+            logs.raised(f"an audit record of run {self._run_id} could not be written", error)
 
 
 @dataclass(slots=True)
