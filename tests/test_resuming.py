@@ -6,7 +6,9 @@ that is killed does to a store on a disk stands in `tests/journeys/test_crashes.
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -484,3 +486,19 @@ def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
     result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
     assert result.failure.code == "APPROVAL_PENDING"
     assert store.questions() == []
+
+
+def test_a_kept_run_that_has_ended_is_let_go_of_at_once(on, tmp_path):
+    class Deps:
+        """Something that a run holds."""
+
+    deps = Deps()
+    held = weakref.ref(deps)
+    gc.disable()  # else it might come by just in time
+    try:
+        with SqliteStore(tmp_path / "kept.db") as store:
+            assert on(store, World().tools, "run", "?", model=ScriptedModel(SCRIPT), deps=deps).ok
+        del deps
+        assert held() is None
+    finally:
+        gc.enable()

@@ -389,9 +389,8 @@ class Host:
         session.conduct.epoch = begun.record.epoch
         if begun.record.cancel_requested and not replaying:
             session.cancelled.set()  # by somebody who was told that it ends; its owner died before it did
-        session.recording = Recording(
-            begun, lambda: self.now() - session.started - session.progress.spent.waited_s, replaying=replaying
-        )
+        started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
+        session.recording = Recording(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
     def again(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
@@ -86,22 +87,19 @@ class Session:
 class Trail:
     """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
 
-    __slots__ = ("_account", "_asked", "_run_id", "_store")
+    __slots__ = ("_account", "_asked", "_store", "_when_done")
 
     def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
-        self._store, self._run_id, self._account = store, run_id, Account(run_id, redactor, principal)
+        self._store, self._account = store, Account(run_id, redactor, principal)
         self._asked: Future[None] | None = None
+        self._when_done = partial(_written, run_id)  # no method of ours: the future that we hold would hold us
 
     def __call__(self, event: Event) -> None:
         if notices := self._account.notices(event):
             answer = self._store.append(notices)
             if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
                 self._asked = answer
-                answer.add_done_callback(self._done)
-
-    def _done(self, answer: Future[None]) -> None:
-        if (error := answer.exception()) is not None:
-            logs.raised(f"an audit record of run {self._run_id} could not be written", error)
+                answer.add_done_callback(self._when_done)
 
 
 @dataclass(slots=True)
@@ -117,6 +115,11 @@ class Ears:
     def exchange(self, exchange: HttpExchange) -> None:
         """Tell of a request and its answer."""
         self.session.tell(exchange)
+
+
+def _written(run_id: str, answer: Future[None]) -> None:
+    if (error := answer.exception()) is not None:
+        logs.raised(f"an audit record of run {run_id} could not be written", error)
 
 
 def tell_all(observers: Sequence[Observer], event: Event) -> None:
