@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from handrail import keys
@@ -83,7 +83,7 @@ def toolset_digest(tools: Iterable[Any]) -> str:
 
 def budget_as_json(budget: Budget) -> dict[str, Json]:
     """Return a budget as a journal keeps it."""
-    told: dict[str, Json] = plain(asdict(budget))
+    told: dict[str, Json] = plain(budget)
     return told
 
 
