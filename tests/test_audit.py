@@ -96,6 +96,23 @@ def test_what_is_no_text_where_one_was_is_a_change_too(change):
     assert verify([replace(record, **change)])[1].seq == 1
 
 
+def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_verifies():
+    admitted = {
+        "call": "c1", "tool": "look_up", "arguments": {"city": "北京", "at": 1e-7}, "arguments_sha256": "00",
+        "repairs": [], "key": "", "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
+    }  # fmt: skip
+    hashes = (  # of these two, made by the version of 20 November 2026
+        "3653ebf38548e5f9435b773dbf042b8c667223ad3b18eea053e04b3d9801302d",
+        "f983b7432c46223de7b7149b2ef72a7b343627731fd142f677a1b868ad836a8d",
+    )
+    started = {"call": "c1", "tool": "look_up", "attempt": 1}
+    records = [
+        AuditRecord(1, 1763724000.25, "r_é", "CallAdmitted", admitted, FIRST, hashes[0]),
+        AuditRecord(2, 1763724001.0, "r_é", "AttemptStarted", started, hashes[0], hashes[1]),
+    ]
+    assert verify(records) == (2, None)
+
+
 def recorded(events, principal=""):
     """Return what is recorded of these events of one run."""
     account = Account("r_1", Redactor(), principal)
