@@ -502,3 +502,15 @@ def test_a_kept_run_that_has_ended_is_let_go_of_at_once(on, tmp_path):
         assert held() is None
     finally:
         gc.enable()
+
+
+def test_a_run_is_kept_with_the_digest_of_the_tools_of_the_moment_at_which_it_began(tmp_path):
+    first, second = World().tools[:2]
+    tools = hr.Toolset([first])
+    with SqliteStore(tmp_path / "kept.db") as store, hr.SyncRuntime(tools, store=store) as runtime:
+        for run_id in ("r_1", "r_2"):
+            runtime.run("?", model=ScriptedModel(["ok"]), run_id=run_id)
+        tools.add(second)
+        runtime.run("?", model=ScriptedModel(["ok"]), run_id="r_3")
+        digests = [store.recorded(run_id).result(BOUND_S).record.toolset for run_id in ("r_1", "r_2", "r_3")]
+    assert digests[0] == digests[1] != digests[2]
