@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.audit import notice_of
+from handrail.audit import Account
 from handrail.chain import FIRST, digest, spelled, verify
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    AttemptFailed,
+    AttemptStarted,
+    CallAdmitted,
+    CallFinished,
+    FinishedLate,
+    RunEnded,
+)
 from handrail.records import AuditRecord
 from handrail.redaction import HIDDEN, Redactor
 
@@ -80,6 +90,98 @@ def test_a_checkpoint_finds_a_cut_tail_and_a_log_that_was_written_anew():
     assert "written anew" in verify(other, checkpoint=checkpoint)[1].why
 
 
+@pytest.mark.parametrize("change", [{"run_id": None}, {"event": b"x"}, {"hash": "\u00e9"}, {"hash": None}, {"at": "x"}])
+def test_what_is_no_text_where_one_was_is_a_change_too(change):
+    [record] = chain(1)
+    assert verify([replace(record, **change)])[1].seq == 1
+
+
+def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_verifies():
+    admitted = {
+        "call": "c1", "tool": "look_up", "arguments": {"city": "北京", "at": 1e-7}, "arguments_sha256": "00",
+        "repairs": [], "key": "", "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
+    }  # fmt: skip
+    hashes = (  # of these two, made by the version of 20 November 2026
+        "3653ebf38548e5f9435b773dbf042b8c667223ad3b18eea053e04b3d9801302d",
+        "f983b7432c46223de7b7149b2ef72a7b343627731fd142f677a1b868ad836a8d",
+    )
+    started = {"call": "c1", "tool": "look_up", "attempt": 1}
+    records = [
+        AuditRecord(1, 1763724000.25, "r_é", "CallAdmitted", admitted, FIRST, hashes[0]),
+        AuditRecord(2, 1763724001.0, "r_é", "AttemptStarted", started, hashes[0], hashes[1]),
+    ]
+    assert verify(records) == (2, None)
+
+
+def recorded(events, principal=""):
+    """Return what is recorded of these events of one run."""
+    account = Account("r_1", Redactor(), principal)
+    return [notice for event in events for notice in account.notices(event)]
+
+
+CALL = hr.ToolCall("call_1", "look_up", '{"order": "7"}')
+ADMITTED = CallAdmitted(CALL, {"order": "7"}, ["comment"], "", "low", "within the policy", "ab12", "none")
+FINISHED = CallFinished(CALL, hr.ToolResult("call_1", "look_up", text="shipped", attempts=1), 0.25)
+
+
+def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowed_and_how_it_ended():
+    [notice] = recorded([ADMITTED, AttemptStarted(CALL, 1), FINISHED], "ana")
+    assert (notice.run_id, notice.event) == ("r_1", "CallFinished")
+    assert notice.body == {
+        "call": "call_1", "tool": "look_up", "principal": "ana", "arguments": {"order": "7"},
+        "arguments_sha256": hashlib.sha256(b'{"order":"7"}').hexdigest(), "repairs": ["comment"], "key": "",
+        "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
+        "ok": True, "code": "", "attempts": 1, "replayed": False, "seconds": 0.25,
+        "result_bytes": 7, "result": hashlib.sha256(b"shipped").hexdigest(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{"key": "r_1/1/0"}, {"risk": "medium"}, {"risk": ""}])
+def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(more):
+    account = Account("r_1", Redactor())
+    assert [each.event for each in account.notices(replace(ADMITTED, **more))] == ["CallAdmitted"]
+    assert account.notices(AttemptStarted(CALL, 1)) == []
+    [end] = account.notices(FINISHED)
+    assert (end.event, "arguments" in end.body) == ("CallFinished", False)
+
+
+@pytest.mark.parametrize(("between", "names"), [
+    ([AttemptStarted(CALL, 1), AttemptFailed(CALL, 1, "reset", 0.2), AttemptStarted(CALL, 2)],
+     ["AttemptFailed", "AttemptStarted"]),
+    ([ApprovalAsked(CALL, {"order": "7"}, "low", "a rule"), ApprovalGiven(CALL, None)],
+     ["ApprovalAsked", "ApprovalGiven"]),
+    ([FinishedLate(CALL)], ["FinishedLate"]),
+])  # fmt: skip
+def test_what_happens_between_a_read_s_admission_and_its_end_is_recorded_between_them(between, names):
+    notices = recorded([ADMITTED, *between, FINISHED])
+    assert [each.event for each in notices] == ["CallAdmitted", *names, "CallFinished"]
+
+
+def test_two_calls_of_one_id_leave_a_record_each():
+    other = hr.ToolCall("call_1", "look_up", '{"order": "8"}')
+    events = [
+        ADMITTED,
+        replace(ADMITTED, call=other, arguments={"order": "8"}),
+        replace(FINISHED, call=other),
+        FINISHED,
+    ]
+    assert [each.body["arguments"]["order"] for each in recorded(events)] == ["8", "7"]
+
+
+def test_a_read_that_has_no_end_when_its_run_has_is_recorded_before_that():
+    notices = recorded([ADMITTED, AttemptStarted(CALL, 1), RunEnded("r_1", "failed", "an error in the set-up")])
+    assert [each.event for each in notices] == ["CallAdmitted", "RunEnded"]
+
+
+def test_what_the_tool_does_to_its_arguments_does_not_change_the_record():
+    arguments = {"orders": ["7"]}
+    account = Account("r_1", Redactor())
+    account.notices(replace(ADMITTED, arguments=arguments))
+    arguments["orders"].append("8")
+    [notice] = account.notices(FINISHED)
+    assert notice.body["arguments"] == {"orders": ["7"]}
+
+
 def test_a_run_leaves_a_record_of_every_decision_and_no_secret():
     heard = []
 
@@ -91,7 +193,7 @@ def test_a_run_leaves_a_record_of_every_decision_and_no_secret():
     word = hr.Approval(True, by="maria")
     with hr.SyncRuntime([pay], observers=[heard.append], approver=lambda asked: word) as runtime:
         assert runtime.call("pay", {"order": "7", "api_key": "sk-live-0123456789abcdef"}).ok
-    notices = [notice for event in heard if (notice := notice_of(event, "r_1", Redactor()))]
+    notices = recorded(heard)
     names = [notice.event for notice in notices]
     assert names == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
     told = json.dumps([dict(notice.body) for notice in notices])

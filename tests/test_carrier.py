@@ -946,6 +946,25 @@ def test_a_store_that_does_not_answer(drive, how, lost, made, code):
     assert "hunter2" not in result.text
 
 
+def test_a_store_that_never_answers_is_given_up_by_every_call_that_asked_it(drive, monkeypatch):
+    monkeypatch.setattr(carrier, "STORE_S", SHORT_S)
+    made, store = [], SlowStore()
+    driver = drive([tickets(made)], store=store)
+    message = chat_message(call("create_ticket", title="x"), call("create_ticket", title="y"))
+    told = [json.loads(each["content"])["error_code"] for each in driver.handle(message)]
+    store.let.set()
+    assert (told, made) == ([Code.UNAVAILABLE] * 2, [])
+
+
+def test_a_store_that_falls_silent_after_it_has_answered_is_given_up_too(drive, monkeypatch):
+    monkeypatch.setattr(carrier, "STORE_S", SHORT_S)
+    made, store = [], SlowStore()
+    store.claim = lambda claim: MemoryStore.claim(store, claim)
+    result = drive([tickets(made)], store=store).call("create_ticket", {"title": "x"})
+    store.let.set()
+    assert (result.ok, made) == (True, ["x"])  # what happened is told; the claim stays open
+
+
 def test_a_store_that_is_unavailable_starts_no_write(drive):
     class Down(MemoryStore):
         def claim(self, claim):

@@ -633,9 +633,24 @@ def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
     driver = drive([hr.FunctionTool(pay, effect="write")], store=store, secrets=["4111111111111111"])
     assert driver.call("pay", {"order": "7", "card": "4111111111111111"}, run="r_1").ok
     assert [(each.run_id, each.event) for each in store.notices] == [
-        ("r_1", "CallAdmitted"), ("r_1", "AttemptStarted"), ("r_1", "CallFinished")
+        ("r_1", "CallAdmitted"), ("r_1", "CallFinished")
     ]  # fmt: skip
     assert store.notices[0].body["arguments"] == {"order": "7", "card": "***"}
+
+
+def test_the_record_of_a_write_stands_before_the_tool_starts_and_that_of_a_read_behind_its_end(drive):
+    store, told = Audited(), {}
+
+    def at_work(name: str) -> str:
+        """Look at the log from within."""
+        told[name] = [each.event for each in store.notices]
+        return "done"
+
+    tools = [hr.FunctionTool(at_work, name=effect, effect=effect) for effect in ("read", "write")]
+    driver = drive(tools, store=store)
+    assert driver.call("read", {"name": "read"}).ok
+    assert driver.call("write", {"name": "write"}).ok
+    assert told == {"read": [], "write": ["CallFinished", "CallAdmitted"]}
 
 
 def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not(tmp_path):

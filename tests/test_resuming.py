@@ -6,7 +6,9 @@ that is killed does to a store on a disk stands in `tests/journeys/test_crashes.
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -484,3 +486,31 @@ def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
     result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
     assert result.failure.code == "APPROVAL_PENDING"
     assert store.questions() == []
+
+
+def test_a_kept_run_that_has_ended_is_let_go_of_at_once(on, tmp_path):
+    class Deps:
+        """Something that a run holds."""
+
+    deps = Deps()
+    held = weakref.ref(deps)
+    gc.disable()  # else it might come by just in time
+    try:
+        with SqliteStore(tmp_path / "kept.db") as store:
+            assert on(store, World().tools, "run", "?", model=ScriptedModel(SCRIPT), deps=deps).ok
+        del deps
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_a_run_is_kept_with_the_digest_of_the_tools_of_the_moment_at_which_it_began(tmp_path):
+    first, second = World().tools[:2]
+    tools = hr.Toolset([first])
+    with SqliteStore(tmp_path / "kept.db") as store, hr.SyncRuntime(tools, store=store) as runtime:
+        for run_id in ("r_1", "r_2"):
+            runtime.run("?", model=ScriptedModel(["ok"]), run_id=run_id)
+        tools.add(second)
+        runtime.run("?", model=ScriptedModel(["ok"]), run_id="r_3")
+        digests = [store.recorded(run_id).result(BOUND_S).record.toolset for run_id in ("r_1", "r_2", "r_3")]
+    assert digests[0] == digests[1] != digests[2]

@@ -1,15 +1,21 @@
 """What was done, why it was allowed, and how it ended: what of a run's events goes into the audit log; see `chain`.
 
+A write leaves a record before it may have any effect and one at its end, and whoever finds only the first asks the
+ledger. A read at low risk leaves one, at its end, that says both. What comes between (a person is asked, an attempt
+fails and another one starts) has records of its own, behind that of the admission.
+
 Rule 1: records hold redacted arguments, and of results their size and digest only.
+Rule 2: what is held back until a call ends is a read, and what tells it is made when it was admitted.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from handrail import keys
+from handrail.calls import ToolCall
 from handrail.errors import Json
 from handrail.events import (
     ApprovalAsked,
@@ -30,10 +36,53 @@ from handrail.redaction import Redactor
 from handrail.shaping import plain, text_of
 
 
-def notice_of(event: Event, run_id: str, redactor: Redactor) -> Notice | None:
-    """Return what is to be recorded of an event; None of one that decides and changes nothing."""
-    body = _body(event, redactor)
-    return None if body is None else Notice(run_id, type(event).__name__, body)
+class Account:
+    """Makes of one run's events what is to be recorded of it.
+
+    Args:
+        principal: On whose behalf the run acts; stands in every record.
+    """
+
+    __slots__ = ("_begun", "_principal", "_redactor", "_run_id")
+
+    def __init__(self, run_id: str, redactor: Redactor, principal: str = "") -> None:
+        self._run_id, self._redactor, self._principal = run_id, redactor, principal
+        self._begun: dict[int, tuple[ToolCall, Notice | None]] = {}
+        """The calls that were admitted and of which nothing was told since; with what is held back of each. By
+        identity: two calls of a turn may have one id."""
+
+    def notices(self, event: Event) -> list[Notice]:
+        """Return what is to be recorded now, in this order; nothing of what decides and changes nothing."""
+        if type(event) not in _BODIES:
+            return []
+        if isinstance(event, CallAdmitted):
+            notice, held = self._notice(event), _is_harmless(event)
+            self._begun[id(event.call)] = event.call, notice if held else None
+            return [] if held else [notice]
+        if isinstance(event, AttemptStarted) and event.attempt == 1 and id(event.call) in self._begun:
+            return []  # admission and end say it as well
+        notice = self._notice(event)
+        if isinstance(event, RunEnded):
+            return [*self._held_back(), notice]
+        _, admitted = self._begun.pop(id(getattr(event, "call", None)), (None, None))
+        if admitted is None:
+            return [notice]
+        if isinstance(event, CallFinished):
+            return [Notice(self._run_id, notice.event, {**admitted.body, **notice.body})]
+        return [admitted, notice]
+
+    def _held_back(self) -> list[Notice]:
+        """Return what was held back of calls that have no end."""
+        held = [notice for _, notice in self._begun.values() if notice is not None]
+        self._begun.clear()
+        return held
+
+    def _notice(self, event: Event) -> Notice:
+        kind = type(event)
+        body = _BODIES[kind](event, self._redactor)
+        if self._principal:
+            body["principal"] = self._principal
+        return Notice(self._run_id, kind.__name__, body)
 
 
 def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> Notice:
@@ -44,56 +93,78 @@ def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **tol
     return Notice(run_id, word, {"by": by, **shown, **edited})
 
 
-def _body(event: Event, redactor: Redactor) -> dict[str, Json] | None:
-    match event:
-        case RunStarted(model=model):
-            return {"model": model}
-        case RunEnded(status=status, reason=reason):
-            return {"status": status, "reason": redactor.text(reason)}
-        case ModelAnswered(turn=turn, answer=answer):
-            return {"turn": turn, "finish": answer.finish, "calls": [[call.id, call.name] for call in answer.calls]}
-        case CallAdmitted(call=call, arguments=arguments, repairs=repairs):
-            return _of(
-                call.id, call.name, **_arguments(arguments, redactor), repairs=list(repairs), key=event.key,
-                risk=event.risk, why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
-            )  # fmt: skip
-        case ApprovalAsked(call=call, arguments=arguments, risk=risk, reason=reason):
-            return _of(call.id, call.name, **_arguments(arguments, redactor), risk=risk, reason=redactor.text(reason))
-        case ApprovalGiven(call=call, approval=None):
-            return _of(call.id, call.name, granted=None)
-        case ApprovalGiven(call=call, approval=approval) if approval is not None:
-            told = _of(
-                call.id, call.name, granted=approval.granted, by=approval.by, reason=redactor.text(approval.reason)
-            )
-            return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
-        case AttemptStarted(call=call, attempt=attempt):
-            return _of(call.id, call.name, attempt=attempt)
-        case AttemptFailed(call=call, attempt=attempt, reason=reason):
-            return _of(call.id, call.name, attempt=attempt, reason=redactor.text(reason))
-        case CallFinished(call=call, result=result, seconds=seconds):
-            code = str(result.failure.code) if result.failure else ""
-            size = len(result.text.encode("utf-8", "surrogatepass"))
-            return _of(
-                call.id, call.name, ok=result.ok, code=code, attempts=result.attempts, replayed=result.replayed,
-                seconds=round(seconds, 6), result_bytes=size, result=_sha256(redactor.text(result.text)),
-            )  # fmt: skip
-        case FinishedLate(call=call, value=value, error=error):
-            return _of(call.id, call.name, error=redactor.text(error), result=_sha256(redactor.text(text_of(value))))
-        case LateResult(call=call, key=key, fence=fence, state=state, value=value):
-            said = _sha256(redactor.text(text_of(value)))
-            return _of(call.id, call.name, key=key, fence=fence, state=state, result=said)
-        case _:
-            return None
+def _is_harmless(admitted: CallAdmitted) -> bool:
+    """Whether it is enough to record a call at its end: what reads has no key, and nobody saw a risk in it."""
+    return not admitted.key and admitted.risk == "low"
+
+
+def _of(event: Any, **told: Json) -> dict[str, Json]:
+    return {"call": event.call.id, "tool": event.call.name, **told}
+
+
+def _answered(event: ModelAnswered, _: Redactor) -> dict[str, Json]:
+    answer = event.answer
+    return {"turn": event.turn, "finish": answer.finish, "calls": [[call.id, call.name] for call in answer.calls]}
+
+
+def _admitted(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
+    return _of(
+        event, **_arguments(event.arguments, redactor), repairs=list(event.repairs), key=event.key,
+        risk=event.risk, why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
+    )  # fmt: skip
+
+
+def _asked(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
+    return _of(event, **_arguments(event.arguments, redactor), risk=event.risk, reason=redactor.text(event.reason))
+
+
+def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
+    approval = event.approval
+    if approval is None:
+        return _of(event, granted=None)
+    told = _of(event, granted=approval.granted, by=approval.by, reason=redactor.text(approval.reason))
+    return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
+
+
+def _finished(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
+    result = event.result
+    return _of(
+        event, ok=result.ok, code=str(result.failure.code) if result.failure else "", attempts=result.attempts,
+        replayed=result.replayed, seconds=round(event.seconds, 6),
+        result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_sha256(redactor.text(result.text)),
+    )  # fmt: skip
+
+
+def _late(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
+    said = _sha256(redactor.text(text_of(event.value)))
+    return _of(event, error=redactor.text(event.error), result=said)
+
+
+def _too_late(event: LateResult, redactor: Redactor) -> dict[str, Json]:
+    said = _sha256(redactor.text(text_of(event.value)))
+    return _of(event, key=event.key, fence=event.fence, state=event.state, result=said)
+
+
+_BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
+    RunStarted: lambda event, _: {"model": event.model},
+    RunEnded: lambda event, redactor: {"status": event.status, "reason": redactor.text(event.reason)},
+    ModelAnswered: _answered,
+    CallAdmitted: _admitted,
+    ApprovalAsked: _asked,
+    ApprovalGiven: _given,
+    AttemptStarted: lambda event, _: _of(event, attempt=event.attempt),
+    AttemptFailed: lambda event, redactor: _of(event, attempt=event.attempt, reason=redactor.text(event.reason)),
+    CallFinished: _finished,
+    FinishedLate: _late,
+    LateResult: _too_late,
+}
+"""What is recorded of each kind of event; of all others nothing, since they decide and change nothing."""
 
 
 def _arguments(arguments: Mapping[str, Json], redactor: Redactor) -> dict[str, Json]:
     # The digest is that of the redacted form: a bare digest of a short secret could be guessed.
     shown = redactor.value(plain(dict(arguments)))
     return {"arguments": shown, "arguments_sha256": _sha256(keys.canonical(shown))}
-
-
-def _of(call_id: str, tool: str, **told: Json) -> dict[str, Json]:
-    return {"call": call_id, "tool": tool, **told}
 
 
 def _sha256(text: str) -> str:

@@ -14,6 +14,7 @@ Rule 2: everything here happens in the ground's own thread; other threads only `
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from functools import partial
@@ -108,6 +109,8 @@ class Carrier:
         self.latest: dict[Lane, int] = {}
         self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
+        self.unanswered: deque[tuple[float, Lane, Waiting]] = deque()
+        """What the store was asked, perhaps answered by now, and when it is said not to answer."""
         self.beat: Stoppable | None = None
         self.when_over: Callable[[], Any] | None = None
         """What is called once every call has its result; set by whoever has to wait for it."""
@@ -353,7 +356,9 @@ class Carrier:
             waiting = self.wait(lane, effect)
             answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, waiting, done))
             if not answer.done():
-                waiting.stop = self.ground.later(STORE_S, self.store_is_silent, lane, waiting)
+                self.unanswered.append((monotonic() + STORE_S, lane, waiting))
+                if len(self.unanswered) == 1:  # one timer for all that is asked: most are answered at once
+                    self.timers.append(self.ground.later(STORE_S, self.look_for_silence))
         else:
             self.recorded(lane, effect, answer)
             self.answer(lane, answer)
@@ -371,6 +376,16 @@ class Carrier:
         else:
             self.recorded(lane, waiting.effect, answer)
             self.answer(lane, answer)
+
+    def look_for_silence(self) -> None:
+        """It is time to see whether the store has answered."""
+        while self.unanswered:
+            until, lane, waiting = self.unanswered[0]
+            if self.waits.get(lane) is waiting and (left_s := until - monotonic()) > 0:
+                self.timers.append(self.ground.later(left_s, self.look_for_silence))
+                break
+            self.unanswered.popleft()
+            self.store_is_silent(lane, waiting)
 
     def store_is_silent(self, lane: Lane, waiting: Waiting) -> None:
         """The store does not answer. A claim that it takes after all is nobody's, in doubt when its lease is over."""

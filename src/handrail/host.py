@@ -112,6 +112,7 @@ class Host:
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self._redactor, self._principal = Redactor(secrets), principal
+        self._digested: tuple[Toolset | None, str] = None, ""
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
         self.now, self._jitter = now, jitter
@@ -358,7 +359,9 @@ class Host:
         name = model if isinstance(model, str) else ""
         rules = rules_as_json(session.course.rules) if session.course is not None else ()
         asked = Asked(messages, name, session.options, budget_as_json(session.budget), form, flow=rules)
-        return RunRecord(session.id, input_as_json(asked), toolset=toolset_digest(self.tools.snapshot()), owner=owner())
+        if (tools := self.tools.snapshot()) is not self._digested[0]:
+            self._digested = tools, toolset_digest(tools)
+        return RunRecord(session.id, input_as_json(asked), toolset=self._digested[1], owner=owner())
 
     @property
     def keeps_runs(self) -> bool:
@@ -387,9 +390,8 @@ class Host:
         session.conduct.epoch = begun.record.epoch
         if begun.record.cancel_requested and not replaying:
             session.cancelled.set()  # by somebody who was told that it ends; its owner died before it did
-        session.recording = Recording(
-            begun, lambda: self.now() - session.started - session.progress.spent.waited_s, replaying=replaying
-        )
+        started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
+        session.recording = Recording(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
     def again(
         self,

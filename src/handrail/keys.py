@@ -118,13 +118,19 @@ def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
 
 def canonical(value: Json) -> str:
     """Return one text for equal JSON values: keys sorted, no space, integral floats as integers (after RFC 8785)."""
-    return json.dumps(_integral(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _spelled(_integral(value))
+
+
+_spelled = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_AS_IT_IS = frozenset((str, int, bool, type(None)))
 
 
 def _integral(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
+        if _AS_IT_IS.issuperset(map(type, value.values())):
+            return value  # nearly always
         return {name: _integral(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_integral(each) for each in value]

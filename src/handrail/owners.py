@@ -9,13 +9,19 @@ Rule 1: when unsure whether a process is gone, it is not: of another machine nob
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from socket import gethostname
 
 
 def owner() -> str:
     """Return the name of this process."""
-    return f"{gethostname()}:{os.getpid()}:{_beginning(os.getpid())}"
+    return _named(os.getpid())
+
+
+@lru_cache(maxsize=1)  # two files are read for it; a fork has another number
+def _named(number: int) -> str:
+    return f"{gethostname()}:{number}:{_beginning(number)}"
 
 
 def is_gone(owner: str) -> bool:

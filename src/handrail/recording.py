@@ -11,15 +11,18 @@ Rule 2: a call that waits for a person has no result yet; its siblings keep thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from handrail import journal
 from handrail.batch import Batch
 from handrail.calls import ToolResult
 from handrail.conversation import Ending, Status
-from handrail.errors import Code, JournalMismatch
+from handrail.errors import Code, JournalMismatch, Json
 from handrail.messages import Turn
 from handrail.records import JOURNAL_V, Begun, Entry, RecordStatus, Step
 from handrail.shaping import plain
+
+T = TypeVar("T")
 
 _STANDS: Mapping[Status, RecordStatus] = {"waiting": "waiting", "failed": "failed", "cancelled": "cancelled"}
 """How a run stands that may be gone on with; every other end is `done`."""
@@ -41,6 +44,8 @@ class Recording:
             )
         self.run_id, self.epoch, self.replaying = begun.record.run_id, begun.record.epoch, replaying
         self._known = {step.key: step for step in begun.steps}
+        self._happened: dict[str, Any] = {}
+        """What has been noted here. Not its steps: a run that is long would hold all that it said and heard twice."""
         self._noted: list[Step] = []
         self._elapsed_s = elapsed_s
 
@@ -51,7 +56,7 @@ class Recording:
 
     def holds(self, turn: int) -> bool:
         """Whether the answer of a turn is known."""
-        return journal.model_key(turn) in self._known
+        return self._has(journal.model_key(turn))
 
     def answer(self, turn: int) -> Turn | None:
         """Return the model's answer of a turn, if it is known.
@@ -59,27 +64,31 @@ class Recording:
         Raises:
             JournalMismatch: It is not, and the run is only replayed; or it cannot be read.
         """
-        step = self._step(journal.model_key(turn))
-        return None if step is None else journal.turn_from_json(step.body)
+        return self._found(journal.model_key(turn), journal.turn_from_json)
 
     def results(self, turn: int, places: Iterable[int]) -> dict[int, ToolResult]:
         """Return those results of a turn's calls that are known, by the place of the call."""
-        found = {place: self._step(journal.call_key(turn, place)) for place in places}
-        return {place: journal.result_from_json(step.body) for place, step in found.items() if step is not None}
+        found = ((place, self._found(journal.call_key(turn, place), journal.result_from_json)) for place in places)
+        return {place: result for place, result in found if result is not None}
 
     def note_answer(self, turn: int, answer: Turn) -> None:
         """A model has answered."""
-        self._note(Step(journal.model_key(turn), "model", journal.turn_as_json(answer), self._elapsed_s()))
+        key = journal.model_key(turn)
+        if not self._has(key):
+            self._happened[key] = answer
+            self._noted.append(Step(key, "model", journal.turn_as_json(answer), self._elapsed_s()))
 
     def note_results(self, turn: int, batch: Batch) -> None:
         """The calls of a turn, or of what followed them, have ended, but for those that wait for a person."""
         elapsed_s = self._elapsed_s()
         for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-            if result.failure is None or result.failure.code != Code.APPROVAL_PENDING:
+            pending = result.failure is not None and result.failure.code == Code.APPROVAL_PENDING
+            if not pending and not self._has(key := journal.call_key(turn, lane.place)):
                 body = journal.result_as_json(result)
                 if lane.key:  # a step that follows a call; every other call stands in an answer
                     body["arguments"] = lane.call.arguments
-                self._note(Step(journal.call_key(turn, lane.place), "call", body, elapsed_s))
+                self._happened[key] = result
+                self._noted.append(Step(key, "call", body, elapsed_s))
 
     def entry(self) -> Entry | None:
         """Return what is to be entered now, if anything is."""
@@ -97,16 +106,18 @@ class Recording:
             told["output"] = plain(ending.output)
         return Entry(self.run_id, self.epoch, self._noted, _STANDS.get(ending.status, "done"), told)
 
-    def _note(self, step: Step) -> None:
-        if step.key not in self._known:
-            self._known[step.key] = step
-            self._noted.append(step)
+    def _has(self, key: str) -> bool:
+        return key in self._happened or key in self._known
 
-    def _step(self, key: str) -> Step | None:
-        step = self._known.get(key)
-        if step is None and self.replaying:
+    def _found(self, key: str, read: Callable[[Json], T]) -> T | None:
+        if (noted := self._happened.get(key)) is not None:
+            found: T = noted
+            return found
+        if (step := self._known.get(key)) is not None:
+            return read(step.body)
+        if self.replaying:
             raise JournalMismatch(f"the journal of {self.run_id!r} ends before step {key}; a replay does nothing anew")
-        return step
+        return None
 
 
 def worked_s(steps: Sequence[Step]) -> float:

@@ -20,6 +20,9 @@ from handrail.errors import Json
 HIDDEN = "***"
 _LEAST_CHARS = 6
 
+_NO_TEXT = frozenset((int, float, bool, type(None)))
+_MOST_NAMES, _LONGEST_NAME = 4096, 64
+
 _NAMES = re.compile(
     r"(?i)(?:^|[_\-.])(?:password|passwd|passphrase|secret|token|api[_-]?key|apikey|private[_-]?key|credential|authorization"
     r"|cookie|session[_-]?id)s?$"
@@ -62,6 +65,7 @@ class Redactor:
         known = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
         # The longest first: one secret may begin with another.
         self._known = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True)))) if known else None
+        self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
@@ -77,13 +81,25 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {
-                self.text(str(name)): HIDDEN if _is_secret(str(name)) and part not in (None, "") else self.value(part)
-                for name, part in value.items()
-            }
+            return {self._named(str(name)): self._under(str(name), part) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.value(part) for part in value]
         return value
+
+    def _under(self, name: str, part: Json) -> Json:
+        """Return what stands under a name: nothing that is a secret by it, or by itself."""
+        if _is_secret(name) and part not in (None, ""):
+            return HIDDEN
+        return part if type(part) in _NO_TEXT else self.value(part)
+
+    def _named(self, name: str) -> str:
+        """Return the name of a field; few of them are in nearly all values."""
+        shown = self._names.get(name)
+        if shown is None:
+            shown = self.text(name)
+            if len(self._names) < _MOST_NAMES and len(name) <= _LONGEST_NAME:
+                self._names[name] = shown
+        return shown
 
 
 @lru_cache(maxsize=4096)

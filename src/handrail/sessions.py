@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from handrail import logs
-from handrail.audit import notice_of
+from handrail.audit import Account
 from handrail.budgets import Budget
 from handrail.conversation import Ending, Progress, last_text
 from handrail.errors import ModelError
@@ -84,28 +84,22 @@ class Session(Struct, eq=False):
         tell_all(self.observers, event)
 
 
-class Trail(Struct):
+class Trail:
     """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
 
-    store: AuditStore
-    run_id: str
-    redactor: Redactor
-    principal: str = ""
-    _asked: Future[None] | None = None
+    __slots__ = ("_account", "_asked", "_store", "_when_done")
+
+    def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
+        self._store, self._account = store, Account(run_id, redactor, principal)
+        self._asked: Future[None] | None = None
+        self._when_done = partial(_written, run_id)  # no method of ours: the future that we hold would hold us
 
     def __call__(self, event: Event) -> None:
-        notice = notice_of(event, self.run_id, self.redactor)
-        if notice is not None:
-            if self.principal:
-                notice = replace(notice, body={**notice.body, "principal": self.principal})
-            answer = self.store.append([notice])
+        if notices := self._account.notices(event):
+            answer = self._store.append(notices)
             if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
                 self._asked = answer
-                answer.add_done_callback(self._done)
-
-    def _done(self, answer: Future[None]) -> None:
-        if (error := answer.exception()) is not None:
-            logs.raised(f"an audit record of run {self.run_id} could not be written", error)
+                answer.add_done_callback(self._when_done)
 
 
 class Ears(Struct):
@@ -120,6 +114,11 @@ class Ears(Struct):
     def exchange(self, exchange: HttpExchange) -> None:
         """Tell of a request and its answer."""
         self.session.tell(exchange)
+
+
+def _written(run_id: str, answer: Future[None]) -> None:
+    if (error := answer.exception()) is not None:
+        logs.raised(f"an audit record of run {run_id} could not be written", error)
 
 
 def tell_all(observers: Sequence[Observer], event: Event) -> None:

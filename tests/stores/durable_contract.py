@@ -143,6 +143,16 @@ class DurableContract(StoreContract):
         assert verify(now(store.log()), key=b"secret") == (1, None)
         assert verify(now(store.log()))[1].seq == 1
 
+    @pytest.mark.parametrize("value", [
+        "\0\x7f\u2028\ud83d", "北京😀", 2**70, -0.0, 1e300, 1e-7, 0.1 + 0.2, True, None, [[[]]], {"1": {"": []}},
+    ])  # fmt: skip
+    def test_what_a_step_holds_comes_back_as_it_was(self, store, value):
+        now(store.begin_run(RunRecord("r_1", {"asked": value})))
+        now(store.enter(Entry("r_1", 1, [Step("1.0", "call", {"value": value})], "done", {"said": value})))
+        begun = now(store.recorded("r_1"))
+        told = begun.record.input["asked"], begun.steps[0].body["value"], begun.record.result["said"]
+        assert [repr(each) for each in told] == [repr(value)] * 3
+
     @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore, AuditStore])
     def test_it_is_a_store_of_each_of_these_kinds(self, store, port):
         assert isinstance(store, port)

@@ -23,7 +23,17 @@ from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
-from handrail.stores.durable import Again, Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
+from handrail.stores.durable import (
+    Again,
+    Deed,
+    DurableStore,
+    Keeper,
+    encoded,
+    journaled,
+    read_name,
+    spelled,
+    statements,
+)
 
 _SQL = statements("runs.sql")
 
@@ -41,23 +51,24 @@ class DurableRuns(DurableStore):
 
     def begin_run(self, record: RunRecord) -> Future[Begun]:
         """See `ports.RunStore.begin_run`."""
-        run_id, given = spelled(record.run_id), encoded(record.input)
+        run_id, given = spelled(record.run_id), journaled(record.input)
 
         def deed(base: Keeper, now: float) -> Begun:
             [row] = base.run(_SQL["begin"], (
                 run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
                 now, spelled(record.owner),
             ))  # fmt: skip
-            begun = _record(row)
-            return Begun(begun, _steps(base, run_id) if begun.epoch > 1 else ())  # a new one has none
+            if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
+                return Begun(_record(row, record.input))
+            return Begun(_record(row), _steps(base, run_id))
 
         return self._do(deed)
 
     def enter(self, entry: Entry) -> Future[bool]:
         """See `ports.RunStore.enter`."""
         told = _Entry(
-            spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else encoded(entry.result),
-            [(spelled(step.key), step.kind, encoded(step.body), step.elapsed_s) for step in entry.steps],
+            spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else journaled(entry.result),
+            [(spelled(step.key), step.kind, journaled(step.body), step.elapsed_s) for step in entry.steps],
         )  # fmt: skip
         return self._writer.ask(Deed(_entered, told))
 
@@ -181,7 +192,7 @@ class DurableRuns(DurableStore):
 
     def append(self, notices: Sequence[Notice]) -> Future[None]:
         """See `ports.AuditStore.append`."""
-        told = [(spelled(each.run_id), each.event, encoded(dict(each.body), canonical)) for each in notices]
+        told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
         return self._writer.share(self._chained, told)
 
     def _chained(self, base: Keeper, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]) -> list[None]:
@@ -242,12 +253,14 @@ def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool |
 # ---------------------------------------------------------------------- rows
 
 
-def _record(row: Sequence[Any]) -> RunRecord:
+def _record(row: Sequence[Any], known: Json = None) -> RunRecord:
+    """Return a run; one whose input is `known` has none to be read."""
     run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated = row[:11]
     journal_v, owner = row[11:]
     return RunRecord(
-        read_name(run_id), json.loads(given), status, toolset, epoch, None if result is None else json.loads(result),
-        bool(cancel), read_name(forked_from), forked_at, created, updated, journal_v, read_name(owner or ""),
+        read_name(run_id), json.loads(given) if known is None else known, status, toolset, epoch,
+        None if result is None else json.loads(result), bool(cancel), read_name(forked_from), forked_at, created,
+        updated, journal_v, read_name(owner or ""),
     )  # fmt: skip
 
 
