@@ -169,13 +169,15 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 class Claimed:
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
-    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key.
+    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key. `left_s` is
+    what was left of the lease of an owner who is dead: what it sent may be under way for as long.
     """
 
     state: ClaimState
     fence: int = 0
     value: Json = None
     repeated: bool = False
+    left_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -413,7 +413,7 @@ def _performed(
         case ClaimState.FRESH | ClaimState.AGAIN:
             ended, state = yield from _write_attempts(call, conduct)
         case ClaimState.CHECK:
-            ended, state = yield from _check_first(call, conduct)
+            ended, state = yield from _check_first(call, conduct, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
         case _:
             return _not_mine(claimed, call), "in_doubt" if claimed.state is ClaimState.IN_DOUBT else None
     value = shaping.plain(ended.value) if state == "done" else None
@@ -496,9 +496,21 @@ def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
     return tool.effect == "write" and (not doubtful or tool.replay_class == "key")
 
 
-def _check_first(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
-    """Go on with a write that somebody else began: perform it when it has certainly not happened."""
-    match (yield from _verified(call)):
+def _check_first(
+    call: Admitted, conduct: Conduct, early_s: float
+) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
+    """Go on with a write that somebody else began: perform it when it has certainly not happened.
+
+    Args:
+        early_s: For how long what a dead process has sent may still arrive: what is left of the tool's time. That
+            nothing is found says nothing until then, and it is asked once more.
+    """
+    found = yield from _verified(call)
+    if isinstance(found, NotFound) and early_s > 0:
+        too_late = conduct.now() + early_s >= conduct.deadline
+        stopped = too_late or (yield from _waited(early_s, call.tool.name)) is not None
+        found = Unknown() if stopped else (yield from _verified(call))
+    match found:
         case Found(value=value):
             return Ended(value, replayed=True, note=_VERIFIED), "done"
         case NotFound():

@@ -160,6 +160,7 @@ class WriteRecord:
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: Who said how it ended, where a person did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
+        owner: The process that began it; see `owners`.
     """
 
     scope: str
@@ -174,6 +175,7 @@ class WriteRecord:
     value: Json = None
     resolved_by: str = ""
     fingerprint: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from handrail.chain import FIRST, digest
 from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json
+from handrail.owners import has_died_here
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
 from handrail.stores.durable import Again, Deed, DurableStore, Keeper, encoded, read_name, spelled, statements
 
@@ -168,10 +169,13 @@ class DurableRuns(DurableStore):
 
         def job(base: Keeper) -> WriteRecord | None:
             # In a transaction of its own: in that of a group, the ledger there would not know of it.
-            now = base.now()
-            base.run(_SQL["resolve"], (*given, now, *named, now))
-            found = base.run(_SQL["one"], named)
-            return _write(found[0]) if found else None
+            now, found = base.now(), base.run(_SQL["one"], named)
+            if not found:
+                return None
+            before = _write(found[0])
+            over = before.lease_until if has_died_here(before.owner) else now
+            base.run(_SQL["resolve"], (*given, now, *named, before.fence, max(over, now)))
+            return _write(base.run(_SQL["one"], named)[0])
 
         return self._writer.ask(job)
 
@@ -273,10 +277,10 @@ def _grant(row: Sequence[Any]) -> Grant:
 
 
 def _write(row: Sequence[Any]) -> WriteRecord:
-    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint = row
+    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint, owner = row
     return WriteRecord(
         read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
-        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint,
+        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint, owner,
     )  # fmt: skip
 
 

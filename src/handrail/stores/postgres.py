@@ -13,15 +13,14 @@ Rule 3: a connection string may hold a password: of its text nothing is shown bu
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from socket import gethostname
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
+from handrail.owners import owner
 from handrail.stores.durable import KEPT_S, Again, KeptText, Named, Refused, Values, statements, values, widened
 from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
@@ -82,7 +81,7 @@ class PostgresBase:
             ) from None
         self._place = make_conninfo(place, **{name: _PATIENCE[name] for name in _PATIENCE.keys() - given.keys()})
         self.place = f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
-        self._owner, self._transaction = f"{gethostname()}:{os.getpid()}", ""
+        self._owner, self._transaction = owner(), ""
         self._db = self._connected()
         try:
             self._migrate(create)

@@ -68,20 +68,20 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes, of a state or of any.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- one: A write.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?
 
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
-WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND lease_until < ?)
+WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
 
 -- last: The end of the audit log.
 SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1
