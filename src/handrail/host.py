@@ -122,8 +122,9 @@ class Host:
         self._showing = Showing(self.tools, self.policy, selector)
         self.asker = Asker(self._showing, self.store, now)
         self.approvals = Approvals(
-            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope
-        )
+            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope,
+            principal=principal,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ opening
 

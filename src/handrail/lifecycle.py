@@ -290,6 +290,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     return AskHuman(
         call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
+        max(call.verdict.people, tool.people),
     )  # fmt: skip
 
 
@@ -302,9 +303,12 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
     """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
     name = call.tool.name
     if answer is None:
+        needs = "a person's approval, and nobody has answered yet"
+        if (people := max(call.verdict.people, call.tool.people)) > 1:
+            needs = f"the approval of {people} people, and not all of them have answered yet"
         return Failure(
             Code.APPROVAL_PENDING,
-            f"`{name}` needs a person's approval, and nobody has answered yet.",
+            f"`{name}` needs {needs}.",
             "Do not call it again meanwhile; tell the user that it waits for approval.",
         )
     if answer.expired:
@@ -328,6 +332,13 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> 
     edited = admit(Read(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
+    if edited.verdict.people > call.verdict.people:
+        return Failure(
+            Code.NOT_APPROVED,
+            f"A person changed the arguments, and like this `{call.tool.name}` needs {edited.verdict.people} people's "
+            f"approval. They wrote: {keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
+            "Call it again with these arguments, so that all of them are asked about the same.",
+        )
     changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
     dropped = [name for name in call.arguments if name not in edited.arguments]
     call.note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_TOLD]}"

@@ -6,9 +6,10 @@ Plain values between drivers and stores. `journal` says what the JSON in them me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from handrail.effects import not_counted
 from handrail.errors import Json
 
 JOURNAL_V = 1
@@ -101,7 +102,7 @@ class Question:
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: Where the call stands, see `effects.AskHuman`.
+        place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
     """
 
     id: str
@@ -122,11 +123,36 @@ class Question:
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
     place: str = ""
+    people: int = 1
+    agreed: Sequence[str] = ()
+    principal: str = ""
 
     @property
     def step(self) -> str:
         """The key of the call's step in its run: `2.0` is the first call of the second turn."""
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
+
+    def heard(self, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None) -> Question:
+        """Return the question once a person has spoken: decided; or open until more agree, where several must.
+
+        One no is enough, whosever it is. An edit of one is no yes of several: the others have agreed to something else.
+        """
+        if self.state != "open":
+            return self
+        if not granted or self.people == 1:
+            return replace(self, state="approved" if granted else "denied", by=by, because=because, edited=edited)
+        if edited is not None or not_counted(by, self.agreed, self.principal):
+            return self
+        agreed = (*self.agreed, by.strip())
+        if len(agreed) < self.people:
+            return replace(self, agreed=agreed)
+        return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
+
+    def stricter(self, people: int) -> Question:
+        """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""
+        if people <= self.people or self.state not in ("open", "approved"):
+            return self
+        return replace(self, people=people, state="open", by="", because="", edited=None, agreed=())
 
 
 @dataclass(frozen=True, slots=True)

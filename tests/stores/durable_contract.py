@@ -21,7 +21,7 @@ from handrail.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
-from handrail.records import Entry, Notice, RunRecord, Step
+from handrail.records import Entry, Notice, Question, RunRecord, Step
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +147,14 @@ class DurableContract(StoreContract):
     @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore, AuditStore])
     def test_it_is_a_store_of_each_of_these_kinds(self, store, port):
         assert isinstance(store, port)
+
+    def test_two_processes_that_agree_at_once_are_both_heard(self, store):
+        other, question = self.again(), Question("q", "r", "c", "refund", "d", {}, "high", "", people=2)
+        for number in range(30):
+            now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
+            words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]
+            assert sorted(now(word).state for word in words) == ["approved", "open"]
+        closed(other)
 
     # -- one process --------------------------------------------------------------------------------------------------
 

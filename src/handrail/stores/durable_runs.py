@@ -89,10 +89,13 @@ class DurableRuns(DurableStore):
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
                 encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
-                spelled(question.place),
+                spelled(question.place), question.people, encoded(question.principal),
             ))  # fmt: skip
-            [row] = base.run(_SQL["question"], (spelled(question.id),))
-            return _aged(_question(row), now)
+            known = _known(base, question.id, now)
+            assert known is not None
+            if (stricter := known.stricter(question.people)) is known:
+                return known
+            return _changed(base, known, replace(stricter, expires=now + within_s))
 
         return self._do(deed)
 
@@ -100,13 +103,11 @@ class DurableRuns(DurableStore):
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
     ) -> Future[Question | None]:
         """See `ports.ApprovalStore.decide`."""
-        state = "approved" if granted else "denied"
-        given = (state, encoded(by), encoded(because), None if edited is None else encoded(edited), spelled(id))
 
         def deed(base: Keeper, now: float) -> Question | None:
-            base.run(_SQL["decide"], (*given, now))
-            found = base.run(_SQL["question"], (spelled(id),))
-            return _aged(_question(found[0]), now) if found else None
+            known = _known(base, id, now)
+            heard = known and known.heard(granted=granted, by=by, because=because, edited=edited)
+            return known if known is None or heard is None or heard is known else _changed(base, known, heard)
 
         return self._do(deed)
 
@@ -260,15 +261,35 @@ def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
 
 
 def _question(row: Sequence[Any]) -> Question:
-    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, pin, schema, place) = (
-        row[:5], row[5:],
-    )  # fmt: skip
+    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
+    pin, schema, place, people, agreed, principal = more
     id, run_id, call_id, tool, digest = map(read_name, names)
     return Question(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
-        pin, json.loads(schema), read_name(place),
+        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal),
     )  # fmt: skip
+
+
+def _known(base: Keeper, id: str, now: float) -> Question | None:
+    """Return a question as it stands now."""
+    found = base.run(_SQL["question"], (spelled(id),))
+    return _aged(_question(found[0]), now) if found else None
+
+
+def _changed(base: Keeper, before: Question, after: Question) -> Question:
+    """Write how a question stands now.
+
+    Raises:
+        Again: It has changed since it was read, in a transaction that we could not see.
+    """
+    edited = None if after.edited is None else encoded(dict(after.edited))
+    stands = after.state, encoded(after.by), encoded(after.because), edited
+    rest = after.people, encoded(list(after.agreed)), after.expires
+    was = spelled(before.id), before.state, before.people, encoded(list(before.agreed))
+    if not base.run(_SQL["change"], (*stands, *rest, *was)):
+        raise Again
+    return after
 
 
 def _grant(row: Sequence[Any]) -> Grant:

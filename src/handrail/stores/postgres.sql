@@ -66,6 +66,11 @@ CREATE TABLE grants(
   revoked_at double precision NOT NULL DEFAULT 0);
 CREATE INDEX grants_tool ON grants(tool);
 
+-- schema_3: Questions on which several people must agree.
+ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
+ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
+ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -35,22 +35,23 @@ WHERE run_id = ? AND status IN ('queued', 'running', 'waiting') RETURNING 1
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, state, decided_by, because) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
--- decide: A person's word, if it is the first one and comes in time.
-UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?
-WHERE id = ? AND state = 'open' AND expires >= ?
+-- change: What people have said on a question, if it still stands as whoever decided has seen it.
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, agreed = ?, expires = ?
+WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
 
 -- use: Consume an approval.
 UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expires >= ? RETURNING 1
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE id = ?
 
 -- questions: The questions of a run, or of all, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)

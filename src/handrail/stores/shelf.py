@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Lock
 
 from handrail.errors import Fenced, Json
-from handrail.records import ApprovalState, Begun, Entry, Grant, Question, RunRecord, Step
+from handrail.records import Begun, Entry, Grant, Question, RunRecord, Step
 
 
 class Shelf:
@@ -86,8 +86,12 @@ class Shelf:
             now = self._clock()
             known = self._questions.get(question.id)
             if known is None:
-                known = replace(question, state="open", asked=now, expires=now + within_s)
-            known = self._questions[question.id] = _aged(known, now)
+                known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
+            aged = _aged(known, now)
+            known = aged.stricter(question.people)
+            if known is not aged:
+                known = replace(known, expires=now + within_s)
+            self._questions[question.id] = known
             return known
 
     def decide(
@@ -98,10 +102,7 @@ class Shelf:
             known = self._questions.get(id)
             if known is None:
                 return None
-            known = _aged(known, self._clock())
-            if known.state == "open":
-                state: ApprovalState = "approved" if granted else "denied"
-                known = replace(known, state=state, by=by, because=because, edited=edited)
+            known = _aged(known, self._clock()).heard(granted=granted, by=by, because=because, edited=edited)
             self._questions[id] = known
             return known
 

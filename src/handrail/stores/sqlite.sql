@@ -55,6 +55,11 @@ CREATE TABLE grants(
   revoked_at REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE INDEX grants_tool ON grants(tool);
 
+-- schema_3: Questions on which several people must agree.
+ALTER TABLE approvals ADD COLUMN people INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE approvals ADD COLUMN agreed TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

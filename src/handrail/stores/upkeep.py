@@ -60,7 +60,11 @@ _TABLES = (
         "{0}.state = 'claimed' AND excluded.state <> 'claimed' "
         "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed'))",
     ),
-    _Table("approvals", ("id",), newer="{0}.state = 'open' OR excluded.state = 'used'"),
+    _Table(
+        "approvals", ("id",),
+        newer="excluded.people > {0}.people OR excluded.people = {0}.people AND ("
+        "{0}.state = 'open' AND length(excluded.agreed) >= length({0}.agreed) OR excluded.state = 'used')",
+    ),
     _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
     _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
     _Table("audit", ("seq",)),
