@@ -10,6 +10,7 @@ import pytest
 import handrail as hr
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, StoreUnavailable
+from handrail.records import Question
 from tests.stores.contract import A_REFUND
 
 psycopg = pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -256,9 +257,17 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
+        question = Question("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
+        for store in (old, new):
+            store.ask(question, within_s=60).result(10)
+        old.decide("q", granted=True, by="anna").result(10)
         handle = old.keep("r1", odd).result(10)
         for _ in range(2):
             assert upkeep.copied(old, new)["effects"] == 2
+            (question,) = new.questions().result(10)
+            new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
+        assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
+        assert question.principal == odd
         assert claimed(new, key=odd).value == odd
         assert claimed(new, key="under way").state is ClaimState.BUSY
         assert new.kept("r1", handle).result(10) == odd
