@@ -559,6 +559,17 @@ def known(begun: Begun | None, run_id: str) -> Begun:
     return begun
 
 
+def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
+    """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
+    if not record.is_poisoned:
+        return None
+    taken = f"it was taken over {record.takeovers} times in a row, each time from a process that died in it or left it"
+    error = ConfigError(
+        f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
+    )
+    return Entry(record.run_id, record.epoch, status="poisoned"), error
+
+
 def check_new(begun: Begun, new: bool) -> None:
     """Raise when a new run takes the name of one that is kept: its answers would be the other one's."""
     if new and begun.record.epoch > 1:

@@ -52,6 +52,7 @@ class RunRecord:
         result: How it ended, as `Run.as_json` tells it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
         owner: The process that drives it, or did so last; see `owners`.
+        takeovers: How often in a row it was taken over from a process that never brought it to an end or a pause.
     """
 
     run_id: str
@@ -67,6 +68,16 @@ class RunRecord:
     updated: float = 0.0
     journal_v: int = JOURNAL_V
     owner: str = ""
+    takeovers: int = 0
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether it seems to be the run that kills its processes, or kills them soon enough."""
+        return self.status == "poisoned" or (self.status == "running" and self.takeovers >= MOST_TAKEOVERS)
+
+
+MOST_TAKEOVERS = 5
+"""How often in a row a run is taken over from a process that died in it. Then it is `poisoned`: a person decides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,31 @@ class RunContract:
         self.settled(store.enter(Entry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
+    def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
+        record = replace(RUN, owner="here:1:x")
+        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
+        self.settled(store.enter(Entry("r_1", 3, [ANSWER])))
+        assert self.begun(store, record).record.takeovers == 3
+        assert self.settled(store.recorded("r_1")).record.takeovers == 3
+        self.settled(store.enter(Entry("r_1", 4, status="waiting")))
+        assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
+
+    def test_a_run_that_nobody_has_driven_yet_was_not_taken_over(self, store):
+        self.begun(store)  # as a fork is made: without an owner
+        assert self.begun(store, replace(RUN, owner="here:1:x")).record.takeovers == 0
+
+    def test_a_poisoned_run_can_be_ended_and_begins_to_count_anew_when_somebody_insists(self, store):
+        for _ in range(6):
+            record = self.begun(store, replace(RUN, owner="here:1:x")).record
+        assert record.is_poisoned
+        self.settled(store.enter(Entry("r_1", 6, status="poisoned")))
+        assert self.settled(store.records(status="poisoned"))[0].takeovers == 5
+        again = self.begun(store, replace(RUN, owner="here:1:x")).record
+        assert (again.status, again.takeovers, again.is_poisoned) == ("running", 0, False)
+        self.settled(store.enter(Entry("r_1", 7, status="poisoned")))
+        assert self.settled(store.request_cancel("r_1")) is True
+        assert self.settled(store.recorded("r_1")).record.status == "cancelled"
+
     def test_an_unknown_run_is_none(self, store):
         assert self.settled(store.recorded("r_none")) is None
 

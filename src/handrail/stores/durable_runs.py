@@ -248,10 +248,11 @@ def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool |
 
 def _record(row: Sequence[Any]) -> RunRecord:
     run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated = row[:11]
-    journal_v, owner = row[11:]
+    journal_v, owner, takeovers = row[11:]
     return RunRecord(
         read_name(run_id), json.loads(given), status, toolset, epoch, None if result is None else json.loads(result),
         bool(cancel), read_name(forked_from), forked_at, created, updated, journal_v, read_name(owner or ""),
+        takeovers,
     )  # fmt: skip
 
 

@@ -4,9 +4,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
   epoch = runs.epoch + 1, status = 'running', updated = excluded.updated,
   cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END,
+  takeovers = CASE WHEN runs.status = 'running' AND runs.owner <> '' THEN runs.takeovers + 1 ELSE 0 END,
   owner = excluded.owner
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner
+  journal_v, owner, takeovers
 
 -- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced.
 UPDATE runs SET updated = CAST(g.column3 AS double precision), status = coalesce(g.column4, status),
@@ -20,18 +21,18 @@ ON CONFLICT(run_id, step_key) DO NOTHING
 
 -- run: A run.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner FROM runs WHERE run_id = ?
+  journal_v, owner, takeovers FROM runs WHERE run_id = ?
 
 -- runs: The newest runs, of one status or of any.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
+  journal_v, owner, takeovers FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
 
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
 
 -- cancel: Ask for a run's end; one that nobody drives has ended with that.
 UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'running' THEN status ELSE 'cancelled' END
-WHERE run_id = ? AND status IN ('queued', 'running', 'waiting') RETURNING 1
+WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETURNING 1
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,

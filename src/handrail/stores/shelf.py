@@ -35,6 +35,7 @@ class Shelf:
             mine = replace(
                 known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
                 cancel_requested=known.cancel_requested and known.status == "running",
+                takeovers=known.takeovers + 1 if known.epoch and known.status == "running" and known.owner else 0,
             )  # fmt: skip
             self._runs[record.run_id] = mine
             return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
@@ -72,7 +73,7 @@ class Shelf:
         """See `ports.RunStore.request_cancel`."""
         with self._lock:
             record = self._runs.get(run_id)
-            if record is None or record.status not in ("running", "waiting", "queued"):
+            if record is None or record.status not in ("running", "waiting", "queued", "poisoned"):
                 return False
             status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
             self._runs[run_id] = replace(record, cancel_requested=True, status=status)
