@@ -234,6 +234,15 @@ def test_who_is_asked_second_sees_who_has_agreed(shop):
     assert asked == [(2, ()), (2, ("person 1",))]
 
 
+def test_who_is_asked_after_a_restart_sees_who_has_agreed_before_it(shop):
+    made = of_two(shop, names("anna"))
+    assert made.begin().result(BOUND_S).status == "waiting"
+    asked = []
+    again = of_two(shop, lambda question: asked.append(tuple(question.agreed)), store=made.store)
+    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).status == "waiting"
+    assert asked == [("anna",)]
+
+
 def test_a_word_from_elsewhere_counts_as_the_second_one(shop):
     made = of_two(shop, desk := Desk(hr.Approval(True, by="anna")))
     run = made.begin()

@@ -154,11 +154,13 @@ class Approvals:
             return await later(store.decide(question.id, granted=True, by=by)) or question
         if self._approver is None:
             return question
-        kept = await self._asked_here(store, question, asked, self._approver)
-        while kept.state == "open" and kept.agreed != question.agreed:  # somebody has agreed: is there another one?
-            question = kept
-            kept = await self._asked_here(store, question, replace(asked, agreed=question.agreed), self._approver)
-        return kept
+        while True:
+            # As it was asked first: today's policy may be laxer, and somebody has perhaps agreed elsewhere.
+            asked = replace(asked, people=question.people, agreed=question.agreed, principal=question.principal)
+            kept = await self._asked_here(store, question, asked, self._approver)
+            if kept.state != "open" or kept.agreed == question.agreed:
+                return kept
+            question = kept  # somebody has agreed: is there another one?
 
     async def _asked_here(
         self, store: ApprovalStore, question: Question, asked: AskHuman, approver: Approver

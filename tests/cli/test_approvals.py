@@ -295,8 +295,10 @@ def test_a_word_that_does_not_count_among_two_is_refused_in_one_sentence(of_two,
     assert of_two.question()["agreed"] == ["anna"]
 
 
-def test_no_option_of_the_command_line_is_one_of_two_people(of_two):
-    assert resumed(of_two, *of_two.rules, "--yes-to", "high").exit_code == 3
+@pytest.mark.parametrize("policy", ["the same", "a laxer one"])
+def test_no_option_of_the_command_line_is_one_of_two_people(of_two, policy):
+    rules = of_two.rules if policy == "the same" else ()
+    assert resumed(of_two, *rules, "--yes-to", "high").exit_code == 3
     assert of_two.question()["agreed"] == []
 
 

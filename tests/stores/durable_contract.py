@@ -22,6 +22,7 @@ from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
+from handrail.stores import upkeep
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 
 ROOT = Path(__file__).parents[2]
@@ -350,8 +351,10 @@ class DurableContract(StoreContract):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.BUSY
+            assert upkeep.contents(store).abandoned == 0
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number still taken: a zombie
+            assert upkeep.contents(store).abandoned == 1
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.CHECK
 
     @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""])

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import ConfigError
+from handrail.owners import has_died_here
 from handrail.stores.durable import DurableStore, Keeper
 
 MOST_DELETED_AT_ONCE = 1000
@@ -25,7 +26,7 @@ class Contents:
 
     Attributes:
         writes: How many there are in each state.
-        abandoned: How many of the claimed ones have a lease that is over: their owner died, or is slower than it said.
+        abandoned: How many of the claimed ones nobody is at: their owner has died, or their lease is over.
         kept_bytes: The size of the long results, as text.
     """
 
@@ -91,9 +92,8 @@ def contents(store: DurableStore) -> Contents:
             return dict(base.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
 
         [[version]] = base.run("SELECT max(version) FROM schema_version")
-        [[abandoned]] = base.run(
-            "SELECT count(*) FROM effects WHERE state = 'claimed' AND lease_until < ?", (base.now(),)
-        )
+        now, claimed = base.now(), base.run("SELECT lease_until, owner FROM effects WHERE state = 'claimed'")
+        abandoned = sum(lease_until < now or has_died_here(owner) for lease_until, owner in claimed)
         [[kept, kept_bytes]] = base.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
         return Contents(
             store.place, version, by("state", "effects"), abandoned, by("status", "runs"), by("state", "approvals"),
