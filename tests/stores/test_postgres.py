@@ -225,6 +225,30 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(ds
             assert admin.execute("SELECT fence FROM handrail.effects").fetchall() == [(1,)]
 
 
+class Lingering(Cut):
+    """A connection that is lost here, while the server has not seen it yet."""
+
+    closed = True
+
+    def execute(self, statement, *rest, **named):
+        if statement == self._statement:
+            raise psycopg.OperationalError("the connection is lost")
+        return self._db.execute(statement, *rest, **named)
+
+    def close(self):
+        pass
+
+
+def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(dsn, monkeypatch):
+    with PostgresStore(dsn) as store:
+        emptied(dsn)
+        lost = store.alone(lambda base: base._db)
+        store.alone(lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False)))
+        monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())  # it sees it while we wait
+        assert claimed(store).state is ClaimState.FRESH
+        assert lost.closed
+
+
 def test_a_connection_that_is_ended_in_the_middle_is_made_again(dsn):
     with PostgresStore(dsn) as store:
         emptied(dsn)

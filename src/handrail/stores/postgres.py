@@ -131,15 +131,25 @@ class PostgresBase:
             with self._told():
                 self._db.execute("COMMIT")
         except Again:  # on a new connection: ask what became of it on the old one
-            with self._told():
-                found = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone()
-            if found == ("committed",):
+            found = self._outcome()
+            if found == "committed":
                 return
-            if found == ("aborted",):
+            if found == "aborted":
                 raise
             raise StoreUnavailable(
                 f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
             ) from None
+
+    def _outcome(self) -> str:
+        """Ask what became of the transaction; the server may not have seen yet that its connection is gone."""
+        until, wait_s = time.monotonic() + RECONNECT_S, 0.01
+        while True:
+            with self._told():
+                [found] = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone() or [""]
+            if found != "in progress" or time.monotonic() + wait_s > until:
+                return str(found)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, 1.0)
 
     def rollback(self) -> None:
         """See `durable.Base.rollback`."""
