@@ -6,9 +6,11 @@ import threading
 import time
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail import decisions
+from handrail.approvals import grant_of
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
@@ -48,10 +50,10 @@ REFUND = [call("refund", order="7"), "Done."]
 
 
 class Shop:
-    def __init__(self, kind, approver, store=None):
+    def __init__(self, kind, approver, store=None, **how):
         self.store, self.refunds, self.down = store or Office(), [], set()
         tool = hr.FunctionTool(self.refund, effect="write", approve=True)
-        self.driver = Driver(kind, [tool], {"store": self.store, "approver": approver})
+        self.driver = Driver(kind, [tool], {"store": self.store, "approver": approver, **how})
 
     def refund(self, order: str) -> str:
         """Refund an order."""
@@ -71,8 +73,8 @@ class Shop:
 def shop(request):
     opened = []
 
-    def make(approver, store=None):
-        opened.append(Shop(request.param, approver, store))
+    def make(approver, store=None, **how):
+        opened.append(Shop(request.param, approver, store, **how))
         return opened[-1]
 
     yield make
@@ -188,6 +190,176 @@ def test_a_question_that_was_answered_before_is_not_asked_again(shop):
     second = shop(desk := Desk(), first.store)
     assert second.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
     assert (second.refunds, desk.asked.is_set()) == (["7"], False)
+
+
+# -- several people ----------------------------------------------------------------------------------------------------
+
+
+def names(*by):
+    """An approver by whom these people answer, one after the other; then nobody is there."""
+    left = [hr.Approval(True, by=each) for each in by]
+    return lambda _: left.pop(0) if left else None
+
+
+def of_two(shop, approver, **how):
+    made = shop(approver, **how)
+    made.driver.runtime.tools.get("refund").people = 2
+    return made
+
+
+def test_where_two_must_agree_both_may_do_so_here(shop):
+    made = of_two(shop, names("anna", "ben"))
+    assert made.begin().result(BOUND_S).ok
+    assert (made.refunds, made.question("used").by) == (["7"], "anna and ben")
+
+
+def test_the_same_person_twice_is_one_and_the_call_waits_for_another_elsewhere(shop):
+    made = of_two(shop, names("anna", "Anna", "anna"))
+    ended = made.begin().result(BOUND_S)
+    assert (ended.status, made.refunds, made.question().agreed) == ("waiting", [], ("anna",))
+    assert "2 people" in ended.transcript(debug=True)
+    made.store.decide(made.question().id, granted=True, by="ben")
+    resumed = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    assert (resumed.status, made.refunds) == ("done", ["7"])
+
+
+def test_who_is_asked_second_sees_who_has_agreed(shop):
+    asked = []
+
+    def approver(question):
+        asked.append((question.people, tuple(question.agreed)))
+        return hr.Approval(True, by=f"person {len(asked)}")
+
+    assert of_two(shop, approver).begin().result(BOUND_S).ok
+    assert asked == [(2, ()), (2, ("person 1",))]
+
+
+def test_who_is_asked_after_a_restart_sees_who_has_agreed_before_it(shop):
+    made = of_two(shop, names("anna"))
+    assert made.begin().result(BOUND_S).status == "waiting"
+    asked = []
+    again = of_two(shop, lambda question: asked.append(tuple(question.agreed)), store=made.store)
+    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).status == "waiting"
+    assert asked == [("anna",)]
+
+
+def test_a_word_from_elsewhere_counts_as_the_second_one(shop):
+    made = of_two(shop, desk := Desk(hr.Approval(True, by="anna")))
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    made.store.decide(made.question().id, granted=True, by="ben")
+    desk.speak.set()
+    assert run.result(BOUND_S).ok
+    assert made.question("used").by == "ben and anna"
+
+
+@pytest.mark.parametrize("says", [True, hr.Approval(True, by="ada"), hr.Approval(True, "anna", "", {"order": "8"})])
+def test_nobody_in_particular_who_asked_and_who_edits_do_not_count_among_two(shop, says):
+    made = of_two(shop, lambda _: says, principal="ada")
+    assert made.begin().result(BOUND_S).status == "waiting"
+    assert (made.refunds, made.question().agreed, made.question().principal) == ([], (), "ada")
+
+
+def test_one_no_of_two_is_a_no(shop):
+    left = [hr.Approval(True, by="anna"), hr.Approval(False, by="ben", reason="too soon")]
+    made = of_two(shop, lambda _: left.pop(0))
+    assert codes_of(made.begin().result(BOUND_S)) == [Code.NOT_APPROVED]
+    assert (made.refunds, made.question("denied").by) == ([], "ben")
+
+
+def test_a_standing_word_does_not_stand_for_two(shop):
+    made = of_two(shop, None)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    question = made.question()
+    made.store.grant(grant_of(question, "rule", by="anna"))
+    left = [hr.Approval(True, by="anna", scope="run"), hr.Approval(True, by="ben", scope="run")]
+    again = of_two(shop, lambda _: left.pop(0), store=made.store)
+    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert len(made.store.grants()) == 1
+    assert left == []
+
+
+@pytest.mark.parametrize(("by", "code"), [(("anna", "ben"), None), (("anna", "anna"), Code.APPROVAL_PENDING)])
+def test_where_nothing_is_kept_two_are_asked_all_the_same(shop, by, code):
+    made = of_two(shop, names(*by), store=MemoryStore())
+    result = made.driver.call("refund", {"order": "7"})
+    assert ((result.failure and result.failure.code), bool(made.refunds)) == (code, code is None)
+
+
+# -- a policy that has become stricter since ---------------------------------------------------------------------------
+
+
+ASKS_TWO = hr.Policy(rules=[hr.Rule("refund", "ask", people=2)])
+DENIES = hr.Policy(rules=[hr.Rule("refund", "deny", reason="no refunds this week")])
+
+
+@pytest.mark.parametrize(("policy", "status", "code"), [
+    (ASKS_TWO, "waiting", Code.APPROVAL_PENDING),
+    (DENIES, "done", Code.NOT_PERMITTED),
+    (hr.Policy(max_permission="read"), "done", Code.NOT_PERMITTED),
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["a run", "handed over"])
+def test_a_kept_approval_does_not_let_a_call_run_that_the_policy_has_become_stricter_about(
+    shop, how, policy, status, code
+):
+    made = shop(None)
+    if how == "a run":
+        assert made.begin().result(BOUND_S).status == "waiting"
+    else:
+        assert hand_over(made).failure.code == Code.APPROVAL_PENDING
+    made.store.decide(made.question().id, granted=True, by="anna")
+    again = shop(None, made.store, policy=policy)
+    if how == "a run":
+        ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+        assert (ended.status, codes_of(ended)) == (status, [code])
+    else:
+        assert hand_over(again).failure.code == code
+    assert again.refunds == []
+
+
+@pytest.mark.parametrize("state", ["approved", "open"])
+def test_a_tool_that_has_come_to_want_two_people_is_asked_about_anew_also_when_it_is_handed_over_again(shop, state):
+    made = shop(None)
+    hand_over(made)
+    if state == "approved":
+        made.store.decide(made.question().id, granted=True, by="anna")
+    again = of_two(shop, None, store=made.store)
+    assert hand_over(again).failure.code == Code.APPROVAL_PENDING
+    (question,) = made.store.questions()
+    made.store.decide(question.id, granted=True, by="ben")
+    assert hand_over(again).failure.code == Code.APPROVAL_PENDING
+    made.store.decide(question.id, granted=True, by="cleo")
+    assert hand_over(again).ok
+
+
+def test_who_agreed_before_is_asked_anew_with_a_second_person(shop):
+    made = shop(None)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    made.store.decide(made.question().id, granted=True, by="anna")
+    again = shop(names("anna", "ben"), made.store, policy=ASKS_TWO)
+    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (again.refunds, made.question("used").by) == (["7"], "anna and ben")
+
+
+def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_nothing(shop):
+    """As when the process died between using it and claiming the write."""
+    made = shop(None)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    id = made.question().id
+    made.store.decide(id, granted=True, by="anna")
+    assert made.store.use(id)
+    made.store._runs["r_1"] = replace(made.store._runs["r_1"], status="running")
+    again = shop(None, made.store, policy=ASKS_TWO)
+    ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    assert (codes_of(ended), again.refunds) == ([Code.NOT_APPROVED], [])
+
+
+def test_one_person_s_edit_does_not_reach_what_two_must_agree_to(shop):
+    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", people=2)])
+    made = shop(lambda _: hr.Approval(True, "anna", "", {"order": "9"}), policy=policy)
+    ended = made.begin().result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
+    assert "2 people" in ended.transcript(debug=True)
 
 
 # -- calls of a named run, which are handed over again to learn their answer -------------------------------------------

@@ -9,7 +9,7 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports",
+    "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups", "ports",
     "plugins", "logs",
 ]
 # fmt: on
@@ -37,7 +37,6 @@ PERFORMING = [
     "undoing",
     "services",
     "showing",
-    "owners",
     "patience",
     "sessions",
     "approvals",

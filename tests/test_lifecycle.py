@@ -295,6 +295,32 @@ def test_a_write_that_somebody_else_began_is_verified_before_it_is_started(found
     assert (result.failure and result.failure.code) == code
 
 
+@pytest.mark.parametrize(("left_s", "found", "kinds", "settled"), [
+    # The lease is the tool's 30 s and 30 s more: what is left beyond those is left of the tool's time.
+    (42.0, [Found("made")], "Claim Verify Settle", "done"),
+    (42.0, [NotFound(), Found("made")], "Claim Verify Wait Verify Settle", "done"),  # it was still on its way
+    (42.0, [NotFound()], "Claim Verify Wait Verify Invoke Settle", "done"),
+    (42.0, [NotFound(), Unknown()], "Claim Verify Wait Verify Settle", "in_doubt"),
+    (29.0, [NotFound()], "Claim Verify Invoke Settle", "done"),
+])  # fmt: skip
+def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice(left_s, found, kinds, settled):
+    world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=left_s), Verify=found)
+    refunded(world, **BY_VERIFY)
+    assert (" ".join(world.kinds), world.settled) == (kinds, settled)
+    assert [wait.seconds for wait in world.seen(Wait)] == [12.0] * kinds.count("Wait")
+
+
+@pytest.mark.parametrize("ended", ["its time", "cancelled"])
+def test_a_run_that_ends_while_a_dead_process_s_request_may_arrive_leaves_the_write_in_doubt(ended):
+    world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=42.0), Verify=NotFound())
+    if ended == "its time":
+        world.conduct.deadline = 11.0
+    else:
+        world.answers["Wait"] = CallCancelled()
+    result = refunded(world, **BY_VERIFY)
+    assert (result.failure.code, world.settled, world.seen(Invoke)) == (Code.IN_DOUBT, "in_doubt", [])
+
+
 def test_a_write_that_was_done_before_gives_the_earlier_result_and_says_so():
     result = refunded(World(Claim=Claimed(ClaimState.DONE, 7, {"id": 3})))
     assert (result.value, result.replayed, result.attempts) == ({"id": 3}, True, 0)

@@ -1,12 +1,14 @@
 """Which process drives a run, and whether it is still there."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from handrail.owners import is_gone, owner
+from handrail.owners import has_died_here, is_gone, owner
 
 NAMED = "import handrail.owners as owners; print(owners.owner())"
 
@@ -26,6 +28,45 @@ def test_a_process_whose_number_another_one_has_now_is_gone():
     assert is_gone(f"{host}:{number}:another-boot-17")
 
 
-@pytest.mark.parametrize("unknown", ["", "nobody", "elsewhere:1:x", "elsewhere:99999999:", "::", "a:b:c"])
+@pytest.mark.parametrize(
+    "unknown", ["", "nobody", "elsewhere:1:x", "elsewhere:99999999:", "::", "a:b:c", "a:1", ":1:-", "\ud800:7:x-y-z"]
+)
 def test_of_another_machine_and_of_garbage_nothing_is_known(unknown):
     assert not is_gone(unknown)
+    assert not has_died_here(unknown)
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="this system tells nothing of processes")
+
+
+def named(**other: str) -> str:
+    """This process's name, or one that differs in something."""
+    host, number, beginning = owner().rsplit(":", 2)
+    parts = dict(zip(("boot", "room", "ticks"), beginning.split("-"), strict=True)) | {"number": number} | other
+    return f"{host}:{parts['number']}:{parts['boot']}-{parts['room']}-{parts['ticks']}"
+
+
+@linux
+@pytest.mark.parametrize(("other", "gone", "died"), [
+    ({}, False, False),
+    ({"ticks": "17"}, True, True),             # its number is another one's now
+    ({"number": "4194305"}, True, True),       # beyond the largest number: there is none
+    ({"boot": "another0", "ticks": "17"}, True, False),  # the machine was started again; or is another of this name
+    ({"room": "17"}, False, False),            # in another container on this machine, where numbers are others
+    ({"room": "17", "number": "4194305"}, False, False),
+])  # fmt: skip
+def test_only_a_process_of_this_boot_and_container_has_certainly_died(other, gone, died):
+    assert (is_gone(named(**other)), has_died_here(named(**other))) == (gone, died)
+
+
+@linux
+def test_a_process_that_was_stopped_is_not_gone_and_one_that_nobody_has_buried_is():
+    words = [sys.executable, "-c", f"{NAMED}; import sys; sys.stdout.flush(); input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        name = child.stdout.readline().strip()
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        assert not has_died_here(name)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there by its number
+        assert has_died_here(name)

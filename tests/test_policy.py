@@ -92,6 +92,21 @@ def test_a_rule_counts_more_than_risk_and_than_the_tool():
     assert policy.judge(made(effect="destructive", approve=True), {"amount": 1}).decision is ALLOW
 
 
+@pytest.mark.parametrize(("rules", "tool", "people"), [
+    ([Rule("pay", "ask", people=2)], WRITE, 2),
+    ([Rule("pay", "ask", people=2)], made(people=3), 3),        # whoever wants more of them gets more
+    ([Rule("pay", "ask")], made(people=2), 2),
+    ([Rule("pay", "ask", when="amount > 90", people=2), Rule("pay", "ask")], WRITE, 1),
+    ([], made(approve="amount > 10", people=2), 2),
+    ([], made(people=2), 2),                                    # without `approve`, it asks each time
+    ([], made(effect="destructive", people=2), 2),
+    ([], DESTRUCTIVE, 1),
+])  # fmt: skip
+def test_a_rule_and_a_tool_say_how_many_people_must_agree(rules, tool, people):
+    verdict = Policy(rules=rules).judge(tool, {"amount": 50})
+    assert (verdict.decision, verdict.people) == (ASK, people)
+
+
 @pytest.mark.parametrize(("policy", "tool", "reason"), [
     (Policy(rules=[Rule("pay", "deny", reason="not on Sunday")]), WRITE, "not on Sunday"),
     (Policy(rules=[Rule("p*", "deny")]), WRITE, "rule for p*: deny"),
@@ -113,6 +128,11 @@ def test_a_verdict_says_what_decided(policy, tool, reason):
     lambda: Rule(then="permit"),
     lambda: Rule(tool=7),
     lambda: Rule(when="amount >"),
+    lambda: Rule(people=0),
+    lambda: Rule(people=True),
+    lambda: Rule(then="allow", people=2),
+    lambda: made(people=0),
+    lambda: made(people="2"),
 ])  # fmt: skip
 def test_a_mistake_is_found_when_the_policy_is_made(made_wrong):
     with pytest.raises((ConfigError, ToolDefinitionError)):
@@ -135,6 +155,7 @@ def toml(tmp_path):
     ('ask_from = "low"', Policy(ask_from="low")),
     ('ask_from = "never"', Policy(ask_from=None)),
     ('[[rules]]\ntool = "付款"\nthen = "deny"\nreason = "不行"', Policy(rules=[Rule("付款", "deny", reason="不行")])),
+    ('[[rules]]\ntool = "a"\npeople = 2', Policy(rules=[Rule("a", people=2)])),
     ('[[rules]]\ntool = "a"\n[[rules]]\nwhen = "x > 1"', Policy(rules=[Rule("a"), Rule(when="x > 1")])),
 ])  # fmt: skip
 def test_a_policy_is_read_from_a_file(toml, text, policy):
@@ -148,6 +169,8 @@ def test_a_policy_is_read_from_a_file(toml, text, policy):
     ('[[rules]]\nthen = "permit"', "permit"),
     ('[[rules]]\nwhen = "x >"', "is not a condition"),
     ("[[rules]]\ntool = 7", "no name"),
+    ("[[rules]]\npeople = 1.5", "a whole number, at least 1"),
+    ('[[rules]]\nthen = "deny"\npeople = 2', "who are asked only by 'ask'"),
     ("[[rules]]\nwhen = 7", "policy.toml"),
     ("rules = 7", "policy.toml"),
     ('rules = "x"', "policy.toml"),

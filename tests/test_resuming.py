@@ -11,6 +11,7 @@ import time
 import weakref
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.errors import ConfigError, Fenced, JournalMismatch, StoreUnavailable
@@ -333,6 +334,39 @@ def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_
     assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
     assert (model.requests, world.tickets) == ([], [])
     assert on(store, world.tools, "resume", "r_1", model=model).ok  # it is meant: who goes on with it knows
+
+
+class Deadly(ScriptedModel):
+    """Asking it is the end of the process."""
+
+    async def ask(self, request, listener=None):
+        raise Died
+
+
+def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_times_and_then_only_by_who_insists(on):
+    store, world = MortalStore(), World()
+    with pytest.raises(Died):
+        on(store, world.tools, "run", "Two tickets.", model=Deadly(SCRIPT), run_id="r_1")
+    for _ in range(5):
+        with pytest.raises(Died):
+            on(store, world.tools, "resume", "r_1", model=Deadly(SCRIPT))
+    model = ScriptedModel(SCRIPT)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"'r_1' is poisoned: it was taken over 5 times in a row"):
+            on(store, world.tools, "resume", "r_1", model=model)
+    assert store.recorded("r_1").record.status == "poisoned"
+    assert model.requests == []
+    assert on(store, world.tools, "resume", "r_1", model=model, anyway=True).ok
+    assert (len(world.tickets), store.recorded("r_1").record.takeovers) == (2, 0)
+
+
+def test_a_poisoned_run_can_be_forked_and_cancelled(on):
+    store, world = MortalStore(), World()
+    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    store._runs["r_1"] = replace(store._runs["r_1"], status="poisoned", takeovers=5)
+    assert on(store, world.tools, "fork", "r_1", at_turn=2, model=ScriptedModel(SCRIPT)).status == "waiting"
+    assert store.request_cancel("r_1")
+    assert on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT)).ok
 
 
 def test_without_its_journal_no_write_runs(on):

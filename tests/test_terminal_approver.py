@@ -7,6 +7,7 @@ import termios
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.approvers.terminal import TerminalApprover, printable
@@ -234,3 +235,52 @@ def test_it_is_an_approver_of_a_runtime(desk):
 ])  # fmt: skip
 def test_text_is_shown_as_it_is_and_the_rest_escaped(text, shown):
     assert printable(text, keep="\n\t") == shown
+
+
+# -- several people ----------------------------------------------------------------------------------------------------
+
+
+def of_two(*agreed, principal=""):
+    return replace(asked(), people=2, agreed=agreed, principal=principal)
+
+
+NAMED = r"Your name \(ada\): "
+
+
+@pytest.mark.parametrize(("typed", "name"), [("", "ada"), ("grace", "grace")])
+def test_each_of_several_is_asked_for_a_name_and_is_the_user_of_the_terminal_unless_told(desk, typed, name):
+    answer = desk.ask(of_two())
+    assert "2 people must agree" in desk.person.reads_until(r"\(l\)eave it open\? ")
+    desk.person.types("a\n")
+    desk.person.reads_until(NAMED)
+    desk.person.types(f"{typed}\n")
+    assert answer.result(30) == hr.Approval(True, name)
+
+
+def test_who_has_agreed_is_shown_and_a_name_that_does_not_count_is_told(desk):
+    answer = desk.ask(of_two("ada", principal="grace"))
+    shown = desk.person.reads_until(r"\(l\)eave it open")
+    assert "; ada did; not grace, whom the run acts for." in shown
+    for name, why in (("Ada", "Ada has agreed already"), ("grace", "whom the run acts for"), ("", "whose it is")):
+        desk.person.types("a\n")
+        desk.person.reads_until("Your name: ")
+        desk.person.types(f"{name}\n")
+        desk.person.reads_until(why)
+    desk.person.types("a\nlin\n")
+    assert answer.result(30) == hr.Approval(True, "lin")
+
+
+def test_several_edit_nothing_and_one_who_is_alone_leaves_it_open(desk):
+    answer = desk.ask(of_two())
+    desk.person.types("e\n")
+    desk.person.reads_until("Answer a, d or l.")
+    desk.person.types("l\n")
+    assert answer.result(30) is None
+
+
+def test_one_person_cannot_leave_what_is_asked_of_one(desk):
+    answer = desk.ask(asked())
+    desk.person.types("l\n")
+    desk.person.reads_until("Answer a, d or e.")
+    desk.person.types("d\n\n")
+    assert not answer.result(30).granted

@@ -6,6 +6,9 @@ answered in another one meanwhile.
 A word may stand for more than one call: for those of its tool that are asked about for the same reason, in this run or
 in any. Such a grant is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
 
+Where several people must agree, a question stays open until they have; one no decides it. No standing word stands for
+several people. What was agreed to by fewer than the policy asks for now is asked anew.
+
 Rule 1: the first word counts. Whoever is still being asked then is told, and what they say is not heard.
 Rule 2: what is said here is kept as if it had been said elsewhere.
 """
@@ -13,13 +16,15 @@ Rule 2: what is said here is kept as if it had been said elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.audit import notice_of_word
 from handrail.effects import Approval, ApprovalScope, AskHuman
-from handrail.errors import StoreUnavailable
+from handrail.errors import Json, StoreUnavailable
 from handrail.keys import digest, fingerprint
 from handrail.policy import Policy
 from handrail.ports import ApprovalStore, Approver, AuditStore, GrantStore, LedgerStore, Store, Withdrawing, later
@@ -47,6 +52,7 @@ class Approvals:
         services: Where an approver that is a plain function gets its thread.
         tools: Every tool that a call may name.
         scope: What the scopes of its writes begin with.
+        principal: On whose behalf the calls are made; where several must agree, this one does not count.
     """
 
     def __init__(
@@ -58,21 +64,37 @@ class Approvals:
         *,
         tools: Callable[[], Toolset],
         scope: str,
+        principal: str = "",
     ) -> None:
+        self._principal = principal
         self._store, self._policy, self._approver, self._services = store, policy, approver, services
         self._tools, self._scope = tools, scope
         self._told: set[str] = set()
 
     async def word_on(self, session: Session, asked: AskHuman) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
-        store = self._store
+        store, asked = self._store, replace(asked, principal=self._principal)
         if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
-            return await self._services.ask_human(self._approver, asked)
+            return await self._unkept(session, asked)
         try:
             return await self._answer(store, session, asked)
         except StoreUnavailable as error:
             return error
+
+    async def _unkept(self, session: Session, asked: AskHuman) -> Approval | None:
+        """Ask whoever is here, one after the other where several must agree."""
+        question = _question(session, asked, asked.place)
+        while True:
+            said = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
+            if said is None or asked.people == 1:
+                return said
+            heard = question.heard(granted=said.granted, by=said.by, because=said.reason, edited=said.arguments)
+            if heard.state != "open":
+                return Approval(heard.state == "approved", heard.by, heard.because)
+            if heard == question:
+                return None
+            question = heard
 
     async def _answer(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Approval | None:
         """Return what the kept question's answer means for the call."""
@@ -96,6 +118,8 @@ class Approvals:
                 return Approval(False, kept.by, kept.because)
         if kept.state == "used" and session.recording is not None and not session.recording.goes_on:
             return Approval(False, kept.by, "this approval has been used")
+        if kept.people < asked.people and not await self._knows_again(session, kept):
+            return Approval(False, kept.by, f"it was approved when fewer than {asked.people} people were asked")
         return Approval(True, kept.by, kept.because, kept.edited)
 
     async def _kept(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Question:
@@ -115,7 +139,7 @@ class Approvals:
         ]
         for each in known:
             if each.state in ("open", "approved"):
-                return each
+                return await later(store.ask(replace(each, people=asked.people), within_s=within_s))
         if known and (last := known[-1]).state == "used" and await self._knows_again(session, last):
             return last
         # A no is told once. Who asks for the same again after that is meant to have heard it, and asks for a new word.
@@ -125,12 +149,19 @@ class Approvals:
 
     async def _asked(self, store: ApprovalStore, question: Question, session: Session, asked: AskHuman) -> Question:
         """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
-        if isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
+        alone = question.people == 1
+        if alone and isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
             by = f"{grant.by} ({grant.id})"
             return await later(store.decide(question.id, granted=True, by=by)) or question
-        if self._approver is not None:
-            return await self._asked_here(store, question, asked, self._approver)
-        return question
+        if self._approver is None:
+            return question
+        while True:
+            # As it was asked first: today's policy may be laxer, and somebody has perhaps agreed elsewhere.
+            asked = replace(asked, people=question.people, agreed=question.agreed, principal=question.principal)
+            kept = await self._asked_here(store, question, asked, self._approver)
+            if kept.state != "open" or kept.agreed == question.agreed:
+                return kept
+            question = kept  # somebody has agreed: is there another one?
 
     async def _asked_here(
         self, store: ApprovalStore, question: Question, asked: AskHuman, approver: Approver
@@ -151,10 +182,7 @@ class Approvals:
                 question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments
             )
             known = await later(decided) or question  # as it stands: somebody may have been quicker
-            if said.granted and said.scope != "once" and known.state == "approved" and isinstance(store, GrantStore):
-                grant = await later(store.grant(grant_of(question, said.scope, by=said.by)))
-                if isinstance(store, AuditStore):
-                    await later(store.append([notice_of_grant(grant, question)]))
+            await _noted(store, question, known, said)
             return known
         except asyncio.CancelledError:
             _withdraw(approver, asked, question)
@@ -184,6 +212,7 @@ def _question(session: Session, asked: AskHuman, place: str) -> Question:
     return Question(
         f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
+        people=asked.people, principal=asked.principal,
     )  # fmt: skip
 
 
@@ -199,6 +228,29 @@ def notice_of_grant(grant: Grant, question: Question) -> Notice:
     return notice_of_word(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
         reason=grant.reason,
+    )  # fmt: skip
+
+
+async def _noted(store: ApprovalStore, question: Question, known: Question, said: Approval) -> None:
+    """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
+    told: list[Notice] = []
+    once = said.scope == "once" or question.people > 1
+    if said.granted and not once and known.state == "approved" and isinstance(store, GrantStore):
+        told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
+    elif known.state == "open" and len(known.agreed) > len(question.agreed):
+        told = [notice_of_answer(known, granted=True, by=said.by)]
+    if told and isinstance(store, AuditStore):
+        await later(store.append(told))
+
+
+def notice_of_answer(
+    known: Question, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+) -> Notice:
+    """Return what is recorded of a person's word on a question, as the question stands then."""
+    several: dict[str, Json] = {"agreed": list(known.agreed), "people": known.people} if known.people > 1 else {}
+    return notice_of_word(
+        "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
+        granted=granted, reason=because, arguments=edited, **several,
     )  # fmt: skip
 
 

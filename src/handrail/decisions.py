@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from handrail.approvals import grant_of, notice_of_grant
+from handrail.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.audit import notice_of_word
-from handrail.effects import ApprovalScope
+from handrail.effects import ApprovalScope, not_counted
 from handrail.errors import ConfigError, Failure, Json
 from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
 from handrail.records import Grant, Notice, Question, RunRecord, WriteRecord
@@ -43,9 +43,11 @@ def approve(
 
     Raises:
         ConfigError: There is no such question, it is open no longer, the arguments do not fit the tool, or the store
-            keeps no standing words. Nothing was decided.
+            keeps no standing words; or several people must agree, and this word would not count. Nothing was decided.
     """
     asked = question(store, id)
+    if asked.people > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
     if edited is not None and scope != "once":
         raise ConfigError("other arguments are for one call; a standing word is on calls as they are asked about")
     if scope != "once" and not isinstance(store, GrantStore):
@@ -77,17 +79,29 @@ def _decided(
         raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
     now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
     wanted = ("approved" if granted else "denied", by, because, edited)
-    if (now.state, now.by, now.because, now.edited) != wanted:
+    if granted and now.people > 1:
+        is_counted = by.strip() in now.agreed
+    else:
+        is_counted = (now.state, now.by, now.because, now.edited) == wanted
+    if not is_counted:
         raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{word_of(now)}")
-    _note(
-        store, "ApprovalDecided", asked.run_id, by=by, question=asked.id, call=asked.call_id, tool=asked.tool,
-        granted=granted, reason=because, arguments=edited,
-    )  # fmt: skip
+    _record(store, notice_of_answer(now, granted=granted, by=by, because=because, edited=edited))
     return now
+
+
+def _why_not(asked: Question, by: str, edited: Mapping[str, Json] | None, scope: ApprovalScope) -> str:
+    """Return why a yes cannot count where several people must agree; empty when it can."""
+    if edited is not None:
+        return "other arguments are not what the others agree to; deny it, so that the model asks anew"
+    if scope != "once":
+        return "nobody's standing word stands for several people; approve this call"
+    return not_counted(by, asked.agreed, asked.principal)
 
 
 def word_of(asked: Question) -> str:
     """Return who has answered a question and how, to stand behind its state."""
+    if asked.state == "open" and asked.people > 1:
+        return f", {len(asked.agreed)} of {asked.people} have agreed"
     by = f" by {asked.by}" if asked.by else ""
     edited = ", with edited arguments" if asked.edited is not None else ""
     return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"

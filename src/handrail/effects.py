@@ -21,6 +21,7 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from secrets import token_hex
@@ -64,6 +65,9 @@ class AskHuman(Struct, frozen=True):
         digest: Of the tool as it is described and of the arguments: what the answer is bound to.
         pin: Of the tool as it is described.
         parameters: The JSON Schema of the arguments, to hold an edit to.
+        people: How many different people must agree; see `not_counted`.
+        agreed: Who has agreed so far, where that are several.
+        principal: On whose behalf the call is made; where several must agree, another one has to.
     """
 
     call: ToolCall
@@ -75,6 +79,29 @@ class AskHuman(Struct, frozen=True):
     digest: str = ""
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
+    people: int = 1
+    agreed: Sequence[str] = ()
+    principal: str = ""
+
+
+def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
+    """Return why a yes does not count where several people must agree, as a clause; empty when it counts.
+
+    People are told apart by their names, as these look: case, width, accents' spelling and what nobody sees are one.
+
+    >>> not_counted("Anna ", ["anna"], principal="ben")
+    'Anna has agreed already'
+    """
+    if not (name := _looks(by)):
+        return "it does not say whose it is"
+    if name == _looks(principal):
+        return f"{by.strip()} is whom the run acts for, and others must agree"
+    return f"{by.strip()} has agreed already" if name in map(_looks, agreed) else ""
+
+
+def _looks(name: str) -> str:
+    seen = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
+    return " ".join(seen.casefold().split())
 
 
 class Approval(Struct, frozen=True):
@@ -164,13 +191,15 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
-    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key.
+    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key. `left_s` is
+    what was left of the lease of an owner who is dead: what it sent may be under way for as long.
     """
 
     state: ClaimState
     fence: int = 0
     value: Json = None
     repeated: bool = False
+    left_s: float = 0.0
 
 
 class Invoke(Struct):

@@ -124,8 +124,9 @@ class Host:
         self._showing = Showing(self.tools, self.policy, selector)
         self.asker = Asker(self._showing, self.store, now)
         self.approvals = Approvals(
-            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope
-        )
+            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope,
+            principal=principal,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ opening
 
@@ -559,6 +560,17 @@ def known(begun: Begun | None, run_id: str) -> Begun:
     if begun is None:
         raise ConfigError(f"there is no run {run_id!r} in this store")
     return begun
+
+
+def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
+    """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
+    if not record.is_poisoned:
+        return None
+    taken = f"it was taken over {record.takeovers} times in a row, each time from a process that died in it or left it"
+    error = ConfigError(
+        f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
+    )
+    return Entry(record.run_id, record.epoch, status="poisoned"), error
 
 
 def check_new(begun: Begun, new: bool) -> None:

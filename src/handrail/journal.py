@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, field
-from msgspec.structs import fields, replace
+from msgspec.structs import asdict, fields, replace
 
 from handrail import keys
 from handrail.budgets import Budget
@@ -84,7 +84,7 @@ def toolset_digest(tools: Iterable[Any]) -> str:
 
 def budget_as_json(budget: Budget) -> dict[str, Json]:
     """Return a budget as a journal keeps it."""
-    told: dict[str, Json] = plain(budget)
+    told: dict[str, Json] = plain(asdict(budget))
     return told
 
 

@@ -306,6 +306,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     return AskHuman(
         call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
+        max(call.verdict.people, tool.people),
     )  # fmt: skip
 
 
@@ -318,9 +319,12 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
     """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
     name = call.tool.name
     if answer is None:
+        needs = "a person's approval, and nobody has answered yet"
+        if (people := max(call.verdict.people, call.tool.people)) > 1:
+            needs = f"the approval of {people} people, and not all of them have answered yet"
         return Failure(
             Code.APPROVAL_PENDING,
-            f"`{name}` needs a person's approval, and nobody has answered yet.",
+            f"`{name}` needs {needs}.",
             "Do not call it again meanwhile; tell the user that it waits for approval.",
         )
     if answer.expired:
@@ -344,6 +348,13 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> 
     edited = admit(Read(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
+    if edited.verdict.people > call.verdict.people:
+        return Failure(
+            Code.NOT_APPROVED,
+            f"A person changed the arguments, and like this `{call.tool.name}` needs {edited.verdict.people} people's "
+            f"approval. They wrote: {keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
+            "Call it again with these arguments, so that all of them are asked about the same.",
+        )
     changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
     dropped = [name for name in call.arguments if name not in edited.arguments]
     call.note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_TOLD]}"
@@ -429,7 +440,7 @@ def _performed(
         case ClaimState.FRESH | ClaimState.AGAIN:
             ended, state = yield from _write_attempts(call, conduct)
         case ClaimState.CHECK:
-            ended, state = yield from _check_first(call, conduct)
+            ended, state = yield from _check_first(call, conduct, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
         case _:
             return _not_mine(claimed, call), "in_doubt" if claimed.state is ClaimState.IN_DOUBT else None
     value = shaping.plain(ended.value) if state == "done" else None
@@ -512,9 +523,21 @@ def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
     return tool.effect == "write" and (not doubtful or tool.replay_class == "key")
 
 
-def _check_first(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
-    """Go on with a write that somebody else began: perform it when it has certainly not happened."""
-    match (yield from _verified(call)):
+def _check_first(
+    call: Admitted, conduct: Conduct, early_s: float
+) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
+    """Go on with a write that somebody else began: perform it when it has certainly not happened.
+
+    Args:
+        early_s: For how long what a dead process has sent may still arrive: what is left of the tool's time. That
+            nothing is found says nothing until then, and it is asked once more.
+    """
+    found = yield from _verified(call)
+    if isinstance(found, NotFound) and early_s > 0:
+        too_late = conduct.now() + early_s >= conduct.deadline
+        stopped = too_late or (yield from _waited(early_s, call.tool.name)) is not None
+        found = Unknown() if stopped else (yield from _verified(call))
+    match found:
         case Found(value=value):
             return Ended(value, replayed=True, note=_VERIFIED), "done"
         case NotFound():

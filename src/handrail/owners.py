@@ -1,9 +1,10 @@
-"""Which process drives a run, and whether it is still there.
+"""Which process a run or a write belongs to, and whether it is still there.
 
-A process names itself by machine, number and beginning. Numbers are used again, also after a restart; the beginning,
-where the system tells it, makes sure that it is the same one.
+A process names itself by machine, number and beginning. Numbers are used again, also after a restart and in every
+container; the beginning, where the system tells it (Linux), makes sure that it is the same one.
 
 Rule 1: when unsure whether a process is gone, it is not: of another machine nobody knows anything here.
+Rule 2: one that was stopped (`SIGSTOP`, a suspended machine) is not gone: it may go on.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ def _named(number: int) -> str:
 
 
 def is_gone(owner: str) -> bool:
-    """Whether a process has certainly ended: it was one of this machine, and there is none of its name any more."""
+    """Whether a process has ended: it was one of this machine, and there is none of its name any more.
+
+    A machine of this name that was started since then counts as this one, restarted.
+    """
     host, _, pid = (named := owner.rpartition(":"))[0].rpartition(":")
-    if host != gethostname() or not pid.isdigit():
+    if host != gethostname() or not pid.isdecimal():
         return False
     number, beginning = int(pid), named[2]
+    if _is_of_another_room(beginning):
+        return False
     try:
         os.kill(number, 0)  # asks, and sends nothing
     except ProcessLookupError:
@@ -39,10 +45,49 @@ def is_gone(owner: str) -> bool:
     return bool(beginning) and _beginning(number) not in ("", beginning)
 
 
+def has_died_here(owner: str) -> bool:
+    """Whether a process has certainly ended, with all that it was doing, since this machine was started.
+
+    Another machine may have this one's name, but not its boot: what rests on the end of a process, as a lease does,
+    asks this and not `is_gone`.
+    """
+    boot, _, room = owner.rpartition(":")[2].partition("-")
+    return bool(boot and room) and boot == _boot() and is_gone(owner)
+
+
 def _beginning(number: int) -> str:
-    """Return when a process began, in ticks since a boot that is named; empty where the system does not tell."""
+    """Return when and where a process began: the boot, the room of its number, ticks since the boot.
+
+    Empty where the system does not tell. One that has ended and of which only its number is left has none, `ended`.
+    """
     try:
-        ticks = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{ticks}"
-    except (OSError, IndexError):
+        if str(Path("/proc/self").readlink()) != str(os.getpid()):
+            return ""  # what lies there are the processes of another room
+        state, *fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        # Its threads may outlive the first one; with none beside it, nothing of it runs any more (proc_pid_stat(5)).
+        if state in "ZX" and int(fields[16]) <= 1:
+            return "ended"
+        return f"{_boot()}-{_room()}-{fields[18]}"
+    except (OSError, IndexError, ValueError):
+        return ""
+
+
+def _is_of_another_room(beginning: str) -> bool:
+    """Whether a process has its number from another container on this machine, where it means nothing here."""
+    boot, *rest = beginning.split("-")
+    return len(rest) == 2 and boot == _boot() and rest[0] != _room()
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        return ""
+
+
+def _room() -> str:
+    """Return which processes are numbered together: containers on one machine may share its name, not their numbers."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
         return ""

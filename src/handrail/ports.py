@@ -85,6 +85,8 @@ class RunStore(Protocol):
     def begin_run(self, record: RunRecord) -> Answer[Begun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
+        Its takeovers grow by one where an owner had it under way, and are none again where it had ended or paused.
+
         Where its end was asked for and its owner died before that, the new one learns of it. One that has ended begins
         anew, without that wish.
 
@@ -122,13 +124,19 @@ class ApprovalStore(Protocol):
     """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
 
     def ask(self, question: Question, *, within_s: float) -> Answer[Question]:
-        """Keep a question, or return the one of that id as it stands, an expired one as `expired`."""
+        """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
+
+        One that more people must agree to than when it was asked is open anew, for as long; see `Question.stricter`.
+        """
         ...
 
     def decide(
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
     ) -> Answer[Question | None]:
-        """Record a person's word on an open question; return it as it stands now, None when there is none."""
+        """Record a person's word on an open question; return it as it stands now, None when there is none.
+
+        What the word changes says `Question.heard`. Of two words at once neither is lost.
+        """
         ...
 
     def use(self, id: str) -> Answer[bool]:

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from handrail.effects import not_counted
 from handrail.errors import Json
 
 JOURNAL_V = 1
@@ -50,6 +52,7 @@ class RunRecord(Struct, frozen=True):
         result: How it ended, as `Run.as_json` tells it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
         owner: The process that drives it, or did so last; see `owners`.
+        takeovers: How often in a row it was taken over from a process that never brought it to an end or a pause.
     """
 
     run_id: str
@@ -65,6 +68,16 @@ class RunRecord(Struct, frozen=True):
     updated: float = 0.0
     journal_v: int = JOURNAL_V
     owner: str = ""
+    takeovers: int = 0
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether it seems to be the run that kills its processes, or kills them soon enough."""
+        return self.status == "poisoned" or (self.status == "running" and self.takeovers >= MOST_TAKEOVERS)
+
+
+MOST_TAKEOVERS = 5
+"""How often in a row a run is taken over from a process that died in it. Then it is `poisoned`: a person decides."""
 
 
 class Begun(Struct, frozen=True):
@@ -97,7 +110,7 @@ class Question(Struct, frozen=True):
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: Where the call stands, see `effects.AskHuman`.
+        place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
     """
 
     id: str
@@ -118,11 +131,36 @@ class Question(Struct, frozen=True):
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
     place: str = ""
+    people: int = 1
+    agreed: Sequence[str] = ()
+    principal: str = ""
 
     @property
     def step(self) -> str:
         """The key of the call's step in its run: `2.0` is the first call of the second turn."""
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
+
+    def heard(self, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None) -> Question:
+        """Return the question once a person has spoken: decided; or open until more agree, where several must.
+
+        One no is enough, whosever it is. An edit of one is no yes of several: the others have agreed to something else.
+        """
+        if self.state != "open":
+            return self
+        if not granted or self.people == 1:
+            return replace(self, state="approved" if granted else "denied", by=by, because=because, edited=edited)
+        if edited is not None or not_counted(by, self.agreed, self.principal):
+            return self
+        agreed = (*self.agreed, by.strip())
+        if len(agreed) < self.people:
+            return replace(self, agreed=agreed)
+        return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
+
+    def stricter(self, people: int) -> Question:
+        """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""
+        if people <= self.people or self.state not in ("open", "approved"):
+            return self
+        return replace(self, people=people, state="open", by="", because="", edited=None, agreed=())
 
 
 class Grant(Struct, frozen=True):
@@ -154,6 +192,7 @@ class WriteRecord(Struct, frozen=True):
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: Who said how it ended, where a person did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
+        owner: The process that began it; see `owners`.
     """
 
     scope: str
@@ -168,6 +207,7 @@ class WriteRecord(Struct, frozen=True):
     value: Json = None
     resolved_by: str = ""
     fingerprint: str = ""
+    owner: str = ""
 
 
 class Notice(Struct, frozen=True):

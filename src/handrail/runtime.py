@@ -19,7 +19,7 @@ from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
 from handrail.forking import fork_of
-from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
+from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
 from handrail.records import Begun, Entry, RunRecord
@@ -127,23 +127,27 @@ class Runtime(Host):
         self.open(session, messages, output, asked)
         return await self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 
-    async def resume(self, run_id: str, **how: Any) -> Run:
+    async def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
         """Go on with a run that was interrupted, waits for a person, or ended by its budget; in any process.
 
         What has happened is not done again: finished turns and results come from the journal, writes from the ledger.
         One that has answered gives its `Run` again; one that was cancelled goes on.
 
         Args:
+            anyway: Also when the run is poisoned: `records.MOST_TAKEOVERS` processes that took it over died in it.
             how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, `flow`, as for `run`. What
                 cannot be kept (an object as model, dependencies, injected values, a selector, a rule's function) is
                 given again. Without `output` the answer is held to the schema that was kept, and `Run.output` is its
                 plain JSON value.
 
         Raises:
-            ConfigError: The store keeps no runs, or none of that name.
+            ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             JournalMismatch: What was kept cannot be read by this version.
         """
         begun = known(await later(self.runs.recorded(run_id)), run_id)
+        if not anyway and (poisoned := poisoning(begun.record)):
+            await later(self.runs.enter(poisoned[0]))
+            raise poisoned[1]
         session, asked, model = self.again(begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         record = self.taken_over(session, begun, anew=how.get("output") is not None)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
@@ -68,15 +68,15 @@ def _encoded(value: Any) -> bytes:
     if type(value) is Page:
         value = value.as_json()
     try:
-        return to_json(value, inf_nan_mode="strings", fallback=_repr)
+        return to_json(value, inf_nan_mode="strings", fallback=_otherwise)
     except _NO_JSON:
         pass
     try:  # bytes are mostly text; where they are not, all of the result's are written in base64
-        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=_repr)
+        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=_otherwise)
     except _NO_JSON:
         pass
     try:  # the one obstacle that can be taken away: surrogates
-        flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_repr)
+        flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_otherwise)
         return _carried(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
         return _carried(_repr(value)).encode()
@@ -168,6 +168,11 @@ _NO_JSON = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 def _carried(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
+
+
+def _otherwise(value: Any) -> Any:
+    """Return what stands for a value that pydantic has no JSON for: a struct's fields, else its `repr`."""
+    return asdict(value) if isinstance(value, Struct) else _repr(value)
 
 
 def _repr(value: Any) -> str:

@@ -30,7 +30,7 @@ from handrail.events import Event
 from handrail.flow import Rules
 from handrail.forking import fork_of
 from handrail.grounds import Work
-from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
+from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of
 from handrail.records import Begun, Entry, RunRecord
@@ -107,9 +107,12 @@ class SyncRuntime(Host):
         self.open(session, messages, output, asked)
         return self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
 
-    def resume(self, run_id: str, **how: Any) -> Run:
+    def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
         """See `Runtime.resume`."""
         begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        if not anyway and (poisoned := poisoning(begun.record)):
+            now_of(self.runs.enter(poisoned[0]))
+            raise poisoned[1]
         session, asked, model = self.again(begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         record = self.taken_over(session, begun, anew=how.get("output") is not None)

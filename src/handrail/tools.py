@@ -118,6 +118,8 @@ class BaseTool:
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
     approve: bool | str | Callable[..., bool] = False
     """When a person must agree: always, under a condition (`amount > 100`), or when a function says so."""
+    people: int = 1
+    """How many different people must agree wherever somebody is asked; several, without `approve`, are always asked."""
     check: Callable[..., Any] | None = None
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
     after: str | Sequence[str] = ()
@@ -457,6 +459,10 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `key_ttl_s` is above 0 and `repeat_window_s` at least 0.")
         if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
+        if type(self.people) is not int or self.people < 1:
+            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
+        if self.people > 1 and self.approve is False:
+            self.approve = True
         try:
             _ = self.pace
         except ValueError as error:

@@ -242,3 +242,75 @@ def test_a_store_that_keeps_no_questions_says_so(waiting):
     result = waiting("approvals", "list", "--store", "memory:")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "the store 'memory:' keeps no questions to people; name one that does: --store sqlite" in result.stderr
+
+
+# -- several people ----------------------------------------------------------------------------------------------------
+
+TWO = '[[rules]]\ntool = "delete_order"\npeople = 2\n'
+
+
+@pytest.fixture
+def of_two(deployed, tmp_path, monkeypatch):
+    """A deployment whose run waits for two people; otto has begun it."""
+    monkeypatch.setenv("LOGNAME", "otto")
+    rules = tmp_path / "rules.toml"
+    rules.write_text(TWO)
+    made = deployed()
+    made.rules = ("--policy", str(rules))
+    made.run, _ = made.begin(*made.rules)
+    return made
+
+
+def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two):
+    id = of_two.question()["id"]
+    first = of_two.process("approvals", "approve", id, "--by", "anna")
+    assert first.stdout.startswith("agreed, 1 of 2 people: anna did; not otto, whom the run acts for: delete_order")
+    assert resumed(of_two, *of_two.rules).exit_code == 3
+    question = of_two.question()
+    assert (question["people"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
+    assert "open, 1 of 2" in of_two("approvals", "list").stdout
+    assert "1 of 2 people: anna did; not otto" in of_two("approvals", "show", id).stdout
+    second = of_two.process("approvals", "approve", id, "--by", "ben")
+    assert second.stdout.startswith("approved by anna and ben: delete_order")
+    assert resumed(of_two, *of_two.rules).exit_code == 0
+    log = map(json.loads, of_two("audit", "export").stdout.splitlines())
+    words = [each["body"] for each in log if each.get("event") == "ApprovalDecided"]
+    assert [(each["by"], each["agreed"]) for each in words] == [("anna", ["anna"]), ("ben", ["anna", "ben"])]
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("--by", "Anna"), "Anna has agreed already"),
+    (("--by", "otto"), "otto is whom the run acts for"),
+    ((), "otto is whom the run acts for"),
+    (("--by", ""), "does not say whose it is"),
+    (("--by", "ben", "--edit", '{"order_id": "B-2"}'), "other arguments"),
+    (("--by", "ben", "--for", "run"), "standing word"),
+])  # fmt: skip
+def test_a_word_that_does_not_count_among_two_is_refused_in_one_sentence(of_two, words, says):
+    id = of_two.question()["id"]
+    of_two("approvals", "approve", id, "--by", "anna")
+    refused = of_two("approvals", "approve", id, *words)
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert says in refused.stderr
+    assert of_two.question()["agreed"] == ["anna"]
+
+
+@pytest.mark.parametrize("policy", ["the same", "a laxer one"])
+def test_no_option_of_the_command_line_is_one_of_two_people(of_two, policy):
+    rules = of_two.rules if policy == "the same" else ()
+    assert resumed(of_two, *rules, "--yes-to", "high").exit_code == 3
+    assert of_two.question()["agreed"] == []
+
+
+def test_two_people_may_agree_at_one_terminal(of_two):
+    words = ("runs", "resume", of_two.run, "--tools", of_two.tools, "--store", of_two.place, *of_two.rules)
+    with program_in_terminal(*words) as (person, program):
+        for name in ("anna", "ben"):
+            person.reads_until(r"\(l\)eave it open")
+            person.types("a\n")
+            person.reads_until("Your name: ")
+            person.types(f"{name}\n")
+        assert "It is gone." in person.reads_all()
+        assert program.wait(PATIENCE_S) == 0
+    (used,) = of_two.json("approvals", "list", "--state", "used")["questions"]
+    assert used["by"] == "anna and ben"

@@ -234,6 +234,38 @@ def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_anothe
     assert len(made.server.requests) == 2
 
 
+DEADLY = KILLED.replace("if len(known) == 0", "if not (HERE / 'mended').exists()")
+
+
+def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_and_insists(deployed, tmp_path):
+    (tmp_path / "rooms.py").write_text(DEADLY, encoding="utf-8")
+    made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
+    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    (run,) = made.json("runs", "list")["runs"]
+    every = ("runs", "resume", "--all", "--tools", made.tools)
+    for _ in range(5):
+        assert made.process(*every).returncode == -signal.SIGKILL
+    shown = made("runs", "show", run["run"]).stdout
+    assert "5 times in a row" in shown
+    assert f"runs resume {run['run']} --tools ... --anyway" in shown
+    refused = made.process(*every)
+    assert refused.returncode == 2
+    assert "is poisoned: it was taken over 5 times in a row" in refused.stderr
+    again = made.process(*every)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert f"left alone, because poisoned (runs resume RUN --anyway insists): {run['run']}" in again.stderr
+    assert made.process("runs", "resume", run["run"], "--tools", made.tools).returncode == 2
+    (listed,) = made.json("runs", "list", "--status", "poisoned")["runs"]
+    assert (listed["ended"], listed["takeovers"]) == ("poisoned", 5)
+    assert "poisoned" in made("runs", "list").stdout
+
+    (tmp_path / "mended").touch()
+    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools, "--anyway")
+    assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
+    assert len((tmp_path / "keys").read_text().split()) == 1
+    assert made("runs", "resume", "--all", "--anyway", "--tools", made.tools).exit_code == 2
+
+
 DOUBTFUL = KILLED.replace('replay="key"', 'on_doubt="ask"')
 
 

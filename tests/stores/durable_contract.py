@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from handrail import owners
 from handrail.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
-from handrail.records import Entry, Notice, RunRecord, Step
+from handrail.records import Entry, Notice, Question, RunRecord, Step
+from handrail.stores import upkeep
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +158,14 @@ class DurableContract(StoreContract):
     @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore, AuditStore])
     def test_it_is_a_store_of_each_of_these_kinds(self, store, port):
         assert isinstance(store, port)
+
+    def test_two_processes_that_agree_at_once_are_both_heard(self, store):
+        other, question = self.again(), Question("q", "r", "c", "refund", "d", {}, "high", "", people=2)
+        for number in range(30):
+            now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
+            words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]
+            assert sorted(now(word).state for word in words) == ["approved", "open"]
+        closed(other)
 
     # -- one process --------------------------------------------------------------------------------------------------
 
@@ -313,7 +323,9 @@ class DurableContract(StoreContract):
             assert states == ["busy"] * (threads * processes - 1) + ["fresh"]
 
     @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
-        ("none", LONG_S, ClaimState.BUSY),       # nobody knows yet that it is dead
+        ("none", LONG_S, ClaimState.IN_DOUBT),   # its lease is over with its process
+        ("key", LONG_S, ClaimState.AGAIN),
+        ("verify", LONG_S, ClaimState.CHECK),
         ("none", OVER_S, ClaimState.IN_DOUBT),
         ("key", OVER_S, ClaimState.AGAIN),
         ("verify", OVER_S, ClaimState.CHECK),
@@ -326,6 +338,61 @@ class DurableContract(StoreContract):
             process.kill()
             process.wait(PATIENCE_S)
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
+
+    def test_whoever_goes_on_with_a_dead_process_s_write_learns_for_how_long_its_request_may_be_under_way(self, store):
+        with self.hanging("verify") as process:
+            process.kill()
+            process.wait(PATIENCE_S)
+        claimed = now(store.claim(replace(A_REFUND, replay="verify")))
+        assert claimed.state is ClaimState.CHECK
+        assert LONG_S - PATIENCE_S < claimed.left_s <= LONG_S
+
+    @contextmanager
+    def hanging(self, replay):
+        """Another process that has claimed for long, and settles nothing."""
+        with self.other("claim_and_hang", replay, str(LONG_S)) as process:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline()) == "fresh"
+            yield process
+
+    def test_a_process_that_was_stopped_keeps_its_lease_and_one_that_nobody_has_buried_does_not(self, store):
+        with self.hanging("verify") as process:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.BUSY
+            assert upkeep.contents(store).abandoned == 0
+            process.kill()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number still taken: a zombie
+            assert upkeep.contents(store).abandoned == 1
+            assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.CHECK
+
+    @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""])
+    def test_the_lease_of_a_process_of_which_nothing_is_known_here_runs_on(self, store, owner):
+        """On another machine, of another boot or another machine of this name, or without a beginning."""
+        self.claimed(store)
+        host, _, boot = owners.owner().rsplit(":", 2)
+        owner = owner.format(host=host, pid=2**22 + 1, boot=boot)  # beyond the largest number on Linux
+        store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (owner,)))
+        assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
+        gone = f"{host}:{2**22 + 1}:{boot}"
+        store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (gone,)))
+        assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+
+    def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(self, store):
+        with self.hanging("none") as process:
+            assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "claimed"
+            process.kill()
+            process.wait(PATIENCE_S)
+        assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "failed"
+
+    def test_the_same_act_under_another_key_does_not_wait_for_a_dead_process(self, store):
+        with self.hanging("none") as process:
+            assert now(store.claim(replace(A_REFUND, key="another"))).state is ClaimState.BUSY
+            process.kill()
+            process.wait(PATIENCE_S)
+        repeated = now(store.claim(replace(A_REFUND, key="another")))
+        assert (repeated.state, repeated.repeated) == (ClaimState.IN_DOUBT, True)
 
     def test_an_owner_that_was_frozen_and_replaced_settles_nothing(self, store):
         with self.other("freeze_and_settle") as process:

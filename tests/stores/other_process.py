@@ -82,3 +82,4 @@ if __name__ == "__main__":
         print("ready", flush=True)
         sys.stdin.readline()
         print(json.dumps(DEEDS[deed](store, *words)), flush=True)
+        sys.stdin.readline()  # its claims are those of a process that lives, until nobody wants it any more

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
+from msgspec.structs import replace
 
 from handrail.errors import Fenced
 from handrail.records import Entry, Question, RunRecord, Step
@@ -104,6 +108,31 @@ class RunContract:
         self.settled(store.enter(Entry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
+    def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
+        record = replace(RUN, owner="here:1:x")
+        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
+        self.settled(store.enter(Entry("r_1", 3, [ANSWER])))
+        assert self.begun(store, record).record.takeovers == 3
+        assert self.settled(store.recorded("r_1")).record.takeovers == 3
+        self.settled(store.enter(Entry("r_1", 4, status="waiting")))
+        assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
+
+    def test_a_run_that_nobody_has_driven_yet_was_not_taken_over(self, store):
+        self.begun(store)  # as a fork is made: without an owner
+        assert self.begun(store, replace(RUN, owner="here:1:x")).record.takeovers == 0
+
+    def test_a_poisoned_run_can_be_ended_and_begins_to_count_anew_when_somebody_insists(self, store):
+        for _ in range(6):
+            record = self.begun(store, replace(RUN, owner="here:1:x")).record
+        assert record.is_poisoned
+        self.settled(store.enter(Entry("r_1", 6, status="poisoned")))
+        assert self.settled(store.records(status="poisoned"))[0].takeovers == 5
+        again = self.begun(store, replace(RUN, owner="here:1:x")).record
+        assert (again.status, again.takeovers, again.is_poisoned) == ("running", 0, False)
+        self.settled(store.enter(Entry("r_1", 7, status="poisoned")))
+        assert self.settled(store.request_cancel("r_1")) is True
+        assert self.settled(store.recorded("r_1")).record.status == "cancelled"
+
     def test_an_unknown_run_is_none(self, store):
         assert self.settled(store.recorded("r_none")) is None
 
@@ -143,6 +172,65 @@ class RunContract:
         self.settled(store.decide("q_1", granted=True, by="maria"))
         assert [self.settled(store.use("q_1")) for _ in range(2)] == [True, False]
         assert self.asked(store).state == "used"
+
+    # -- several people ------------------------------------------------------------------------------------------------
+
+    OF_TWO = replace(QUESTION, people=2, principal="ben")
+
+    def decided(self, store, by, granted=True, **how):
+        return self.settled(store.decide("q_1", granted=granted, by=by, **how))
+
+    def test_where_two_must_agree_one_yes_leaves_the_question_open_and_says_whose_it_was(self, store):
+        assert self.asked(store, self.OF_TWO).principal == "ben"
+        first = self.decided(store, "anna")
+        assert (first.state, first.agreed, first.by) == ("open", ("anna",), "")
+        assert self.settled(store.use("q_1")) is False
+        assert self.settled(store.questions()) == [first]
+        assert self.asked(store, self.OF_TWO) == first
+        second = self.decided(store, "cleo")
+        assert (second.state, second.by) == ("approved", "anna and cleo")
+        assert [self.settled(store.use("q_1")) for _ in range(2)] == [True, False]
+
+    @pytest.mark.parametrize("by", ["anna", " ANNA ", "ann\u200ba", "ben", "Ben", "", "  "])
+    def test_the_same_person_the_one_it_is_for_and_nobody_do_not_count_as_a_second_one(self, store, by):
+        self.asked(store, self.OF_TWO)
+        first = self.decided(store, "anna")
+        assert self.decided(store, by) == first
+        assert self.decided(store, "cleo").state == "approved"
+
+    def test_one_no_of_whomever_is_enough(self, store):
+        self.asked(store, self.OF_TWO)
+        self.decided(store, "anna")
+        denied = self.decided(store, "ben", granted=False, because="I was wrong")
+        assert (denied.state, denied.by, denied.because) == ("denied", "ben", "I was wrong")
+        assert self.decided(store, "cleo") == denied
+
+    def test_an_edit_of_one_is_no_yes_of_two(self, store):
+        self.asked(store, self.OF_TWO)
+        assert self.decided(store, "anna", edited={"order": "7", "amount": 900.0}).agreed == ()
+
+    def test_a_question_that_more_people_must_agree_to_now_is_open_again(self, store):
+        self.asked(store, within_s=30.0)
+        self.decided(store, "anna", edited={"order": "7", "amount": 1.0})
+        again = self.asked(store, self.OF_TWO)
+        assert (again.state, again.people, again.agreed, again.edited, again.by) == ("open", 2, (), None, "")
+        assert again.expires - again.asked > 50
+        assert self.settled(store.use("q_1")) is False
+        assert self.asked(store).people == 2  # one that fewer must agree to now stays as strict as it was
+
+    def test_what_was_used_or_denied_is_not_opened_again(self, store):
+        self.asked(store)
+        denied = self.decided(store, "anna", granted=False)
+        assert self.asked(store, self.OF_TWO) == denied
+
+    def test_two_who_agree_at_once_are_both_heard(self, store):
+        for number in range(20):
+            question = replace(self.OF_TWO, id=f"q_{number}", people=8)
+            self.asked(store, question)
+            with ThreadPoolExecutor(8) as threads:
+                agree = partial(store.decide, question.id, granted=True)
+                list(threads.map(lambda name, agree=agree: self.settled(agree(by=name)), map(str, range(8))))
+        assert {each.state for each in self.settled(store.questions(state=""))} == {"approved"}
 
     def test_a_denied_question_is_never_used(self, store):
         self.asked(store)

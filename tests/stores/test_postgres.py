@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, StoreUnavailable
+from handrail.records import Question
 from tests.stores.contract import A_REFUND
 
 psycopg = pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -224,6 +225,30 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(ds
             assert admin.execute("SELECT fence FROM handrail.effects").fetchall() == [(1,)]
 
 
+class Lingering(Cut):
+    """A connection that is lost here, while the server has not seen it yet."""
+
+    closed = True
+
+    def execute(self, statement, *rest, **named):
+        if statement == self._statement:
+            raise psycopg.OperationalError("the connection is lost")
+        return self._db.execute(statement, *rest, **named)
+
+    def close(self):
+        pass
+
+
+def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(dsn, monkeypatch):
+    with PostgresStore(dsn) as store:
+        emptied(dsn)
+        lost = store.alone(lambda base: base._db)
+        store.alone(lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False)))
+        monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())  # it sees it while we wait
+        assert claimed(store).state is ClaimState.FRESH
+        assert lost.closed
+
+
 def test_a_connection_that_is_ended_in_the_middle_is_made_again(dsn):
     with PostgresStore(dsn) as store:
         emptied(dsn)
@@ -256,9 +281,17 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
+        question = Question("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
+        for store in (old, new):
+            store.ask(question, within_s=60).result(10)
+        old.decide("q", granted=True, by="anna").result(10)
         handle = old.keep("r1", odd).result(10)
         for _ in range(2):
             assert upkeep.copied(old, new)["effects"] == 2
+            (question,) = new.questions().result(10)
+            new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
+        assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
+        assert question.principal == odd
         assert claimed(new, key=odd).value == odd
         assert claimed(new, key="under way").state is ClaimState.BUSY
         assert new.kept("r1", handle).result(10) == odd

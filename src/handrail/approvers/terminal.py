@@ -1,5 +1,8 @@
 """Asks in the terminal whether a call may run: approve, deny with a reason, or edit the arguments first.
 
+Where several people must agree, each is asked for a name, since a terminal knows its user and not who sits there;
+nothing is edited then, and whoever is alone leaves the question open for somebody elsewhere.
+
 What is shown was written by a model, so it may try to paint over the question: everything is shown with control
 characters, and those that reorder or hide text, escaped.
 
@@ -25,16 +28,17 @@ from textwrap import wrap
 from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
-from handrail.effects import Approval, AskHuman
+from handrail.effects import Approval, AskHuman, not_counted
 from handrail.errors import Json
 from handrail.records import Question
 
-Word: TypeAlias = Literal["approve", "deny", "edit"]
+Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
 
 _WORDS: Mapping[str, Word] = {
     "a": "approve", "approve": "approve", "y": "approve", "yes": "approve",
     "d": "deny", "deny": "deny", "n": "deny", "no": "deny",
     "e": "edit", "edit": "edit",
+    "l": "leave", "leave": "leave",
 }  # fmt: skip
 
 # Control, format (zero width, bidirectional), surrogate, and the two separators that end a line.
@@ -131,17 +135,40 @@ class _Question:
                 self._say(f"{_INDENT}{row}\n")
         self._show(arguments)
         self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
+        alone = asked.people == 1
+        if not alone:
+            self._say(f"{_INDENT}{asked.people} people must agree{self._others(asked)}.\n")
         while True:
-            match _WORDS.get(self._line("(a)pprove, (d)eny, (e)dit? ").strip().lower()):
-                case "approve":
-                    return Approval(True, self._by, "", None if arguments == asked.arguments else arguments)
-                case "deny":
-                    return Approval(False, self._by, self._line("Why? The model is told: ").strip())
-                case "edit":
-                    arguments = self._edited(arguments)
-                    self._show(arguments)
-                case None:
-                    self._say(f"{_INDENT}Answer a, d or e.\n")
+            word = _WORDS.get(
+                self._line(f"(a)pprove, (d)eny, {'(e)dit' if alone else '(l)eave it open'}? ").strip().lower()
+            )
+            if word == "deny":
+                return Approval(False, self._by, self._line("Why? The model is told: ").strip())
+            if word == "approve" and alone:
+                return Approval(True, self._by, "", None if arguments == asked.arguments else arguments)
+            if word == "approve" and (name := self._name(asked)):
+                return Approval(True, name)
+            if word == "edit" and alone:
+                arguments = self._edited(arguments)
+                self._show(arguments)
+            elif word == "leave" and not alone:
+                raise _NobodyThere
+            elif word != "approve":
+                self._say(f"{_INDENT}Answer a, d or {'e' if alone else 'l'}.\n")
+
+    def _others(self, asked: AskHuman) -> str:
+        """Say who has agreed and whose word does not count."""
+        agreed = f"; {printable(', '.join(asked.agreed))} did" if asked.agreed else ""
+        return agreed + (f"; not {printable(asked.principal)}, whom the run acts for" if asked.principal else "")
+
+    def _name(self, asked: AskHuman) -> str:
+        """Ask who agrees; return nothing, and say why, where that does not count."""
+        usual = "" if not_counted(self._by, asked.agreed, asked.principal) else self._by
+        name = self._line(f"Your name{f' ({printable(usual)})' if usual else ''}: ").strip() or usual
+        if why := not_counted(name, asked.agreed, asked.principal):
+            self._say(f"{_INDENT}This does not count: {printable(why)}.\n")
+            return ""
+        return name
 
     def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Let the person change the arguments; what is no JSON object changes nothing, and is said."""

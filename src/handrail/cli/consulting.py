@@ -16,8 +16,10 @@ class Consent(Struct, frozen=True):
     risks: frozenset[Risk]
 
     def __call__(self, asked: AskHuman) -> Approval | None:
-        """Approve a call, or ask about it; None when nobody is there."""
-        return Approval(True, by=f"--yes-to {asked.risk}") if asked.risk in self.risks else self.terminal(asked)
+        """Approve a call, or ask about it; None when nobody is there. No option stands for several people."""
+        if asked.risk in self.risks and asked.people == 1:
+            return Approval(True, by=f"--yes-to {asked.risk}")
+        return self.terminal(asked)
 
     def withdraw(self, asked: AskHuman, question: Question) -> None:
         """See `ports.Withdrawing`."""

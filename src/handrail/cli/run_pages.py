@@ -17,6 +17,8 @@ from handrail.records import Question, RunRecord
 
 def stands(record: RunRecord) -> str:
     """Return how a run stands; of one that is over, how it ended."""
+    if record.is_poisoned and (record.status == "poisoned" or is_gone(record.owner)):
+        return "poisoned"
     ended = record.result.get("status", "") if isinstance(record.result, Mapping) else ""
     return str(ended or record.status) if record.status == "done" else record.status
 
@@ -35,6 +37,7 @@ def facts(record: RunRecord) -> dict[str, Json]:
         "run": record.run_id, "status": record.status, "ended": stands(record), "question": question_in(record),
         "created": record.created, "updated": record.updated, "epoch": record.epoch,
         "cancel_requested": record.cancel_requested, "forked_from": record.forked_from, "forked_at": record.forked_at,
+        "takeovers": record.takeovers,
     }  # fmt: skip
 
 
@@ -72,6 +75,8 @@ class Page:
             ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
             ("model", self._told.asked.model or "an object, which cannot be kept"),
         ]
+        if record.takeovers:
+            rows.append(("taken over", f"{record.takeovers} times in a row from a process that died in it"))
         rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
         print_columns(console(), rows)
         self._printer.question(self._told.question)
@@ -110,7 +115,11 @@ class Page:
         if any(result and result.failure and result.failure.code == Code.IN_DOUBT for result in results):
             yield "a write may or may not have happened; a person must look, and say what became of it"
             yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', self._place)}"
-        if status in ("waiting", "failed", "cancelled", "poisoned"):
+        if stands(self._told.begun.record) == "poisoned":
+            yield "its processes die, one after the other: look at the last call above before anybody goes on with it"
+            yield f"go on:   {go_on} --anyway"
+            yield f"or end:  {command_line(f'runs cancel {run_id}', self._place)}"
+        elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {go_on}"
         elif status in ("running", "queued"):
             if is_gone(self._told.begun.record.owner):

@@ -22,6 +22,7 @@ from handrail.chain import FIRST, digest
 from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json
+from handrail.owners import has_died_here
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
 from handrail.stores.durable import (
     Again,
@@ -101,10 +102,13 @@ class DurableRuns(DurableStore):
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
                 encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
-                spelled(question.place),
+                spelled(question.place), question.people, encoded(question.principal),
             ))  # fmt: skip
-            [row] = base.run(_SQL["question"], (spelled(question.id),))
-            return _aged(_question(row), now)
+            known = _known(base, question.id, now)
+            assert known is not None
+            if (stricter := known.stricter(question.people)) is known:
+                return known
+            return _changed(base, known, replace(stricter, expires=now + within_s))
 
         return self._do(deed)
 
@@ -112,13 +116,11 @@ class DurableRuns(DurableStore):
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
     ) -> Future[Question | None]:
         """See `ports.ApprovalStore.decide`."""
-        state = "approved" if granted else "denied"
-        given = (state, encoded(by), encoded(because), None if edited is None else encoded(edited), spelled(id))
 
         def deed(base: Keeper, now: float) -> Question | None:
-            base.run(_SQL["decide"], (*given, now))
-            found = base.run(_SQL["question"], (spelled(id),))
-            return _aged(_question(found[0]), now) if found else None
+            known = _known(base, id, now)
+            heard = known and known.heard(granted=granted, by=by, because=because, edited=edited)
+            return known if known is None or heard is None or heard is known else _changed(base, known, heard)
 
         return self._do(deed)
 
@@ -181,10 +183,13 @@ class DurableRuns(DurableStore):
 
         def job(base: Keeper) -> WriteRecord | None:
             # In a transaction of its own: in that of a group, the ledger there would not know of it.
-            now = base.now()
-            base.run(_SQL["resolve"], (*given, now, *named, now))
-            found = base.run(_SQL["one"], named)
-            return _write(found[0]) if found else None
+            now, found = base.now(), base.run(_SQL["one"], named)
+            if not found:
+                return None
+            before = _write(found[0])
+            over = before.lease_until if has_died_here(before.owner) else now
+            base.run(_SQL["resolve"], (*given, now, *named, before.fence, max(over, now)))
+            return _write(base.run(_SQL["one"], named)[0])
 
         return self._writer.ask(job)
 
@@ -256,11 +261,11 @@ def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool |
 def _record(row: Sequence[Any], known: Json = None) -> RunRecord:
     """Return a run; one whose input is `known` has none to be read."""
     run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated = row[:11]
-    journal_v, owner = row[11:]
+    journal_v, owner, takeovers = row[11:]
     return RunRecord(
         read_name(run_id), json.loads(given) if known is None else known, status, toolset, epoch,
         None if result is None else json.loads(result), bool(cancel), read_name(forked_from), forked_at, created,
-        updated, journal_v, read_name(owner or ""),
+        updated, journal_v, read_name(owner or ""), takeovers,
     )  # fmt: skip
 
 
@@ -270,15 +275,35 @@ def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
 
 
 def _question(row: Sequence[Any]) -> Question:
-    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, pin, schema, place) = (
-        row[:5], row[5:],
-    )  # fmt: skip
+    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
+    pin, schema, place, people, agreed, principal = more
     id, run_id, call_id, tool, digest = map(read_name, names)
     return Question(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
-        pin, json.loads(schema), read_name(place),
+        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal),
     )  # fmt: skip
+
+
+def _known(base: Keeper, id: str, now: float) -> Question | None:
+    """Return a question as it stands now."""
+    found = base.run(_SQL["question"], (spelled(id),))
+    return _aged(_question(found[0]), now) if found else None
+
+
+def _changed(base: Keeper, before: Question, after: Question) -> Question:
+    """Write how a question stands now.
+
+    Raises:
+        Again: It has changed since it was read, in a transaction that we could not see.
+    """
+    edited = None if after.edited is None else encoded(dict(after.edited))
+    stands = after.state, encoded(after.by), encoded(after.because), edited
+    rest = after.people, encoded(list(after.agreed)), after.expires
+    was = spelled(before.id), before.state, before.people, encoded(list(before.agreed))
+    if not base.run(_SQL["change"], (*stands, *rest, *was)):
+        raise Again
+    return after
 
 
 def _grant(row: Sequence[Any]) -> Grant:
@@ -287,10 +312,10 @@ def _grant(row: Sequence[Any]) -> Grant:
 
 
 def _write(row: Sequence[Any]) -> WriteRecord:
-    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint = row
+    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint, owner = row
     return WriteRecord(
         read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
-        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint,
+        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint, owner,
     )  # fmt: skip
 
 

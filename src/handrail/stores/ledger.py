@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
+from handrail.owners import has_died_here
 
 
 class Row(Struct, eq=False):
@@ -26,6 +27,7 @@ class Row(Struct, eq=False):
         begun: When its present fence began, by the store's clock.
         value: The result, as the store keeps it.
         epoch: Of the run, when its present fence began.
+        owner: The process that began it, where that is known; see `owners`.
         stored: It has been read from a database.
         changed: It is not what was read.
     """
@@ -41,6 +43,7 @@ class Row(Struct, eq=False):
     begun: float
     value: Any = None
     epoch: int = 0
+    owner: str = ""
     stored: bool = False
     changed: bool = True
 
@@ -48,6 +51,10 @@ class Row(Struct, eq=False):
     def settled(self) -> bool:
         """Whether it is known how the write ended."""
         return self.state in ("done", "failed")
+
+    def is_leased(self, now: float) -> bool:
+        """Whether its owner may still be at it: not once the lease is over, nor when the owner is certainly dead."""
+        return self.lease_until >= now and not has_died_here(self.owner)
 
     @property
     def act(self) -> tuple[str, str, bytes]:
@@ -135,7 +142,7 @@ class Ledger:
             return None
         if row.state == "done":
             return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True)
-        under_way = row.state == "claimed" and row.lease_until >= now
+        under_way = row.state == "claimed" and row.is_leased(now)
         return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
 
 
@@ -144,7 +151,7 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
     # Who has taken a run over need not wait for the leases of its earlier owner: that one is dead, or fenced. Only an
     # old request that is still under way makes `verify` wait all the same.
     taken_over = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
-    leased = row.lease_until >= now and not taken_over
+    leased = not taken_over and row.is_leased(now)
     if row.state == "claimed" and leased:
         return Claimed(ClaimState.BUSY)
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
@@ -153,6 +160,9 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
         row.changed = row.changed or row.state != "in_doubt"
         row.state = "in_doubt"
         return Claimed(ClaimState.IN_DOUBT, row.fence)
+    left_s = max(0.0, row.lease_until - now)
     row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, now + claim.lease_s, True
     row.epoch = claim.epoch
-    return Claimed(ClaimState.AGAIN if row.replay == "key" else ClaimState.CHECK, row.fence)
+    if row.replay == "key":
+        return Claimed(ClaimState.AGAIN, row.fence)
+    return Claimed(ClaimState.CHECK, row.fence, left_s=left_s)

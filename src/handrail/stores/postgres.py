@@ -13,15 +13,14 @@ Rule 3: a connection string may hold a password: of its text nothing is shown bu
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from socket import gethostname
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
+from handrail.owners import owner
 from handrail.stores.durable import KEPT_S, Again, KeptText, Named, Refused, Values, statements, values, widened
 from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
@@ -34,7 +33,7 @@ except ImportError as missing:
     raise ConfigError("a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'") from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = ("schema_1", "schema_2")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -82,7 +81,7 @@ class PostgresBase:
             ) from None
         self._place = make_conninfo(place, **{name: _PATIENCE[name] for name in _PATIENCE.keys() - given.keys()})
         self.place = f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
-        self._owner, self._transaction = f"{gethostname()}:{os.getpid()}", ""
+        self._owner, self._transaction = owner(), ""
         self._db = self._connected()
         try:
             self._migrate(create)
@@ -132,15 +131,25 @@ class PostgresBase:
             with self._told():
                 self._db.execute("COMMIT")
         except Again:  # on a new connection: ask what became of it on the old one
-            with self._told():
-                found = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone()
-            if found == ("committed",):
+            found = self._outcome()
+            if found == "committed":
                 return
-            if found == ("aborted",):
+            if found == "aborted":
                 raise
             raise StoreUnavailable(
                 f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
             ) from None
+
+    def _outcome(self) -> str:
+        """Ask what became of the transaction; the server may not have seen yet that its connection is gone."""
+        until, wait_s = time.monotonic() + RECONNECT_S, 0.01
+        while True:
+            with self._told():
+                [found] = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone() or [""]
+            if found != "in progress" or time.monotonic() + wait_s > until:
+                return str(found)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, 1.0)
 
     def rollback(self) -> None:
         """See `durable.Base.rollback`."""

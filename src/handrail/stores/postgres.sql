@@ -66,18 +66,23 @@ CREATE TABLE grants(
   revoked_at double precision NOT NULL DEFAULT 0);
 CREATE INDEX grants_tool ON grants(tool);
 
+-- schema_3: Questions on which several people must agree.
+ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
+ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
+ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 
 -- rows: The row of each key that a group names, held until the commit; in one order, so that groups wait in a line.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
 FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(%s::json) AS n) AS named
 JOIN effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e
 
 -- acts: Of each act in a run that a group names, the last row that did not fail.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
 FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
   FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL) AS named
 CROSS JOIN LATERAL (

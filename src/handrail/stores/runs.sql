@@ -4,9 +4,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
   epoch = runs.epoch + 1, status = 'running', updated = excluded.updated,
   cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END,
+  takeovers = CASE WHEN runs.status = 'running' AND runs.owner <> '' THEN runs.takeovers + 1 ELSE 0 END,
   owner = excluded.owner
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner
+  journal_v, owner, takeovers
 
 -- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced.
 UPDATE runs SET updated = CAST(g.column3 AS double precision), status = coalesce(g.column4, status),
@@ -20,37 +21,38 @@ ON CONFLICT(run_id, step_key) DO NOTHING
 
 -- run: A run.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner FROM runs WHERE run_id = ?
+  journal_v, owner, takeovers FROM runs WHERE run_id = ?
 
 -- runs: The newest runs, of one status or of any.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
+  journal_v, owner, takeovers FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
 
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
 
 -- cancel: Ask for a run's end; one that nobody drives has ended with that.
 UPDATE runs SET cancel_requested = 1, updated = ?, status = CASE status WHEN 'running' THEN status ELSE 'cancelled' END
-WHERE run_id = ? AND status IN ('queued', 'running', 'waiting') RETURNING 1
+WHERE run_id = ? AND status IN ('queued', 'running', 'waiting', 'poisoned') RETURNING 1
 
 -- ask: A question to a person, unless it has been asked.
 INSERT INTO approvals(id, run_id, call_id, tool, digest, arguments, risk, reason, description, asked, expires, pin,
-  parameters, place, state, decided_by, because) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
+  parameters, place, people, principal, state, decided_by, because)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '""', '""') ON CONFLICT(id) DO NOTHING
 
--- decide: A person's word, if it is the first one and comes in time.
-UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?
-WHERE id = ? AND state = 'open' AND expires >= ?
+-- change: What people have said on a question, if it still stands as whoever decided has seen it.
+UPDATE approvals SET state = ?, decided_by = ?, because = ?, edited = ?, people = ?, agreed = ?, expires = ?
+WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
 
 -- use: Consume an approval.
 UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expires >= ? RETURNING 1
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE id = ?
 
 -- questions: The questions of a run, or of all, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -68,20 +70,20 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
 -- writes: The newest writes, of a state or of any.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
 -- one: A write.
-SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?
 
 -- resolve: A person's word on how a write ended, where nobody knows it or will say it.
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
-WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND lease_until < ?)
+WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
 
 -- last: The end of the audit log.
 SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1

@@ -8,7 +8,7 @@ from threading import Lock
 from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
-from handrail.records import ApprovalState, Begun, Entry, Grant, Question, RunRecord, Step
+from handrail.records import Begun, Entry, Grant, Question, RunRecord, Step
 
 
 class Shelf:
@@ -36,6 +36,7 @@ class Shelf:
             mine = replace(
                 known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
                 cancel_requested=known.cancel_requested and known.status == "running",
+                takeovers=known.takeovers + 1 if known.epoch and known.status == "running" and known.owner else 0,
             )  # fmt: skip
             self._runs[record.run_id] = mine
             return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
@@ -73,7 +74,7 @@ class Shelf:
         """See `ports.RunStore.request_cancel`."""
         with self._lock:
             record = self._runs.get(run_id)
-            if record is None or record.status not in ("running", "waiting", "queued"):
+            if record is None or record.status not in ("running", "waiting", "queued", "poisoned"):
                 return False
             status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
             self._runs[run_id] = replace(record, cancel_requested=True, status=status)
@@ -87,8 +88,12 @@ class Shelf:
             now = self._clock()
             known = self._questions.get(question.id)
             if known is None:
-                known = replace(question, state="open", asked=now, expires=now + within_s)
-            known = self._questions[question.id] = _aged(known, now)
+                known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
+            aged = _aged(known, now)
+            known = aged.stricter(question.people)
+            if known is not aged:
+                known = replace(known, expires=now + within_s)
+            self._questions[question.id] = known
             return known
 
     def decide(
@@ -99,10 +104,7 @@ class Shelf:
             known = self._questions.get(id)
             if known is None:
                 return None
-            known = _aged(known, self._clock())
-            if known.state == "open":
-                state: ApprovalState = "approved" if granted else "denied"
-                known = replace(known, state=state, by=by, because=because, edited=edited)
+            known = _aged(known, self._clock()).heard(granted=granted, by=by, because=because, edited=edited)
             self._questions[id] = known
             return known
 

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from socket import gethostname
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
+from handrail.owners import owner
 from handrail.stores.durable import (
     KEPT_S,
     KeptText,
@@ -44,7 +44,7 @@ BUSY_S = 10.0
 _WRITE_LOCK = 120
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = ("schema_1", "schema_2")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -78,7 +78,7 @@ class SqliteBase:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer")
         self.file = file
-        self._owner, self._now = f"{gethostname()}:{os.getpid()}", 0.0
+        self._owner, self._now = owner(), 0.0
         self._created(file)
         try:
             self._db = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)

@@ -55,6 +55,11 @@ CREATE TABLE grants(
   revoked_at REAL NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE INDEX grants_tool ON grants(tool);
 
+-- schema_3: Questions on which several people must agree.
+ALTER TABLE approvals ADD COLUMN people INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE approvals ADD COLUMN agreed TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
@@ -63,12 +68,12 @@ SELECT (julianday('now') - 2440587.5) * 86400.0
 
 -- rows: The rows of these scopes and keys.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e ON e.scope = n.column1 AND e.key = n.column2
 
 -- acts: Of these scopes, runs and fingerprints the rows that did not fail.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch
+  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
 FROM (VALUES (?)) AS n CROSS JOIN effects AS e INDEXED BY effects_act
   ON e.run_id = n.column2 AND e.fingerprint = n.column3
 WHERE e.scope = n.column1 AND e.state <> 'failed'

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.errors import ConfigError
+from handrail.owners import has_died_here
 from handrail.stores.durable import DurableStore, Keeper
 
 MOST_DELETED_AT_ONCE = 1000
@@ -25,7 +26,7 @@ class Contents(Struct, frozen=True):
 
     Attributes:
         writes: How many there are in each state.
-        abandoned: How many of the claimed ones have a lease that is over: their owner died, or is slower than it said.
+        abandoned: How many of the claimed ones nobody is at: their owner has died, or their lease is over.
         kept_bytes: The size of the long results, as text.
     """
 
@@ -59,7 +60,12 @@ _TABLES = (
         "{0}.state = 'claimed' AND excluded.state <> 'claimed' "
         "OR {0}.state = 'in_doubt' AND excluded.state IN ('done', 'failed'))",
     ),
-    _Table("approvals", ("id",), newer="{0}.state = 'open' OR excluded.state = 'used'"),
+    _Table(
+        "approvals", ("id",),
+        newer="excluded.people > {0}.people OR excluded.people = {0}.people AND ("
+        "{0}.state = 'open' AND (excluded.state <> 'open' OR length(excluded.agreed) > length({0}.agreed)) "
+        "OR excluded.state = 'used')",
+    ),
     _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
     _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
     _Table("audit", ("seq",)),
@@ -85,9 +91,8 @@ def contents(store: DurableStore) -> Contents:
             return dict(base.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
 
         [[version]] = base.run("SELECT max(version) FROM schema_version")
-        [[abandoned]] = base.run(
-            "SELECT count(*) FROM effects WHERE state = 'claimed' AND lease_until < ?", (base.now(),)
-        )
+        now, claimed = base.now(), base.run("SELECT lease_until, owner FROM effects WHERE state = 'claimed'")
+        abandoned = sum(lease_until < now or has_died_here(owner) for lease_until, owner in claimed)
         [[kept, kept_bytes]] = base.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
         return Contents(
             store.place, version, by("state", "effects"), abandoned, by("status", "runs"), by("state", "approvals"),

@@ -35,7 +35,8 @@ def command() -> None:
     """List the calls that wait for a person; approve or deny them.
 
     A call waits when nobody is at the terminal of its run and the run is kept in a store. A word is bound to exactly
-    what is shown: another tool, description or argument needs another one. An approval is used once.
+    what is shown: another tool, description or argument needs another one. An approval is used once. Where several
+    people must agree, each approves for themselves, and not the one for whom the run acts.
 
     \b
     Examples:
@@ -68,7 +69,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
     if as_json:
         print_json({"questions": [_facts(question) for question in found]})
         return
-    rows = [(each.id, each.state, each.run_id, each.risk, _time(each), _call(each)) for each in found]
+    rows = [(each.id, _state(each), each.run_id, each.risk, _time(each), _call(each)) for each in found]
     heads = ("question", "state", "run", "risk", "time", "call")
     print_table(rows, heads, f"no question is {'there' if state == 'all' else state}")
 
@@ -98,6 +99,7 @@ def show(id: str, store: str, as_json: bool) -> None:
         ("edited", laid_out(dict(question.edited)) if question.edited is not None else ""),
         ("risk", question.risk),
         ("why asked", question.reason),
+        ("who agrees", _who_agrees(question)),
         ("run", question.run_id),
         ("asked", moment(question.asked)),
         ("expires", f"{moment(question.expires)}{_time(question, ', ')}"),
@@ -172,6 +174,10 @@ def _say(after: Question, place: str, as_json: bool, is_kept: bool) -> None:
     if as_json:
         print_json(_facts(after))
         return
+    if after.state == "open":
+        say(f"agreed, {_who_agrees(after)}: {_call(after)}")
+        say(f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}")
+        return
     say(f"{after.state}{decisions.word_of(after)}: {_call(after)}")
     if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
@@ -233,10 +239,25 @@ def _arguments(text: str) -> Mapping[str, Json]:
 def _facts(question: Question) -> dict[str, Json]:
     told: Sequence[str] = (
         "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "because", "asked",
-        "expires", "digest",
+        "expires", "digest", "people", "principal",
     )  # fmt: skip
     edited = None if question.edited is None else dict(question.edited)
-    return {name: getattr(question, name) for name in told} | {"arguments": dict(question.arguments), "edited": edited}
+    values = {name: getattr(question, name) for name in told}
+    return values | {"agreed": list(question.agreed), "arguments": dict(question.arguments), "edited": edited}
+
+
+def _state(question: Question) -> str:
+    several = question.state == "open" and question.people > 1
+    return f"open, {len(question.agreed)} of {question.people}" if several else question.state
+
+
+def _who_agrees(question: Question) -> str:
+    """Say how many people must agree, where that are several, who has, and who may not."""
+    if question.people == 1:
+        return ""
+    agreed = f"{', '.join(question.agreed)} did" if question.agreed else "nobody has yet"
+    other = f"; not {question.principal}, whom the run acts for" if question.principal else ""
+    return f"{len(question.agreed)} of {question.people} people: {agreed}{other}"
 
 
 def _call(question: Question) -> str:

@@ -22,6 +22,7 @@ from handrail.cli.keeping import (
 )
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
+from handrail.owners import has_died_here
 from handrail.ports import now_of
 from handrail.records import WriteRecord
 
@@ -157,7 +158,7 @@ def _takes_a_word(write: WriteRecord) -> bool:
 
 
 def _is_abandoned(write: WriteRecord) -> bool:
-    return write.state == "claimed" and write.lease_until < time.time()
+    return write.state == "claimed" and (write.lease_until < time.time() or has_died_here(write.owner))
 
 
 def _why_not(write: WriteRecord) -> str:

@@ -141,6 +141,7 @@ _model = options.model(required=False)
     "--all", "every", is_flag=True,
     help="Every run that can go on: its process on this machine is gone, or all that it waits for is answered.",
 )  # fmt: skip
+@click.option("--anyway", is_flag=True, help="Also when it is poisoned: its processes died, one after the other.")
 @_model
 @options.setup
 @options.new_budget
@@ -148,14 +149,17 @@ _model = options.model(required=False)
 @watched
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, every: bool, model: str | None, setup: Setup, limits: Mapping[str, Any],
-    store: str, watch: Watch,
+    context: click.Context, run: str | None, every: bool, anyway: bool, model: str | None, setup: Setup,
+    limits: Mapping[str, Any], store: str, watch: Watch,
 ) -> int:  # fmt: skip
     """Go on with a run that was interrupted, waits for a person, or ended by its budget; or with every one that can.
 
     What has happened is not done again. The model is the one that the run began with, unless another is named; the
     tools are named again, and the budget is the old one but for what is given here. With `--all` the exit code is the
     highest of them, and one that cannot go on hinders no other.
+
+    A run that was taken over five times in a row by processes that died in it is poisoned. It is left alone until
+    somebody has looked and says --anyway, or cancels it.
 
     \b
     Examples:
@@ -165,21 +169,27 @@ def resume(
     """
     if (run is None) is not every:
         raise click.UsageError("name one RUN, or say --all.")
+    if anyway and every:
+        raise click.UsageError("--anyway is said of one RUN that somebody has looked at, not of all.")
     with opened(store) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
-            return _resumed(wheel, run, model, limits)
+            return _resumed(wheel, run, model, limits, anyway=anyway)
+        if poisoned := now_of(RUNS.of(kept, store).records(status="poisoned", most=_EVERY)):
+            names = ", ".join(record.run_id for record in poisoned)
+            watch.tell(f"left alone, because poisoned (runs resume RUN --anyway insists): {names}")
         codes = [_resumed_or_told(wheel, each, model, limits) for each in wheel.ready()]
         if not codes:
             watch.tell("no run can go on by itself: none was left by its process, and none has all its answers")
         return max(codes, default=Exit.OK)
 
 
-def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
+def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any], *, anyway: bool = False) -> Exit:
     record = wheel.checked(run)
-    if record.status == "running" and not is_gone(record.owner):
+    if record.status == "running" and not is_gone(record.owner) and (anyway or not record.is_poisoned):
         wheel.watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
-    return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits)))
+    insisting = {"anyway": True} if anyway else {}
+    return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits), **insisting))
 
 
 def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:

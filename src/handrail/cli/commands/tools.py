@@ -202,10 +202,11 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
 
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
+    people = f", {tool.people} people" if tool.people > 1 else ""
     if isinstance(tool.approve, str):
-        return f"when {tool.approve}"
+        return f"when {tool.approve}{people}"
     always = tool.approve is True or tool.weighs == Policy().ask_from
-    return "always" if always else "by a rule" if tool.approve else "no"
+    return f"always{people}" if always else f"by a rule{people}" if tool.approve else "no"
 
 
 def _text(fact: Any) -> str:
