@@ -24,6 +24,7 @@ from typing import Any, TypeGuard, cast
 
 from handrail import logs, retries
 from handrail.batch import Batch, Lane
+from handrail.boxes import Boxed
 from handrail.context import Context
 from handrail.effects import (
     Approval,
@@ -78,7 +79,7 @@ class Attempt(Work):
     until: float
     flag: Flag | None = None
     job: Job | None = None
-    apart: Apart | None = None
+    apart: Apart | Boxed | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
@@ -424,7 +425,7 @@ class Carrier:
         start = tool.ready(admitted.bound, context, self.session.injected)
         until = self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if quick := tool.is_async and context is None and tool.isolation != "process":
+        if quick := tool.is_async and context is None and tool.isolation == "none":
             outcome = self.ground.first_step(start)
             if outcome is not None and not is_awaitable(outcome):
                 self.ended(lane, outcome, until)  # in one step: there was nothing that could be ended or hear of it
@@ -436,8 +437,8 @@ class Carrier:
             self.reported(attempt, outcome)
         elif quick:
             self.ground.go_on(attempt)
-        elif tool.isolation == "process":
-            attempt.apart = Apart(self.host.services.processes, tool, start.keywords)
+        elif tool.isolation != "none":
+            attempt.apart = self.host.services.apart(tool, start.keywords, effect.timeout_s)
             self.in_thread(attempt, attempt.apart)
         elif tool.is_async:
             self.start(attempt)

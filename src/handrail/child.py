@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import importlib
 import inspect
+import json
 import os
 import pickle
 import signal
@@ -25,6 +26,9 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from types import GeneratorType, ModuleType
 from typing import Any, NamedTuple, cast
+
+from handrail.calls import Media
+from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -75,15 +79,34 @@ def main(fd: int, life_fd: int) -> None:
 
 def _answer(order: bytes, runner: asyncio.Runner) -> bytes:
     """Carry out one call; return the pickle of (whether it returned, its value or what it raised)."""
+    return _written(*_outcome(order, runner))
+
+
+def alone(order: str) -> None:
+    """Carry out the one call that lies in a file, and tell on stdout what became of it, as JSON after an empty line.
+
+    That line says that the tool is about to be started. `boxes` reads the rest, as a stranger's text.
+    """
+    told = os.dup(1)
+    os.dup2(2, 1)
+    os.write(told, b"\n")
+    with asyncio.Runner() as runner, open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123
+        line.write(_told(*_outcome(given.read(), runner)))
+    sys.stderr.flush()
+    os._exit(0)  # threads that the tool has left behind end here
+
+
+def _outcome(order: bytes, runner: asyncio.Runner) -> tuple[bool, Any]:
+    """Carry out one call; return whether it returned, and its value or what it raised."""
     try:
         place, arguments = pickle.loads(order)
         function = pickle.loads(place) if isinstance(place, bytes) else function_at(*place)
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = runner.run(_awaited(value))
-        return _written(True, list(value) if isinstance(value, GeneratorType) else value)
+        return True, list(value) if isinstance(value, GeneratorType) else value
     except BaseException as error:  # the one broad catch around a user's tool, on this side
-        return _written(False, error)
+        return False, error
 
 
 async def _awaited(value: Any) -> Any:
@@ -105,6 +128,34 @@ def _written(returned: bool, value: Any) -> bytes:
         return pickle.dumps((True, to_jsonable_python(value, fallback=repr)))
     except Exception as error:
         return pickle.dumps((False, RuntimeError(f"its result cannot leave the process: {error}")))
+
+
+def _told(returned: bool, value: Any) -> bytes:
+    """Return the answer of a call that was alone: plain JSON, since whoever reads it trusts no pickle from there."""
+    from handrail.shaping import media_in, plain  # dear to import, and not needed in a warm worker
+
+    if not returned:
+        return json.dumps({"raised": _told_error(value)}).encode()
+    if not media_in(value):
+        return json.dumps({"returned": plain(value)}).encode()
+    if isinstance(value, Media):
+        return json.dumps({"returned": None, "media": [[None, *_told_media(value)]]}).encode()
+    places = list(value.items() if isinstance(value, dict) else enumerate(value))
+    media = [[place, *_told_media(each)] for place, each in places if isinstance(each, Media)]
+    rest = [None if isinstance(each, Media) else plain(each) for _, each in places]
+    told = dict(zip((place for place, _ in places), rest, strict=True)) if isinstance(value, dict) else rest
+    return json.dumps({"returned": told, "media": media}).encode()
+
+
+def _told_media(media: Media) -> list[str]:
+    return [media.media_type, media.base64, media.url, media.name]
+
+
+def _told_error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, ToolError):
+        failure = {**error.failure.as_json(), "details": list(error.failure.details)}
+        return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect)}
+    return {"text": f"{type(error).__name__}: {error}"}
 
 
 def _module(name: str, file: str) -> ModuleType:

@@ -287,6 +287,7 @@ class Job:
     Attributes:
         argv: The program and its arguments; no shell reads them.
         files: Laid into its folder before it starts, by relative path.
+        mounts: Absolute paths of files and folders of ours that it sees where they are, and cannot change.
         timeout_s: When it is killed, with everything that it started.
         memory_bytes: What one process of it may address.
         output_bytes: How much is kept of what it writes to each of stdout and stderr; the rest is dropped.
@@ -296,6 +297,7 @@ class Job:
 
     argv: Sequence[str]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    mounts: Sequence[str] = ()
     timeout_s: float = 30.0
     memory_bytes: int = 512 * 1024 * 1024
     output_bytes: int = 64 * 1024
@@ -330,7 +332,7 @@ class Sandbox(Protocol):
     """A place where a program runs apart, more or less so.
 
     Attributes:
-        level: `process` or `isolated`; see `sandboxes` for what each keeps out.
+        level: `process`, `isolated` or `container`; see `isolation` for what each is.
     """
 
     @property

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -100,6 +101,8 @@ class BaseTool:
     """How often a read is started at most, when it fails in a way that may pass."""
     isolation: Isolation = "none"
     """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
+    mounts: Sequence[str | Path] = ()
+    """Files and folders that an isolated tool sees where they are, read-only, beside its own code."""
     blocking: bool = True
     """A sync function may block, so it runs in a thread. False promises that it is quick; it then runs in place."""
     key: str | Callable[..., str] | None = None
@@ -433,6 +436,10 @@ class BaseTool:
         one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
         if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
+        if self.mounts and (isinstance(self.mounts, str) or self.isolation in ("none", "process")):
+            raise ToolDefinitionError(
+                f'Tool {self.name!r}: `mounts` is a list of files and folders that a tool with isolation="isolated" sees.'
+            )
         if pages.yields(self.run):
             self._page()
         if inspect.iscoroutinefunction(self.check):

@@ -49,12 +49,12 @@ class Bubblewrap:
 
     def run(self, job: Job, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
-        command = [*_box(self.python), self.python, "-I", "-S", "-c", program()]
+        command = [*_box(self.python, job.mounts), self.python, "-I", "-S", "-c", program()]
         limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
         return carry_out(job, Place(command, "/", _ENVIRONMENT, limits), cancelled)
 
 
-def _box(python: str) -> Sequence[str]:
+def _box(python: str, mounts: Sequence[str] = ()) -> Sequence[str]:
     """Return the command that makes the box; what runs in it follows."""
     as_nobody = ["setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--no-new-privs"]
     return [
@@ -67,7 +67,9 @@ def _box(python: str) -> Sequence[str]:
         "--proc", "/proc",
         # `--dev` is a file system in memory without a size, which would be a disk without end.
         "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
-        "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX, "--remount-ro", "/",
+        "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
+        *(word for each in mounts if not Path(each).is_relative_to("/usr") for word in ("--ro-bind", each, each)),
+        "--remount-ro", "/",
         "--chdir", _BOX, "--cap-drop", "ALL", "--",
     ]  # fmt: skip
 
