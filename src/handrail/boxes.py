@@ -1,7 +1,7 @@
 """Tools in a sandbox: each call in a fresh one, which nobody was in before and nobody is in afterwards.
 
-What `processes` does with a warm worker for level `process` is done here with a `ports.Sandbox` for the levels above. The
-call goes in as a file; what became of it comes out as JSON on stdout, bounded, and is read as a stranger's text.
+What `processes` does with a warm worker for level `process` is done here with a `ports.Sandbox` for the levels above.
+The call goes in as a file; what became of it comes out as JSON on stdout, bounded, and is read as a stranger's text.
 
 Inside, the tool finds the interpreter, installed packages, the package or file in which it stands, and what it declares
 as `mounts`, all read-only, and an empty folder that is gone afterwards. What it is given goes along: its arguments, and
@@ -157,10 +157,8 @@ def visible_to(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
     beside the code: of those folders the tool sees its own package or file, and handrail.
     """
     ours = Path(sysconfig.get_path("stdlib")).resolve()
-    path = [
-        each for each in dict.fromkeys(str(Path(each or ".").resolve()) for each in sys.path) if Path(each).is_dir()
-    ]
-    path = [each for each in path if Path(each) != ours and ours / "lib-dynload" != Path(each)]  # it has its own
+    folders = [each for each in dict.fromkeys(Path(each or ".").resolve() for each in sys.path) if each.is_dir()]
+    path = [str(each) for each in folders if each not in (ours, ours / "lib-dynload")]  # of these it has its own
     installed = [each for each in path if Path(each).name in _INSTALLED]
     code = [_code_of("handrail"), _code_of(getattr(tool.run, "__module__", None) or "")]
     mounts = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]

@@ -3,8 +3,8 @@
 | level | the tool |
 |---|---|
 | `none` | runs in our process |
-| `process` | runs in a warm process that is killed at its deadline, see `processes`: against accidents, not against malice |
-| `isolated` | runs in a fresh sandbox: no network, no environment, no processes and no files of ours but what it is shown |
+| `process` | runs in a warm process that is killed at its deadline: against accidents, not against malice |
+| `isolated` | runs in a fresh sandbox: no network, environment, processes or files of ours but what it is shown |
 | `container` | the same in a container or a small virtual machine; a plug-in brings it |
 
 Rule 1: a tool gets the level that it demands or a stronger one, never less and never silently.

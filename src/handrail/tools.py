@@ -438,7 +438,8 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
         if self.mounts and (isinstance(self.mounts, str) or self.isolation in ("none", "process")):
             raise ToolDefinitionError(
-                f'Tool {self.name!r}: `mounts` is a list of files and folders that a tool with isolation="isolated" sees.'
+                f"Tool {self.name!r}: `mounts` lists files and folders that an isolated tool sees; declare "
+                'isolation="isolated" and give a list.'
             )
         if pages.yields(self.run):
             self._page()

@@ -5,8 +5,8 @@
 | `bubblewrap` | `isolated` | files, network, other processes, the environment; bounds time, output, disk, processes |
 | `process` | `process` | the environment; bounds time, output, memory: against accidents, not against malice |
 
-Another one is a `ports.Sandbox` under an entry point of the group `handrail.sandboxes`. Which one a tool gets is said by
-`isolation`.
+Another one is a `ports.Sandbox` under an entry point of the group `handrail.sandboxes`. Which one a tool gets is said
+by `isolation`.
 """
 
 from __future__ import annotations
