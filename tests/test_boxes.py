@@ -405,6 +405,23 @@ def print_without_end() -> int:
     return 1
 
 
+@hr.tool(**HOW)
+def hoard() -> None:
+    """Take more memory than is allowed, in processes that each take little."""
+    for _ in range(8):
+        if os.fork() == 0:
+            held = bytes(1) * (100 * 1024**2)
+            os.read(os.pipe()[0], len(held))  # nobody writes
+    os.wait()
+
+
+@isolated
+def test_a_crowd_that_holds_too_much_memory_together_is_ended(caplog):
+    with caplog.at_level("DEBUG"), hr.SyncRuntime([hoard]) as runtime:
+        assert runtime.call("hoard").failure.code == "INTERNAL_ERROR"
+    assert "the sandbox of 'hoard' was ended: memory" in caplog.text
+
+
 @isolated
 def test_what_it_prints_is_dropped_beyond_a_bound_and_is_no_part_of_its_answer(call):
     assert call(print_without_end).value == 1

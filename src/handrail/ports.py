@@ -289,7 +289,7 @@ class Job:
         files: Laid into its folder before it starts, by relative path.
         mounts: Absolute paths of files and folders of ours that it sees where they are, and cannot change.
         timeout_s: When it is killed, with everything that it started.
-        memory_bytes: What one process of it may address.
+        memory_bytes: What one process of it may address, and what all of them together may hold.
         output_bytes: How much is kept of what it writes to each of stdout and stderr; the rest is dropped.
         returned_bytes: How much is brought back of the files that it made or changed, all together.
         returned_files: How many of them.
@@ -310,15 +310,15 @@ class JobEnded:
     """How a program in a sandbox ended, and what it left.
 
     Attributes:
-        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, or by
-            something else, `lost`.
+        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, because all
+            its processes together held too much `memory`, or by something else, `lost`.
         exit_code: Negative for a signal; None when nobody saw it end.
         dropped_bytes: What it wrote beyond what is kept.
         files: What it made or changed, by relative path.
         left: Files that were not brought back: too large, too many, links.
     """
 
-    end: Literal["exited", "timeout", "cancelled", "lost"]
+    end: Literal["exited", "timeout", "cancelled", "memory", "lost"]
     exit_code: int | None
     stdout: bytes
     stderr: bytes

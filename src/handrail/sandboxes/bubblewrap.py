@@ -3,8 +3,8 @@
 Every namespace is its own. It sees /usr read-only and a folder in memory; no /etc, no home. Limits are set inside, for
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
 
-Limits: memory is bounded for each process (40 of them) and for files, not for all together; that needs a cgroup. The
-kernel is shared.
+Limits: what all processes hold together is looked at twenty times a second (`outside`), not held by the kernel: that
+needs a cgroup. Each process is held by it, and so are files. The kernel is shared.
 """
 
 from __future__ import annotations

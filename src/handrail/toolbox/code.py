@@ -47,7 +47,7 @@ class Made(TypedDict):
 
 
 class Ran(TypedDict):
-    """How a piece of code ended. `end` is exited, timeout, cancelled or lost; `level` is the sandbox it ran in."""
+    """How a piece of code ended. `end`: exited, timeout, cancelled, memory, lost; `level` is the sandbox it ran in."""
 
     end: str
     exit_code: int | None
@@ -70,7 +70,7 @@ class RunPython(BaseTool):
             your network.
         approve: When a person must agree, as in `@tool`. By default always with `allow_weaker`, else never.
         timeout_s: What a run may take.
-        memory_bytes: What one process of it may address.
+        memory_bytes: What one process of it may address, and what all of them together may hold.
 
     Raises:
         ConfigError: A name of a file does not stay in its folder, or `outputs` is no folder.
