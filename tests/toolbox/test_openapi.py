@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
@@ -262,11 +263,63 @@ def test_a_document_that_cannot_be_used_is_one_sentence(spec, said):
 
 
 def test_a_file_that_is_none_is_one_sentence(tmp_path):
-    (tmp_path / "a.yaml").write_text("openapi: 3.1.0\n")
     (tmp_path / "a.json").write_text("{")
-    for name, said in {"a.yaml": "yaml.safe_load", "a.json": "is no JSON", "absent.json": "cannot be read"}.items():
+    for name, said in {"a.json": "is no JSON", "absent.json": "cannot be read"}.items():
         with pytest.raises(ConfigError, match=said):
             hr.openapi(tmp_path / name)
+
+
+IN_YAML = """
+openapi: 3.1.0
+x-common: &common {type: string, enum: [no, on, 2026-11-21, 12:30]}
+paths:
+  /things/{id}:
+    get:
+      operationId: act
+      parameters:
+        - {name: id, in: path, required: true, schema: *common}
+        - {name: size, in: query, schema: {<<: *common, type: number, enum: [010, 1e3, -0.5]}}
+      responses:
+        200: {content: {application/json: {schema: {type: object, properties: {on: {type: [string, "null"]}}}}}}
+"""
+
+
+def test_a_document_in_yaml_means_what_it_means_in_json(tmp_path):
+    pytest.importorskip("yaml")
+    (tmp_path / "a.yml").write_text(IN_YAML)
+    (act,) = hr.openapi(tmp_path / "a.yml", base_url="https://a.example")
+    told = act.parameters["properties"]
+    assert told["id"]["enum"] == ["no", "on", "2026-11-21", "12:30"]
+    assert told["size"] == {"type": "number", "enum": [10, 1000.0, -0.5]}
+    assert act.returns == {"type": "object", "properties": {"on": {"type": ["string", "null"]}}}
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("a: [", "it is no YAML: while parsing a flow node"),
+    ("a: !!python/object/apply:os.system [true]", "it is no YAML: could not determine a constructor"),
+    ("a: !!timestamp 2026-11-21", "it holds a date, which JSON does not have"),
+    ("&a [*a]", "its aliases make more than 200 levels of it"),
+    (LAUGHS, "its aliases make more than 2,000,000 values of it"),
+    ("[" * 1_000_000, "it is nested deeper than 200 levels"),
+    ("- " * 200_000, "it is nested deeper than 200 levels"),
+])  # fmt: skip
+def test_yaml_that_is_none_or_grows_without_end_is_one_sentence(tmp_path, text, said):
+    pytest.importorskip("yaml")
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        hr.openapi(tmp_path / "a.yaml")
+
+
+def test_without_pyyaml_a_person_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.yaml").write_text(IN_YAML)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'handrail[openapi]'")):
+        hr.openapi(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(("how", "said"), [

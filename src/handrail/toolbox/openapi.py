@@ -33,6 +33,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolDefinitionError, ToolError
 from handrail.foreign import imported
 from handrail.operations import LeftOut, Operation, Place, is_one, operations, server_of
+from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.tools import DEFAULT_TIMEOUT_S
@@ -76,7 +77,8 @@ def openapi(
     """Return the operations of an OpenAPI 3.0 or 3.1 document as tools.
 
     Args:
-        spec: The document, or the JSON file that holds it. Nothing that it refers to outside of itself is fetched.
+        spec: The document, or the file that holds it: JSON, or YAML (`.yaml`, `.yml`). Nothing that it refers to
+            outside of itself is fetched.
         base_url: In place of the servers that the document names.
         auth: A credential for each security scheme that the document names: a key, a token, `user:password`.
         include: Names of tools, with `*` and `?` as in file names.
@@ -167,12 +169,13 @@ def _read(place: str | Path) -> Mapping[str, Any]:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"the document {str(path)!r} cannot be read: {why}") from error
     try:
-        return cast(Mapping[str, Any], json.loads(text))
-    except (ValueError, RecursionError) as error:
-        hint = ""
         if path.suffix.lower() in (".yaml", ".yml"):
-            hint = "; YAML is read by a library of yours: openapi(yaml.safe_load(text)), or convert it to JSON"
-        raise ConfigError(f"the document {str(path)!r} is no JSON{hint or f': {error}'}") from error
+            return cast(Mapping[str, Any], yamltext.loads(text))
+        return cast(Mapping[str, Any], json.loads(text))
+    except ConfigError as error:
+        raise ConfigError(f"the document {str(path)!r} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the document {str(path)!r} is no JSON: {error}") from error
 
 
 def _check(document: Any) -> None:
