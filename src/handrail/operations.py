@@ -124,7 +124,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[Operation | LeftOut]:
     """Yield the operations of a document, in its order; a name that comes again is made anew from method and path."""
     taken: set[str] = set()
     for path, item in document["paths"].items():
-        item = _object(_followed(item, document))
+        item = _object(followed(item, document))
         for method, told in item.items():
             if method not in EFFECTS or not isinstance(told, dict):
                 continue
@@ -204,11 +204,21 @@ class _Reader:
     # ------------------------------------------------------------------ parameters
 
     def _parameters(self) -> list[dict[str, Any]]:
-        """Return the path's parameters and the operation's, which stand in place of those of the same name."""
-        found = {}
-        for said in (*_list(self.item.get("parameters")), *_list(self.told.get("parameters"))):
-            parameter = self._known(said, "a parameter")
-            found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
+        """Return the path's parameters and the operation's, which stand in place of those of the same name.
+
+        The names of headers are the same in any case (RFC 9110, 5.1).
+        """
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for told in (self.item.get("parameters"), self.told.get("parameters")):
+            of_one: dict[tuple[str, str], dict[str, Any]] = {}
+            for said in _list(told):
+                parameter = self._known(said, "a parameter")
+                where, name = str(parameter.get("in")), str(parameter.get("name"))
+                one = where, name.lower() if where == "header" else name
+                if one in of_one and of_one[one].get("name") != name:
+                    raise _Fault(f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire")
+                of_one[one] = parameter
+            found |= of_one
         return list(found.values())
 
     def _take(self, parameter: Mapping[str, Any]) -> None:
@@ -254,7 +264,7 @@ class _Reader:
         schemes = _object(_object(self.document.get("components")).get("securitySchemes")).values()
         return any(
             each.get("type") == "apiKey" and each.get("in") == where and _same_name(each.get("name"), name, where)
-            for each in (_object(_followed(scheme, self.document)) for scheme in schemes)
+            for each in (_object(followed(scheme, self.document)) for scheme in schemes)
         )
 
     # ------------------------------------------------------------------ the body
@@ -298,7 +308,7 @@ class _Reader:
 
     def _returns(self) -> Json:
         for status, answer in _object(self.told.get("responses")).items():
-            content = _object(_object(_followed(answer, self.document)).get("content"))
+            content = _object(_object(followed(answer, self.document)).get("content"))
             held = next((_object(each) for kind, each in content.items() if _is_json(str(kind))), {})
             if str(status)[:1] == "2" and isinstance(held.get("schema"), dict):
                 others, self.definitions = self.definitions, {}
@@ -312,7 +322,7 @@ class _Reader:
         return None
 
     def _known(self, said: Any, what: str) -> dict[str, Any]:
-        found = _followed(said, self.document)
+        found = followed(said, self.document)
         if not isinstance(found, dict):
             raise _Fault(f"{what} leads out of the document or to nothing: {_reference(said)}")
         return found
@@ -402,8 +412,8 @@ def server_of(document: Mapping[str, Any]) -> str:
     return _server(document)
 
 
-def _followed(said: Any, document: Mapping[str, Any]) -> Any:
-    """Return what a reference leads to; a few steps, since one may lead back to itself."""
+def followed(said: Any, document: Mapping[str, Any]) -> Any:
+    """Return what a reference leads to within the document, or None; a few steps, since one may lead back to itself."""
     for _ in range(MOST_STEPS):
         reference = _object(said).get("$ref")
         if not isinstance(reference, str):

@@ -182,6 +182,13 @@ def test_arguments_are_one_flat_object_without_credentials_or_what_only_the_serv
     assert replace["properties"]["note"] == {"type": ["string", "null"]}
 
 
+def test_a_header_of_an_operation_stands_in_place_of_the_path_s_in_whatever_case(server):
+    spec = document(parameters=[param("x-tenant", "header", {"enum": ["a"]})])
+    spec["paths"]["/things"]["parameters"] = [param("X-Tenant", "header"), param("X-Page", "header")]
+    (act,) = hr.openapi(spec, base_url=server.url)
+    assert {*act.parameters["properties"]} == {"x-tenant", "X-Page"}
+
+
 def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
     wrong = {"order_id": "A", "lines": [{"parts": [{"sku": 7}]}]}
     result = called(SHOP, server, wrong, "orders_replace", auth={"token": "t-123456"})
@@ -207,6 +214,7 @@ def test_two_values_of_one_name_have_two_names(server):
     ({"parameters": [{"$ref": "#/components/parameters/Absent"}]}, "a parameter leads out"),
     (body(TEXT, "multipart/form-data"), "its body is multipart/form-data"),
     ({"parameters": [param("a", "query", style="matrix")]}, "the style 'matrix'"),
+    ({"parameters": [param("X-Id", "header"), param("x-id", "header")]}, "`X-Id` and `x-id` are one on the wire"),
     ({"parameters": [{"name": "a", "in": "body"}]}, "no name or no place"),
     ({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}, "written as text/csv"),
     (body({"type": "wish"}), "wish"),
@@ -463,6 +471,33 @@ def test_a_value_that_would_be_another_path_is_refused_and_nothing_is_sent(serve
     assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
 
 
+@pytest.mark.parametrize("name", ["api_key", "API_KEY", "page"])
+def test_no_name_in_an_object_becomes_another_parameter_or_a_credential(server, name):
+    spec = {
+        **document(method="get", parameters=[param("filter", "query", {"type": "object"}), param("page", "query")]),
+        **schemes(type="apiKey", name="api_key", **{"in": "query"}),
+    }
+    result = called(spec, server, {"filter": {"color": "red", name: "x"}}, auth={"it": "k-123456"})
+    assert (result.failure.code, name in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
+    assert called(spec, server, {"filter": {"color": "red"}, "page": "2"}, auth={"it": "k-123456"}).ok
+    assert server.last[1] == "/v1/things?color=red&page=2&api_key=k-123456"
+
+
+def test_no_name_in_a_field_of_a_form_becomes_another_field(server):
+    spec = document(
+        **body({"properties": {"to": TEXT, "extra": {"type": "object"}}}, "application/x-www-form-urlencoded")
+    )
+    result = called(spec, server, {"to": "a", "extra": {"to": "b"}})
+    assert (result.failure.code, server.got) == ("INVALID_ARGUMENTS", [])
+
+
+def test_a_security_scheme_may_stand_elsewhere_in_the_document(server):
+    spec = {**document(method="get"), "security": [{"it": []}], "x-key": {"type": "http", "scheme": "basic"}}
+    spec["components"] = {"securitySchemes": {"it": {"$ref": "#/x-key"}}}
+    called(spec, server, auth={"it": "me:pw"})
+    assert server.last[2]["Authorization"].startswith("Basic ")
+
+
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "北京", "\0"])
 def test_a_value_that_no_header_can_hold_is_refused_and_nothing_is_sent(server, value):
     result = called(document(parameters=[param("X-Tag", "header")]), server, {"X-Tag": value})
@@ -506,6 +541,40 @@ def test_without_credentials_nothing_is_sent_and_an_open_operation_needs_none(se
     assert (result.failure.code, server.got) == ("NOT_AUTHENTICATED", [])
     spec = {**document(method="get", security=[{}]), "security": [{"it": []}]}
     assert called(spec, server).ok
+
+
+HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
+
+
+@pytest.mark.parametrize(("scheme", "secret", "said"), [
+    (HEADER, "k-123\n", "holds a line break"),
+    (HEADER, "k-123\r\nX-Admin: 1", "holds a line break"),
+    ({"type": "apiKey", "in": "query", "name": "key"}, "k\n", "holds a line break"),
+    ({"type": "http", "scheme": "basic"}, "me:pw\n", "holds a line break"),
+    (HEADER, "schlüssel", "only ASCII"),
+    ({"type": "oauth2", "flows": {}}, "tökén", "only ASCII"),
+    (HEADER, "", "is empty"),
+    (HEADER, None, "is no text but a NoneType"),
+    ({"type": "http", "scheme": "Digest"}, "me:pw", "of the kind http digest, which cannot be sent"),
+    ({"type": "mutualTLS"}, "x", "of the kind mutualTLS, which cannot be sent"),
+])  # fmt: skip
+def test_a_credential_that_cannot_be_sent_is_said_when_the_tools_are_made(scheme, secret, said):
+    with pytest.raises(ConfigError, match=said) as told:
+        hr.openapi({**document(), **schemes(**scheme)}, base_url="https://a.example", auth={"it": secret})
+    assert not secret or secret not in str(told.value)
+
+
+def test_a_credential_that_a_function_gives_with_a_line_break_sends_nothing(server):
+    result = called({**document(), **schemes(**HEADER)}, server, auth={"it": lambda: "k-123\n"})
+    assert (result.failure.code, server.got) == ("UNAVAILABLE", [])
+
+
+@pytest.mark.parametrize(("scheme", "secret"), [
+    ({"type": "apiKey", "in": "query", "name": "key"}, "schlüssel"),
+    ({"type": "http", "scheme": "basic"}, "me:schlüssel"),
+])  # fmt: skip
+def test_a_credential_beyond_ascii_goes_where_it_can_be_written(server, scheme, secret):
+    assert called({**document(), **schemes(**scheme)}, server, auth={"it": secret}).ok
 
 
 def test_a_credential_that_the_service_says_back_is_not_told(server):

@@ -32,7 +32,7 @@ from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolDefinitionError, ToolError
 from handrail.foreign import imported
-from handrail.operations import LeftOut, Operation, Place, is_one, operations, server_of
+from handrail.operations import LeftOut, Operation, Place, followed, is_one, operations, server_of
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -143,7 +143,8 @@ def _schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     components = document.get("components") if isinstance(document, Mapping) else None
     schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
     known = schemes if isinstance(schemes, Mapping) else {}
-    return {name: each for name, each in known.items() if isinstance(each, Mapping)}
+    found = {name: followed(each, document) for name, each in known.items()}
+    return {name: each for name, each in found.items() if isinstance(each, Mapping)}
 
 
 class Service(Toolset):
@@ -208,10 +209,22 @@ class Wire:
 
     def __post_init__(self) -> None:
         self.schemes = _schemes(self.document)
-        for name in self.auth:
+        for name, secret in self.auth.items():
             if name not in self.schemes:
                 told = ", ".join(self.schemes) or "none"
                 raise ConfigError(f"auth names {name!r}, and the document's security schemes are {told}")
+            if _kind_of(self.schemes[name]) not in _SENT:
+                raise ConfigError(
+                    f"auth names {name!r}, a credential of the kind {_kind_of(self.schemes[name])}, which cannot be "
+                    f"sent; those that can are {', '.join(_SENT)}"
+                )
+            if not callable(secret) and (fault := _fault_of(secret, self.schemes[name])):
+                raise ConfigError(f"the credential for {name!r} {fault}")
+
+    @property
+    def query_keys(self) -> set[str]:
+        """Names under which credentials go in the query."""
+        return {str(each.get("name")) for each in self.schemes.values() if each.get("in") == "query"}
 
     def check_server(self, operation: Operation) -> str:
         """Return where an operation's requests go.
@@ -258,7 +271,9 @@ class Wire:
         """
         for together in operation.security:
             if all(name in self.auth and name in self.schemes for name in together):
-                return [(self.schemes[name], _now(self.auth[name], operation.name)) for name in together]
+                return [
+                    (self.schemes[name], _now(self.auth[name], self.schemes[name], operation.name)) for name in together
+                ]
         return None if operation.security else []
 
 
@@ -300,11 +315,34 @@ _LEAST_SECRET_CHARS = 6
 """A shorter word is no key, and taking it out would blacken half of a text."""
 
 
-def _now(secret: Secret, tool: str) -> str:
+def _kind_of(scheme: Mapping[str, Any]) -> str:
+    """Say what kind of credential a scheme wants, such as `apiKey`, `http basic`, `http digest`, `oauth2`."""
+    kind, how = str(scheme.get("type", "unknown")), str(scheme.get("scheme", "")).lower()
+    return f"http {how}" if kind == "http" else kind
+
+
+_SENT = ("apiKey", "http basic", "http bearer", "oauth2", "openIdConnect")
+"""Kinds of credentials that can be sent: of the last two the token, which somebody else has fetched."""
+
+
+def _fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
+    """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
+    if not isinstance(secret, str) or not secret:
+        return "is empty" if secret == "" else f"is no text but a {type(secret).__name__}"
+    if re.search(r"[\x00-\x1f\x7f]", secret):
+        return "holds a line break or another control character; strip what was read from a file"
+    in_header = scheme.get("in") == "header" or _kind_of(scheme) not in ("apiKey", "http basic")
+    return "holds a character that no header can: only ASCII is sent" if in_header and not secret.isascii() else ""
+
+
+def _now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
     if not callable(secret):
         return secret
     try:
-        return secret()
+        given = secret()
+        if fault := _fault_of(given, scheme):
+            raise ValueError(f"what it gave {fault}")
+        return given
     except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
         raise NoEffect(
             Code.UNAVAILABLE, f"The credentials for `{tool}` cannot be had just now.",
@@ -339,7 +377,7 @@ class OperationTool(HttpTool):
         """Send the request and return what the service answers."""
         context: Context[Any] = given.pop(_CONTEXT)
         operation = self.operation
-        request = _written(operation, given)
+        request = _written(operation, given, self.wire.query_keys)
         credentials = self.wire.credentials(operation)
         if credentials is None:
             raise NoEffect(
@@ -407,7 +445,7 @@ class _Request:
     content: bytes | None = None
 
 
-def _written(operation: Operation, given: Mapping[str, Json]) -> _Request:
+def _written(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> _Request:
     request = _Request(operation.path)
     fields: dict[str, Json] = {}
     request.headers.append(("Accept", "application/json, */*;q=0.5"))
@@ -417,12 +455,16 @@ def _written(operation: Operation, given: Mapping[str, Json]) -> _Request:
             case "path":
                 request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
             case "query":
+                if place.explode and not place.as_json and place.style != "deepObject":
+                    _check_names(operation, argument, value, query_keys)
                 request.query += _in_query(place, value)
             case "header":
                 request.headers.append((place.name, _in_header(argument, place, value)))
             case "cookie":
                 request.cookies.append(f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}")
             case "field":
+                if operation.body == "form":
+                    _check_names(operation, argument, value, set())
                 fields[place.name] = value
             case "body":
                 request.content = _body(operation, value)
@@ -433,6 +475,23 @@ def _written(operation: Operation, given: Mapping[str, Json]) -> _Request:
     if request.content is not None:
         request.headers.append(("Content-Type", operation.media_type.replace("*/*", "application/json")))
     return request
+
+
+def _check_names(operation: Operation, argument: str, value: Json, keys: set[str]) -> None:
+    """Refuse an object whose names, which stand on the wire by themselves, are those of something else.
+
+    Servers may not mind the case of a name, so it makes no difference here.
+    """
+    where = operation.places[argument].where
+    others = {each.name for name, each in operation.places.items() if each.where == where and name != argument}
+    taken = {each.casefold() for each in others | keys}
+    for name in value if isinstance(value, dict) else ():
+        if name.casefold() in taken:
+            raise NoEffect(
+                Code.INVALID_ARGUMENTS,
+                f"`{argument}` must not hold `{name}`: the service would take it for another value.",
+                suggestion=f"Call again without `{name}` in `{argument}`.",
+            )  # fmt: skip
 
 
 def _has_fields(operation: Operation) -> bool:
