@@ -49,7 +49,7 @@ _STYLES: Mapping[str, Sequence[str]] = {
 """The styles of each place, the default first."""
 
 Where: TypeAlias = Literal["path", "query", "header", "cookie", "field", "body"]
-BodyKind: TypeAlias = Literal["", "json", "form", "text"]
+BodyKind: TypeAlias = Literal["", "json", "form", "multipart", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class Place:
     Attributes:
         name: On the wire.
         as_json: It is written as JSON text; `style` and `explode` then say nothing.
+        media_type: Of a part of a multipart body, where one is said.
+        is_file: It is such a part, and a file: the argument is its bytes in base64.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Place:
     style: str = ""
     explode: bool = False
     as_json: bool = False
+    media_type: str = ""
+    is_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,17 +286,37 @@ class _Reader:
         if chosen is None:
             raise _Fault(f"its body is {', '.join(map(str, content))}, of which none can be written")
         kind: BodyKind = next(kind for kind in _BODIES if _BODIES[kind](str(chosen)))
-        whole = self._schema(_object(content[chosen]).get("schema"))
+        held = _object(content[chosen])
+        whole = self._schema(held.get("schema"))
         flat = self._resolved(whole)
         fields = _object(flat.get("properties"))
         if kind != "text" and fields and not (flat.keys() & _WHOLE):
             for name, schema in fields.items():
                 if _object(self._resolved(schema)).get("readOnly") is not True:
                     needed = name in _list(flat.get("required"))
-                    self._argue(str(name), Place(str(name), "field"), schema, needed)
+                    place = Place(str(name), "field")
+                    if kind == "multipart":
+                        place, schema = self._part(str(name), schema, _object(_object(held.get("encoding")).get(name)))
+                    self._argue(str(name), place, schema, needed)
+        elif kind == "multipart":
+            raise _Fault("its body is multipart/form-data, and no plain list of fields")
         else:
             self._argue("body", Place("", "body"), _described(whole, said), said.get("required") is True)
         return kind, str(chosen)
+
+    def _part(self, name: str, schema: Json, encoding: Mapping[str, Any]) -> tuple[Place, Json]:
+        """Return where a field of a multipart body goes, and how it is told (OpenAPI 3.1, 4.8.14.3)."""
+        flat = self._resolved(schema)
+        one = self._resolved(flat.get("items")) if flat.get("type") == "array" else flat
+        is_file = one.get("format") == "binary" or ("contentMediaType" in one and "contentEncoding" not in one)
+        said = str(encoding.get("contentType") or one.get("contentMediaType") or "").partition(",")[0].strip()
+        place = Place(name, "field", media_type=said if "*" not in said else "", is_file=is_file)
+        if not is_file:
+            return place, schema
+        words = (str(each.get("description", "")).strip() for each in (flat, one))
+        text = " ".join([next(filter(None, words), "A file."), "Its bytes in base64."])
+        told: Schema = {"type": "string", "contentEncoding": "base64"}
+        return place, {**({"type": "array", "items": told} if one is not flat else told), "description": text}
 
     # ------------------------------------------------------------------ texts, schemas, references
 
@@ -381,6 +405,7 @@ def _is_json(kind: str) -> bool:
 _BODIES: Mapping[BodyKind, Any] = {
     "json": _is_json,
     "form": lambda kind: kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded",
+    "multipart": lambda kind: kind.partition(";")[0].strip().lower() == "multipart/form-data",
     "text": lambda kind: kind.partition(";")[0].strip().lower() == "text/plain",
 }
 """The bodies that can be written, the best first."""

@@ -7,6 +7,8 @@ import json
 import re
 import sys
 import threading
+from email.parser import BytesParser
+from email.policy import HTTP
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
@@ -212,7 +214,8 @@ def test_two_values_of_one_name_have_two_names(server):
     (body({"$ref": "https://elsewhere.example/schema.json"}), "leads out of the document"),
     (body({"$ref": "#/components/schemas/Absent"}), "leads out of the document or to nothing"),
     ({"parameters": [{"$ref": "#/components/parameters/Absent"}]}, "a parameter leads out"),
-    (body(TEXT, "multipart/form-data"), "its body is multipart/form-data"),
+    (body(TEXT, "multipart/form-data"), "its body is multipart/form-data, and no plain list of fields"),
+    (body(TEXT, "application/xml"), "its body is application/xml, of which none can be written"),
     ({"parameters": [param("a", "query", style="matrix")]}, "the style 'matrix'"),
     ({"parameters": [param("X-Id", "header"), param("x-id", "header")]}, "`X-Id` and `x-id` are one on the wire"),
     ({"parameters": [{"name": "a", "in": "body"}]}, "no name or no place"),
@@ -439,6 +442,68 @@ def test_a_body_is_written_in_its_type(server, kind, schema, arguments, sent):
     assert server.last[2]["Content-Type"] == kind
 
 
+UPLOAD = {
+    "title": TEXT, "count": {"type": "integer"}, "tags": {"type": "array", "items": TEXT},
+    "where": {"type": "object", "additionalProperties": True}, "note": TEXT,
+    "picture": {"type": "string", "format": "binary", "description": "What it looks like."},
+    "more": {"type": "array", "items": {"type": "string", "contentMediaType": "text/plain"}},
+}  # fmt: skip
+
+
+def test_a_multipart_body_has_a_part_for_each_field_and_files_come_in_base64(server):
+    spec = document(**body({"type": "object", "required": ["title"], "properties": UPLOAD}, "multipart/form-data"))
+    content = spec["paths"]["/things"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    content["encoding"] = {
+        "picture": {"contentType": "image/png, image/jpeg"},
+        "note": {"contentType": "text/markdown"},
+    }
+    tools = hr.openapi(spec, base_url=server.url)
+    told = tools["act"].parameters["properties"]
+    assert told["picture"] == {
+        "type": "string", "contentEncoding": "base64", "description": "What it looks like. Its bytes in base64.",
+    }  # fmt: skip
+    picture, one, two = (base64.b64encode(each).decode() for each in (b"\0PNG\r\n--", b"one", b"two"))
+    given = {"title": 'a "b"\r\nc', "count": 2, "tags": ["x", "y"], "where": {"a": "ü"}, "note": "# n",
+             "picture": picture, "more": [one, two]}  # fmt: skip
+    assert called(tools, server, given).ok
+    _, _, headers, sent = server.last
+    assert parts_of(headers["Content-Type"], sent) == [
+        ("title", None, "text/plain", b'a "b"\r\nc'), ("count", None, "text/plain", b"2"),
+        ("tags", None, "text/plain", b"x"), ("tags", None, "text/plain", b"y"),
+        ("where", None, "application/json", '{"a": "ü"}'.encode()), ("note", None, "text/markdown", b"# n"),
+        ("picture", "picture.png", "image/png", b"\0PNG\r\n--"),
+        ("more", "more.txt", "text/plain", b"one"), ("more", "more.txt", "text/plain", b"two"),
+    ]  # fmt: skip
+
+
+def parts_of(content_type, sent):
+    """Read a multipart body by the standard library's reader of e-mail, which has the same form."""
+    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + sent)
+    return [
+        (each.get_param("name", header="content-disposition"), each.get_filename(), each.get_content_type(),
+         each.get_payload(decode=True)) for each in message.iter_parts()
+    ]  # fmt: skip
+
+
+def test_a_multipart_body_sent_again_is_the_same_to_the_byte(server):
+    spec = document(method="put", **body({"properties": {"a": TEXT}}, "multipart/form-data"))
+    server.will(503)
+    assert called(spec, server, {"a": "x"}).ok
+    first, second = server.got
+    assert (first[2]["Content-Type"], first[3]) == (second[2]["Content-Type"], second[3])
+
+
+def test_a_file_that_is_no_base64_is_refused_and_nothing_is_sent(server):
+    spec = document(**body({"properties": UPLOAD}, "multipart/form-data"))
+    result = called(spec, server, {"picture": "no base64"})
+    assert (result.failure.code, "base64" in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
+
+
+def test_a_multipart_body_without_a_field_is_one_all_the_same(server):
+    assert called(document(**body({"properties": UPLOAD}, "multipart/form-data")), server).ok
+    assert parts_of(server.last[2]["Content-Type"], server.last[3]) == []
+
+
 def _is_segment(text):
     return text not in ("", ".", "..")
 
@@ -539,6 +604,7 @@ def test_a_key_in_the_query_goes_along_and_the_first_alternative_that_is_complet
 def test_without_credentials_nothing_is_sent_and_an_open_operation_needs_none(server):
     result = called(SHOP, server, {"order_id": "A"}, "getOrder")
     assert (result.failure.code, server.got) == ("NOT_AUTHENTICATED", [])
+    assert result.failure.message.endswith("that were not set up: key (apiKey).")
     spec = {**document(method="get", security=[{}]), "security": [{"it": []}]}
     assert called(spec, server).ok
 
@@ -575,6 +641,12 @@ def test_a_credential_that_a_function_gives_with_a_line_break_sends_nothing(serv
 ])  # fmt: skip
 def test_a_credential_beyond_ascii_goes_where_it_can_be_written(server, scheme, secret):
     assert called({**document(), **schemes(**scheme)}, server, auth={"it": secret}).ok
+
+
+def test_a_token_that_takes_a_flow_is_named_as_one_that_somebody_must_fetch(server):
+    result = called({**document(), **schemes(type="oauth2", flows={"clientCredentials": {}})}, server)
+    assert "it (oauth2, a token that somebody must fetch beforehand)" in result.failure.message
+    assert server.got == []
 
 
 def test_a_credential_that_the_service_says_back_is_not_told(server):

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from hashlib import sha256
+from mimetypes import guess_extension
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias, cast
@@ -221,6 +223,14 @@ class Wire:
             if not callable(secret) and (fault := _fault_of(secret, self.schemes[name])):
                 raise ConfigError(f"the credential for {name!r} {fault}")
 
+    def missing(self, operation: Operation) -> str:
+        """Say what an operation needs, by the first of the ways that its document names."""
+        kinds = [(name, _kind_of(self.schemes.get(name, {}))) for name in operation.security[0]]
+        return " and ".join(
+            f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in _FETCHED else ''})"
+            for name, kind in kinds
+        )
+
     @property
     def query_keys(self) -> set[str]:
         """Names under which credentials go in the query."""
@@ -321,8 +331,9 @@ def _kind_of(scheme: Mapping[str, Any]) -> str:
     return f"http {how}" if kind == "http" else kind
 
 
-_SENT = ("apiKey", "http basic", "http bearer", "oauth2", "openIdConnect")
-"""Kinds of credentials that can be sent: of the last two the token, which somebody else has fetched."""
+_FETCHED = ("oauth2", "openIdConnect")
+_SENT = ("apiKey", "http basic", "http bearer", *_FETCHED)
+"""Kinds of credentials that can be sent: of the last two the token, for no flow is driven here."""
 
 
 def _fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
@@ -381,7 +392,8 @@ class OperationTool(HttpTool):
         credentials = self.wire.credentials(operation)
         if credentials is None:
             raise NoEffect(
-                "NOT_AUTHENTICATED", f"`{self.name}` needs credentials that were not set up.",
+                "NOT_AUTHENTICATED",
+                f"`{self.name}` needs credentials that were not set up: {self.wire.missing(operation)}.",
                 suggestion="Go on without it, or tell the user that nobody has given it credentials.",
             )  # fmt: skip
         for scheme, secret in credentials:
@@ -432,6 +444,9 @@ class _Refused(Exception):  # noqa: N818  # it carries an answer, as HTTP librar
 
 # ---------------------------------------------------------------------- writing
 
+_Part: TypeAlias = tuple[str, tuple[str | None, bytes, str | None]]
+"""Its name, and its file's name, content and media type."""
+
 
 @dataclass
 class _Request:
@@ -448,6 +463,7 @@ class _Request:
 def _written(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> _Request:
     request = _Request(operation.path)
     fields: dict[str, Json] = {}
+    parts: list[_Part] = []
     request.headers.append(("Accept", "application/json, */*;q=0.5"))
     for argument, value in given.items():
         place = operation.places[argument]
@@ -466,15 +482,53 @@ def _written(operation: Operation, given: Mapping[str, Json], query_keys: set[st
                 if operation.body == "form":
                     _check_names(operation, argument, value, set())
                 fields[place.name] = value
+                if operation.body == "multipart":
+                    parts += _parts(argument, place, value)
             case "body":
                 request.content = _body(operation, value)
     if any(segment in (".", "..") for segment in request.path.split("/")):
         raise _no_segment(next(name for name, place in operation.places.items() if place.where == "path"), "dots")
-    if fields or (operation.body and request.content is None and _has_fields(operation)):
+    if operation.body == "multipart":
+        _take_parts(request, parts)
+    elif fields or (operation.body and request.content is None and _has_fields(operation)):
         request.content = _body(operation, fields)
-    if request.content is not None:
+    if request.content is not None and operation.body != "multipart":
         request.headers.append(("Content-Type", operation.media_type.replace("*/*", "application/json")))
     return request
+
+
+def _parts(argument: str, place: Place, value: Json) -> list[_Part]:
+    """Return a field of a multipart body as its parts: an array is several of one name (RFC 7578, 4.3)."""
+    return [_part(argument, place, each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _part(argument: str, place: Place, value: Json) -> _Part:
+    if place.is_file:
+        kind = place.media_type or "application/octet-stream"
+        try:
+            data = base64.b64decode(value, validate=True)
+        except (ValueError, TypeError):
+            raise NoEffect(
+                Code.INVALID_ARGUMENTS, f"`{argument}` is a file, which is given in base64, and this is none.",
+                suggestion=f"Call again with the bytes of `{argument}` in base64.",
+            ) from None  # fmt: skip
+        return place.name, (place.name + (guess_extension(kind) or ""), data, kind)
+    kind = place.media_type or ("application/json" if isinstance(value, dict | list) else "")
+    text = json.dumps(value, ensure_ascii=False) if _is_json(kind) else _plain(value)
+    return place.name, (None, text.encode(), kind or None)
+
+
+def _take_parts(request: _Request, parts: list[_Part]) -> None:
+    """Write a multipart body. A write that is sent again is the same to the byte: its boundary is made of its parts."""
+    boundary = sha256(repr(parts).encode()).hexdigest()[:32]
+    content_type = f"multipart/form-data; boundary={boundary}"
+    made = httpx2.Request("POST", "http://body", headers={"content-type": content_type}, files=parts)
+    request.content = made.read() or f"--{boundary}--\r\n".encode()
+    request.headers.append(("Content-Type", content_type))
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _check_names(operation: Operation, argument: str, value: Json, keys: set[str]) -> None:
