@@ -21,7 +21,7 @@ def summarise_upload(name: str) -> dict[str, object]:
     """
     with (UPLOADS / name).open(newline="") as file:
         columns, *rows = csv.reader(file)
-    return {"columns": columns, "rows": len(rows), "home": os.environ["HOME"], "folder": os.listdir()}
+    return {"columns": columns, "rows": len(rows), "home": os.environ["HOME"], "folder": [*map(str, Path().iterdir())]}
 
 
 if __name__ == "__main__":

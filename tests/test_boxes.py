@@ -25,7 +25,7 @@ import handrail as hr
 from handrail import isolation
 from handrail.boxes import MOST_ANSWER_BYTES, Boxed, visible_to
 from handrail.calls import Media
-from handrail.errors import NoEffect, ToolDefinitionError, ToolError
+from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.ports import JobEnded
 from handrail.processes import ProcessEnded
 from handrail.sandboxes import bubblewrap
@@ -491,6 +491,13 @@ def test_a_plug_in_brings_another_level(plugged_in, call):
     isolation.offered.cache_clear()
     assert [each.level for each in isolation.offered()] == ["container", "isolated", "process"]
     assert call(tool, {"folder": "/box"}).value == ["order"]
+
+
+def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_in):
+    (plugged_in / "entry_points.txt").write_text("[handrail.sandboxes]\nfoam = tests.test_boxes:HOW\n")
+    isolation.offered.cache_clear()
+    with pytest.raises(ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"):
+        isolation.offered()
 
 
 def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):

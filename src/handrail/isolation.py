@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from handrail import plugins
-from handrail.errors import Code, Failure, ToolError
+from handrail.errors import Code, ConfigError, Failure, ToolError
 from handrail.ports import Sandbox
 
 LEVELS = ("none", "process", "isolated", "container")
@@ -27,8 +27,17 @@ _SANDBOXED = LEVELS[2:]
 
 @cache
 def offered() -> Sequence[Sandbox]:
-    """Return every sandbox that is known, ours and those of plug-ins (`handrail.sandboxes`), the strongest first."""
-    known = [plugins.load("sandboxes", name) for name in plugins.known("sandboxes")]
+    """Return every sandbox that is known, ours and those of plug-ins (`handrail.sandboxes`), the strongest first.
+
+    Raises:
+        ConfigError: What a plug-in calls a sandbox is none.
+    """
+    known: list[Sandbox] = []
+    for name in plugins.known("sandboxes"):
+        found = plugins.load("sandboxes", name)
+        if getattr(found, "level", None) not in LEVELS or not isinstance(found, Sandbox):
+            raise ConfigError(f"the sandbox {name!r} of a plug-in is none: {type(found).__name__}; see `ports.Sandbox`")
+        known.append(found)
     return sorted(known, key=lambda each: -LEVELS.index(each.level))
 
 
