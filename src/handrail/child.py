@@ -92,7 +92,9 @@ def alone(order: str) -> None:
     os.write(told, b"\n")
     with asyncio.Runner() as runner, open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123
         line.write(_told(*_outcome(given.read(), runner)))
-    sys.stderr.flush()
+    with suppress(Exception):  # the tool may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)  # threads that the tool has left behind end here
 
 
