@@ -271,6 +271,11 @@ def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code
     assert set(path) <= {str(Path(each or ".").resolve()) for each in sys.path}
 
 
+def test_memory_is_above_nothing():
+    with pytest.raises(ToolDefinitionError, match="`memory_bytes` is above 0, not 0"):
+        hr.FunctionTool(list_folder.fn, memory_bytes=0)
+
+
 @pytest.mark.parametrize("how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}])
 def test_mounts_are_a_list_for_isolated_tools(how):
     with pytest.raises(ToolDefinitionError, match="`mounts` lists files and folders"):
@@ -420,6 +425,17 @@ def hoard() -> None:
             held = bytes(1) * (100 * 1024**2)
             os.read(os.pipe()[0], len(held))  # nobody writes
     os.wait()
+
+
+@isolated
+@pytest.mark.parametrize(("memory_bytes", "ok"), [(256 * 1024**2, False), (1024**3, True)])
+def test_what_it_may_address_is_declared(memory_bytes, ok):
+    def take() -> int:
+        """Take 300 MiB."""
+        return len(bytearray(300 * 1024**2))
+
+    with hr.SyncRuntime([hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]) as runtime:
+        assert runtime.call("take").ok is ok
 
 
 @isolated

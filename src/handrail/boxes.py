@@ -58,6 +58,7 @@ class Boxed:
             files={"order": pickled(place_of(tool), arguments, tool.name)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
+            memory_bytes=tool.memory_bytes,
             output_bytes=MOST_ANSWER_BYTES,
             returned_files=0,
         )
