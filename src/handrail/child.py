@@ -9,7 +9,6 @@ Rule 2: what a tool prints goes to stderr; the parent's stdout is the parent's.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import importlib
 import inspect
@@ -18,16 +17,14 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
-from multiprocessing.connection import Connection
 from threading import Thread
 from types import GeneratorType, ModuleType
 from typing import Any, NamedTuple, cast
 
-from handrail.calls import Media
 from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -65,6 +62,9 @@ def main(fd: int, life_fd: int) -> None:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
     """
+    import asyncio  # these two are dear to import, and `alone`, which begins anew for each call, can do without
+    from multiprocessing.connection import Connection
+
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
@@ -74,12 +74,8 @@ def main(fd: int, life_fd: int) -> None:
     with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
         line.send_bytes(b"")  # ready: what comes before this has certainly not been begun
         while True:
-            line.send_bytes(_answer(line.recv_bytes(), runner))
-
-
-def _answer(order: bytes, runner: asyncio.Runner) -> bytes:
-    """Carry out one call; return the pickle of (whether it returned, its value or what it raised)."""
-    return _written(*_outcome(order, runner))
+            outcome = _outcome(line.recv_bytes(), lambda value: runner.run(_awaited(value)))
+            line.send_bytes(_written(*outcome))
 
 
 def alone(order: str) -> None:
@@ -90,22 +86,28 @@ def alone(order: str) -> None:
     told = os.dup(1)
     os.dup2(2, 1)
     os.write(told, b"\n")
-    with asyncio.Runner() as runner, open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123
-        line.write(_told(*_outcome(given.read(), runner)))
+    with open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123  # pathlib is dear too
+        line.write(_told(*_outcome(given.read(), _run)))
     with suppress(Exception):  # the tool may have closed them
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)  # threads that the tool has left behind end here
 
 
-def _outcome(order: bytes, runner: asyncio.Runner) -> tuple[bool, Any]:
+def _run(value: Awaitable[Any]) -> Any:
+    import asyncio
+
+    return asyncio.run(_awaited(value))
+
+
+def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
     """Carry out one call; return whether it returned, and its value or what it raised."""
     try:
         place, arguments = pickle.loads(order)
         function = pickle.loads(place) if isinstance(place, bytes) else function_at(*place)
         value = function(**arguments)
         if inspect.isawaitable(value):
-            value = runner.run(_awaited(value))
+            value = run(value)
         return True, list(value) if isinstance(value, GeneratorType) else value
     except BaseException as error:  # the one broad catch around a user's tool, on this side
         return False, error
@@ -134,10 +136,13 @@ def _written(returned: bool, value: Any) -> bytes:
 
 def _told(returned: bool, value: Any) -> bytes:
     """Return the answer of a call that was alone: plain JSON, since whoever reads it trusts no pickle from there."""
-    from handrail.shaping import media_in, plain  # dear to import, and not needed in a warm worker
-
     if not returned:
         return json.dumps({"raised": _told_error(value)}).encode()
+    with suppress(TypeError, ValueError, RecursionError):  # most values are JSON as they are
+        return json.dumps({"returned": value}, allow_nan=False).encode()
+    from handrail.calls import Media  # dear to import
+    from handrail.shaping import media_in, plain
+
     if not media_in(value):
         return json.dumps({"returned": plain(value)}).encode()
     if isinstance(value, Media):
@@ -149,7 +154,7 @@ def _told(returned: bool, value: Any) -> bytes:
     return json.dumps({"returned": told, "media": media}).encode()
 
 
-def _told_media(media: Media) -> list[str]:
+def _told_media(media: Any) -> list[str]:
     return [media.media_type, media.base64, media.url, media.name]
 
 
