@@ -10,7 +10,7 @@ SRC = Path(handrail.__file__).parent
 # fmt: off
 NOUNS = [
     "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups", "ports",
-    "plugins", "logs",
+    "plugins", "isolation", "logs",
 ]
 # fmt: on
 # fmt: off
@@ -31,6 +31,7 @@ PERFORMING = [
     "workers",
     "child",
     "processes",
+    "boxes",
     "reading",
     "runs",
     "recording",

@@ -307,3 +307,34 @@ def test_a_worker_that_was_killed_while_it_was_idle_is_replaced(call):
     os.kill(pid, signal.SIGKILL)
     # A process with threads takes a moment to be gone; until then a call may still be given to it, and fails.
     _once(lambda: call("where").value not in (None, pid))
+
+
+WALKERS, STEPS = 4, 1000
+
+
+@hr.tool(effect="write", isolation="process", timeout_s=0.7)
+def scatter(line: str) -> None:
+    """Begin walkers: processes that go on in a child, in a session of its own, and end; each for so many steps."""
+    walking = os.open(line, os.O_WRONLY)
+    for _ in range(WALKERS):
+        if os.fork() == 0:
+            for _ in range(STEPS):
+                if os.fork():
+                    os._exit(0)
+                os.setsid()
+            os.write(walking, b"got away")
+            os._exit(0)
+    while True:
+        time.sleep(60)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="walkers are found by way of /proc")
+def test_no_crowd_that_forks_on_outruns_its_end(tmp_path):
+    os.mkfifo(line := tmp_path / "line")
+    reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+    with hr.SyncRuntime([scatter, where]) as runtime:
+        runtime.call("where")  # a worker is warm: the time is the tool's alone
+        assert runtime.call("scatter", {"line": str(line)}).failure.code == "IN_DOUBT"
+    os.set_blocking(reader, True)
+    assert os.read(reader, 100) == b""  # the end of the line: none holds it any more, and none came to its last step
+    os.close(reader)

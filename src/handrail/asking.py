@@ -161,7 +161,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
     for tool in tools:
         if tool.then is not None:
             check_injected([tool.then.tool], injected)
-        if tool.isolation == "process":
+        if tool.isolation != "none":
             place_of(tool)
         for name, kind in tool.hidden.items():
             if kind is Injected and name not in injected:

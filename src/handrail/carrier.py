@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from handrail import logs, retries
 from handrail.batch import Batch, Lane
+from handrail.boxes import Boxed
 from handrail.context import Context
 from handrail.effects import (
     Approval,
@@ -78,7 +79,7 @@ class Attempt(Work, eq=False, kw_only=True):
     until: float
     flag: Flag | None = None
     job: Job | None = None
-    apart: Apart | None = None
+    apart: Apart | Boxed | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
@@ -443,7 +444,7 @@ class Carrier:
         """Make a call that is ready: one step of it at once, or all of it in a task, a thread or a process."""
         tool, until = lane_tool(lane), self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if quick := tool.is_async and flag is None and tool.isolation != "process":
+        if quick := tool.is_async and flag is None and tool.isolation == "none":
             outcome = self.ground.first_step(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self.ended(lane, outcome, until)
@@ -455,8 +456,8 @@ class Carrier:
             self.reported(attempt, outcome)
         elif quick:
             self.ground.go_on(attempt)
-        elif tool.isolation == "process":
-            attempt.apart = Apart(self.host.services.processes, tool, start.keywords)
+        elif tool.isolation != "none":
+            attempt.apart = self.host.services.apart(tool, start.keywords, effect.timeout_s)
             self.in_thread(attempt, attempt.apart)
         elif tool.is_async:
             self.start(attempt)

@@ -9,22 +9,23 @@ Rule 2: what a tool prints goes to stderr; the parent's stdout is the parent's.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import importlib
 import inspect
+import json
 import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
-from multiprocessing.connection import Connection
 from threading import Thread
 from types import GeneratorType, ModuleType
 from typing import Any, NamedTuple, cast
+
+from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -61,6 +62,9 @@ def main(fd: int, life_fd: int) -> None:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
     """
+    import asyncio  # these two are dear to import, and `alone`, which begins anew for each call, can do without
+    from multiprocessing.connection import Connection
+
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
@@ -70,20 +74,43 @@ def main(fd: int, life_fd: int) -> None:
     with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
         line.send_bytes(b"")  # ready: what comes before this has certainly not been begun
         while True:
-            line.send_bytes(_answer(line.recv_bytes(), runner))
+            outcome = _outcome(line.recv_bytes(), lambda value: runner.run(_awaited(value)))
+            line.send_bytes(_written(*outcome))
 
 
-def _answer(order: bytes, runner: asyncio.Runner) -> bytes:
-    """Carry out one call; return the pickle of (whether it returned, its value or what it raised)."""
+def alone(order: str) -> None:
+    """Carry out the one call that lies in a file, and tell on stdout what became of it, as JSON after an empty line.
+
+    That line says that the tool is about to be started. `boxes` reads the rest, as a stranger's text.
+    """
+    told = os.dup(1)
+    os.dup2(2, 1)
+    os.write(told, b"\n")
+    with open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123  # pathlib is dear too
+        line.write(_told(*_outcome(given.read(), _run)))
+    with suppress(Exception):  # the tool may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)  # threads that the tool has left behind end here
+
+
+def _run(value: Awaitable[Any]) -> Any:
+    import asyncio
+
+    return asyncio.run(_awaited(value))
+
+
+def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
+    """Carry out one call; return whether it returned, and its value or what it raised."""
     try:
         place, arguments = pickle.loads(order)
         function = pickle.loads(place) if isinstance(place, bytes) else function_at(*place)
         value = function(**arguments)
         if inspect.isawaitable(value):
-            value = runner.run(_awaited(value))
-        return _written(True, list(value) if isinstance(value, GeneratorType) else value)
+            value = run(value)
+        return True, list(value) if isinstance(value, GeneratorType) else value
     except BaseException as error:  # the one broad catch around a user's tool, on this side
-        return _written(False, error)
+        return False, error
 
 
 async def _awaited(value: Any) -> Any:
@@ -105,6 +132,37 @@ def _written(returned: bool, value: Any) -> bytes:
         return pickle.dumps((True, to_jsonable_python(value, fallback=repr)))
     except Exception as error:
         return pickle.dumps((False, RuntimeError(f"its result cannot leave the process: {error}")))
+
+
+def _told(returned: bool, value: Any) -> bytes:
+    """Return the answer of a call that was alone: plain JSON, since whoever reads it trusts no pickle from there."""
+    if not returned:
+        return json.dumps({"raised": _told_error(value)}).encode()
+    with suppress(TypeError, ValueError, RecursionError):  # most values are JSON as they are
+        return json.dumps({"returned": value}, allow_nan=False).encode()
+    from handrail.calls import Media  # dear to import
+    from handrail.shaping import media_in, plain
+
+    if not media_in(value):
+        return json.dumps({"returned": plain(value)}).encode()
+    if isinstance(value, Media):
+        return json.dumps({"returned": None, "media": [[None, *_told_media(value)]]}).encode()
+    places = list(value.items() if isinstance(value, dict) else enumerate(value))
+    media = [[place, *_told_media(each)] for place, each in places if isinstance(each, Media)]
+    rest = [None if isinstance(each, Media) else plain(each) for _, each in places]
+    told = dict(zip((place for place, _ in places), rest, strict=True)) if isinstance(value, dict) else rest
+    return json.dumps({"returned": told, "media": media}).encode()
+
+
+def _told_media(media: Any) -> list[str]:
+    return [media.media_type, media.base64, media.url, media.name]
+
+
+def _told_error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, ToolError):
+        failure = {**error.failure.as_json(), "details": list(error.failure.details)}
+        return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect)}
+    return {"text": f"{type(error).__name__}: {error}"}
 
 
 def _module(name: str, file: str) -> ModuleType:

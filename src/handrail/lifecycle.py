@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from handrail import jsontext, keys, logs, retries, shaping, strictjson
+from handrail import isolation, jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import (
     AGAIN,
@@ -61,8 +61,6 @@ from handrail.validation import NULLS_LEFT_OUT
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
 """Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only."""
-ISOLATIONS = ("none", "process")
-"""What a driver can give; a tool that demands more is refused, never run with less."""
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
@@ -209,8 +207,8 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
-    if tool.isolation not in ISOLATIONS:
-        return _not_isolated(tool)
+    if tool.isolation != "none" and (refused := isolation.refusal(tool.name, tool.isolation)):
+        return refused
     if broken := tool.rule_broken_by(bound):
         return broken
     # What decides sees what the tool gets: a type may make one value of several texts (a path, an identifier, a date).
@@ -232,14 +230,6 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     if tool.seat is not None:
         touched = (*touched, tool.seat)
     return Admitted(read.call, tool, arguments, bound, verdict, repairs, key, touched)
-
-
-def _not_isolated(tool: BaseTool) -> Failure:
-    return Failure(
-        Code.NOT_ISOLATED,
-        f"`{tool.name}` must run apart from the rest ({tool.isolation}), which is not available here.",
-        "Go on without it, or tell the user that this machine cannot run it safely.",
-    )
 
 
 # ---------------------------------------------------------------------- carrying out

@@ -50,7 +50,7 @@ _STYLES: Mapping[str, Sequence[str]] = {
 """The styles of each place, the default first."""
 
 Where: TypeAlias = Literal["path", "query", "header", "cookie", "field", "body"]
-BodyKind: TypeAlias = Literal["", "json", "form", "text"]
+BodyKind: TypeAlias = Literal["", "json", "form", "multipart", "text"]
 
 
 class Place(Struct, frozen=True):
@@ -59,6 +59,8 @@ class Place(Struct, frozen=True):
     Attributes:
         name: On the wire.
         as_json: It is written as JSON text; `style` and `explode` then say nothing.
+        media_type: Of a part of a multipart body, where one is said.
+        is_file: It is such a part, and a file: the argument is its bytes in base64.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Place(Struct, frozen=True):
     style: str = ""
     explode: bool = False
     as_json: bool = False
+    media_type: str = ""
+    is_file: bool = False
 
 
 class Operation(Struct, frozen=True):
@@ -122,7 +126,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[Operation | LeftOut]:
     """Yield the operations of a document, in its order; a name that comes again is made anew from method and path."""
     taken: set[str] = set()
     for path, item in document["paths"].items():
-        item = _object(_followed(item, document))
+        item = _object(followed(item, document))
         for method, told in item.items():
             if method not in EFFECTS or not isinstance(told, dict):
                 continue
@@ -201,11 +205,21 @@ class _Reader(Struct):
     # ------------------------------------------------------------------ parameters
 
     def _parameters(self) -> list[dict[str, Any]]:
-        """Return the path's parameters and the operation's, which stand in place of those of the same name."""
-        found = {}
-        for said in (*_list(self.item.get("parameters")), *_list(self.told.get("parameters"))):
-            parameter = self._known(said, "a parameter")
-            found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
+        """Return the path's parameters and the operation's, which stand in place of those of the same name.
+
+        The names of headers are the same in any case (RFC 9110, 5.1).
+        """
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for told in (self.item.get("parameters"), self.told.get("parameters")):
+            of_one: dict[tuple[str, str], dict[str, Any]] = {}
+            for said in _list(told):
+                parameter = self._known(said, "a parameter")
+                where, name = str(parameter.get("in")), str(parameter.get("name"))
+                one = where, name.lower() if where == "header" else name
+                if one in of_one and of_one[one].get("name") != name:
+                    raise _Fault(f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire")
+                of_one[one] = parameter
+            found |= of_one
         return list(found.values())
 
     def _take(self, parameter: Mapping[str, Any]) -> None:
@@ -251,7 +265,7 @@ class _Reader(Struct):
         schemes = _object(_object(self.document.get("components")).get("securitySchemes")).values()
         return any(
             each.get("type") == "apiKey" and each.get("in") == where and _same_name(each.get("name"), name, where)
-            for each in (_object(_followed(scheme, self.document)) for scheme in schemes)
+            for each in (_object(followed(scheme, self.document)) for scheme in schemes)
         )
 
     # ------------------------------------------------------------------ the body
@@ -269,17 +283,37 @@ class _Reader(Struct):
         if chosen is None:
             raise _Fault(f"its body is {', '.join(map(str, content))}, of which none can be written")
         kind: BodyKind = next(kind for kind in _BODIES if _BODIES[kind](str(chosen)))
-        whole = self._schema(_object(content[chosen]).get("schema"))
+        held = _object(content[chosen])
+        whole = self._schema(held.get("schema"))
         flat = self._resolved(whole)
         fields = _object(flat.get("properties"))
         if kind != "text" and fields and not (flat.keys() & _WHOLE):
             for name, schema in fields.items():
                 if _object(self._resolved(schema)).get("readOnly") is not True:
                     needed = name in _list(flat.get("required"))
-                    self._argue(str(name), Place(str(name), "field"), schema, needed)
+                    place = Place(str(name), "field")
+                    if kind == "multipart":
+                        place, schema = self._part(str(name), schema, _object(_object(held.get("encoding")).get(name)))
+                    self._argue(str(name), place, schema, needed)
+        elif kind == "multipart":
+            raise _Fault("its body is multipart/form-data, and no plain list of fields")
         else:
             self._argue("body", Place("", "body"), _described(whole, said), said.get("required") is True)
         return kind, str(chosen)
+
+    def _part(self, name: str, schema: Json, encoding: Mapping[str, Any]) -> tuple[Place, Json]:
+        """Return where a field of a multipart body goes, and how it is told (OpenAPI 3.1, 4.8.14.3)."""
+        flat = self._resolved(schema)
+        one = self._resolved(flat.get("items")) if flat.get("type") == "array" else flat
+        is_file = one.get("format") == "binary" or ("contentMediaType" in one and "contentEncoding" not in one)
+        said = str(encoding.get("contentType") or one.get("contentMediaType") or "").partition(",")[0].strip()
+        place = Place(name, "field", media_type=said if "*" not in said else "", is_file=is_file)
+        if not is_file:
+            return place, schema
+        words = (str(each.get("description", "")).strip() for each in (flat, one))
+        text = " ".join([next(filter(None, words), "A file."), "Its bytes in base64."])
+        told: Schema = {"type": "string", "contentEncoding": "base64"}
+        return place, {**({"type": "array", "items": told} if one is not flat else told), "description": text}
 
     # ------------------------------------------------------------------ texts, schemas, references
 
@@ -295,7 +329,7 @@ class _Reader(Struct):
 
     def _returns(self) -> Json:
         for status, answer in _object(self.told.get("responses")).items():
-            content = _object(_object(_followed(answer, self.document)).get("content"))
+            content = _object(_object(followed(answer, self.document)).get("content"))
             held = next((_object(each) for kind, each in content.items() if _is_json(str(kind))), {})
             if str(status)[:1] == "2" and isinstance(held.get("schema"), dict):
                 others, self.definitions = self.definitions, {}
@@ -309,7 +343,7 @@ class _Reader(Struct):
         return None
 
     def _known(self, said: Any, what: str) -> dict[str, Any]:
-        found = _followed(said, self.document)
+        found = followed(said, self.document)
         if not isinstance(found, dict):
             raise _Fault(f"{what} leads out of the document or to nothing: {_reference(said)}")
         return found
@@ -368,6 +402,7 @@ def _is_json(kind: str) -> bool:
 _BODIES: Mapping[BodyKind, Any] = {
     "json": _is_json,
     "form": lambda kind: kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded",
+    "multipart": lambda kind: kind.partition(";")[0].strip().lower() == "multipart/form-data",
     "text": lambda kind: kind.partition(";")[0].strip().lower() == "text/plain",
 }
 """The bodies that can be written, the best first."""
@@ -399,8 +434,8 @@ def server_of(document: Mapping[str, Any]) -> str:
     return _server(document)
 
 
-def _followed(said: Any, document: Mapping[str, Any]) -> Any:
-    """Return what a reference leads to; a few steps, since one may lead back to itself."""
+def followed(said: Any, document: Mapping[str, Any]) -> Any:
+    """Return what a reference leads to within the document, or None; a few steps, since one may lead back to itself."""
     for _ in range(MOST_STEPS):
         reference = _object(said).get("$ref")
         if not isinstance(reference, str):

@@ -66,6 +66,7 @@ _OURS: dict[str, dict[str, str]] = {
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
     "selectors": dict.fromkeys(("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.offering:SELECTORS"),
+    "sandboxes": dict.fromkeys(("bubblewrap", "process"), "handrail.sandboxes:KNOWN"),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

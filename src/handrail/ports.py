@@ -292,8 +292,9 @@ class Job(Struct, frozen=True):
     Attributes:
         argv: The program and its arguments; no shell reads them.
         files: Laid into its folder before it starts, by relative path.
+        mounts: Absolute paths of files and folders of ours that it sees where they are, and cannot change.
         timeout_s: When it is killed, with everything that it started.
-        memory_bytes: What one process of it may address.
+        memory_bytes: What one process of it may address, and what all of them together may hold.
         output_bytes: How much is kept of what it writes to each of stdout and stderr; the rest is dropped.
         returned_bytes: How much is brought back of the files that it made or changed, all together.
         returned_files: How many of them.
@@ -301,6 +302,7 @@ class Job(Struct, frozen=True):
 
     argv: Sequence[str]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    mounts: Sequence[str] = ()
     timeout_s: float = 30.0
     memory_bytes: int = 512 * 1024 * 1024
     output_bytes: int = 64 * 1024
@@ -312,15 +314,15 @@ class JobEnded(Struct, frozen=True):
     """How a program in a sandbox ended, and what it left.
 
     Attributes:
-        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, or by
-            something else, `lost`.
+        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, because all
+            its processes together held too much `memory`, or by something else, `lost`.
         exit_code: Negative for a signal; None when nobody saw it end.
         dropped_bytes: What it wrote beyond what is kept.
         files: What it made or changed, by relative path.
         left: Files that were not brought back: too large, too many, links.
     """
 
-    end: Literal["exited", "timeout", "cancelled", "lost"]
+    end: Literal["exited", "timeout", "cancelled", "memory", "lost"]
     exit_code: int | None
     stdout: bytes
     stderr: bytes
@@ -334,7 +336,7 @@ class Sandbox(Protocol):
     """A place where a program runs apart, more or less so.
 
     Attributes:
-        level: `process` or `isolated`; see `sandboxes` for what each keeps out.
+        level: `process`, `isolated` or `container`; see `isolation` for what each is.
     """
 
     @property

@@ -22,11 +22,15 @@ from functools import lru_cache
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Condition, Thread
+from time import monotonic
 from typing import Any
 
 from handrail.child import Place, order_of
 from handrail.errors import ToolDefinitionError
 from handrail.tools import BaseTool
+
+LONGEST_HUNT_S = 5.0
+"""How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
 
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
 
@@ -223,17 +227,29 @@ class Worker:
     def kill(self) -> None:
         """Kill the process and all its descendants.
 
-        They are stopped first, so that none begins another while we look; those that left the process group are found
-        by their parents, for a worker adopts its orphans.
+        Its group is killed in one act of the kernel's, which no fork outruns. Those that left the group are found by
+        their parents: each is stopped first, so that it begins no other while we look. Whoever loses its parent
+        meanwhile becomes a child of the worker, which is stopped and adopts it, so it is found at the next look. The
+        worker itself is killed when there is none left; a crowd that forks on is hunted in a thread of its own.
         """
-        pid = self._process.pid
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-        for descendant in [*_descendants(pid)]:
+            os.kill(self._process.pid, signal.SIGSTOP)
+        ended: set[int] = set()
+        if _kill_below(self._process.pid, ended):
+            Thread(target=self._hunt, args=(ended,), name="handrail-hunt", daemon=True).start()
+        else:
+            self._kill_group()
+
+    def _hunt(self, ended: set[int]) -> None:
+        until = monotonic() + LONGEST_HUNT_S
+        while _kill_below(self._process.pid, ended) and monotonic() < until:
+            pass
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        if self._process.returncode is None:  # else its number may be another's by now
             with suppress(ProcessLookupError):
-                os.kill(descendant, signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> str:
         """Make sure that the process is gone, and say how it went."""
@@ -257,17 +273,43 @@ class Worker:
             self._life = -1
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    """Yield every process below this one, where the system tells (Linux)."""
+def _kill_below(pid: int, ended: set[int]) -> bool:
+    """Kill every process below this one, which is stopped; return whether there was any change since the last look.
+
+    A list of children may miss one whose parent ends just then. That parent is new among those that have ended, which
+    stay in the list, for nobody asks for their end: only a look that finds none new has missed none.
+
+    Args:
+        ended: Those that are known to have ended, added to.
+    """
+    found = {*_descendants(pid, ended)}
+    for each in found:
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+        if not _runs(each):
+            ended.add(each)
+    return bool(found)
+
+
+def _descendants(pid: int, ended: set[int]) -> Iterator[int]:
+    """Yield every process below this one but those that have ended, where the system tells (Linux)."""
     try:
         told = " ".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
     except OSError:
         return
-    for child in map(int, told.split()):
+    for child in {*map(int, told.split())} - ended:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGSTOP)
-        yield from _descendants(child)
+        yield from _descendants(child, ended)
         yield child
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
 
 
 def place_of(tool: BaseTool) -> Place | bytes:

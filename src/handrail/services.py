@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, cast, get_args
 
 from handrail import logs
+from handrail.boxes import Boxed
 from handrail.context import Context
 from handrail.effects import (
     Approval,
@@ -33,7 +34,7 @@ from handrail.errors import Json
 from handrail.limits import Limits
 from handrail.locks import Locks
 from handrail.ports import Approver
-from handrail.processes import Processes
+from handrail.processes import Apart, Processes
 from handrail.tools import BaseTool
 from handrail.workers import Threads, raised
 
@@ -55,6 +56,12 @@ class Services:
         self._opened: dict[int, BaseTool] = {}
         self._opening: dict[int, Future[Returned | Raised]] = {}
         self._openers: set[asyncio.Task[None]] = set()
+
+    def apart(self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float) -> Apart | Boxed:
+        """Return a call that is to run outside of this process, as strongly kept apart as its tool demands."""
+        if tool.isolation == "process":
+            return Apart(self.processes, tool, arguments)
+        return Boxed(tool, arguments, timeout_s)
 
     def reserve(self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]) -> bool:
         """Stand in line for resources; True when they are free at once, else `turn` is called later."""

@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -102,6 +103,10 @@ class BaseTool:
     """How often a read is started at most, when it fails in a way that may pass."""
     isolation: Isolation = "none"
     """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
+    mounts: Sequence[str | Path] = ()
+    """Files and folders that an isolated tool sees where they are, read-only, beside its own code."""
+    memory_bytes: int = 512 * 1024 * 1024
+    """What each process of an isolated tool may address, and what all of them together may hold."""
     blocking: bool = True
     """A sync function may block, so it runs in a thread. False promises that it is quick; it then runs in place."""
     key: str | Callable[..., str] | None = None
@@ -451,6 +456,13 @@ class BaseTool:
         one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
         if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
             raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
+        if not self.memory_bytes > 0:
+            raise ToolDefinitionError(f"Tool {self.name!r}: `memory_bytes` is above 0, not {self.memory_bytes!r}.")
+        if self.mounts and (isinstance(self.mounts, str) or self.isolation in ("none", "process")):
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: `mounts` lists files and folders that an isolated tool sees; declare "
+                'isolation="isolated" and give a list.'
+            )
         if pages.yields(self.run):
             self._page()
         if inspect.iscoroutinefunction(self.check):

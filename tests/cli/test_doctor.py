@@ -6,7 +6,7 @@ import re
 import pytest
 
 from handrail.cli.commands.doctor import examined, masked
-from handrail.sandboxes import KNOWN
+from handrail.isolation import offered
 
 
 def test_what_is_needed_is_here(cli):
@@ -59,7 +59,7 @@ def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):
 
 def test_the_sandboxes_of_this_machine_are_told():
     told = {finding.subject: finding for finding in examined({})}
-    assert {f"sandbox {each.level}": each.lacks or "works" for each in KNOWN} == {
+    assert {f"sandbox {each.level}": each.lacks or "works" for each in offered()} == {
         name: finding.found for name, finding in told.items() if name.startswith("sandbox")
     }
-    assert all(told[f"sandbox {each.level}"].ok for each in KNOWN)
+    assert all(told[f"sandbox {each.level}"].ok for each in offered())

@@ -48,7 +48,7 @@ def test_what_becomes_no_tool_is_named_in_one_line_and_not_looked_at(cli):
     told = cli("lint", str(Path(__file__).parents[2] / "examples/service.json"))
     assert (told.exit_code, "addPicture" in told.stdout) == (0, False)
     (line,) = told.stderr.splitlines()
-    assert "not looked at" in line and "addPicture: its body is multipart/form-data" in line
+    assert "not looked at" in line and "addPicture: its body is application/xml" in line
 
 
 def test_errors_fail(cli):

@@ -156,7 +156,7 @@ def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
 def test_a_tool_that_demands_isolation_does_not_run_without_it():
     ran = []
     tool = hr.FunctionTool(
-        lambda: ran.append(1), name="run_code", parameters={"type": "object"}, effect="write", isolation="isolated"
+        lambda: ran.append(1), name="run_code", parameters={"type": "object"}, effect="write", isolation="container"
     )
     assert (carried([tool], "run_code", {}).failure.code, ran) == (hr.Code.NOT_ISOLATED, [])
 

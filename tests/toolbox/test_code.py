@@ -21,7 +21,7 @@ from handrail.ports import Job, Sandbox
 from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
 from handrail.sandboxes.inside import record
 from handrail.sandboxes.outside import _believed, is_below
-from handrail.sandboxes.process import Process
+from handrail.sandboxes.process import Process, _namespace
 from handrail.toolbox.code import RunPython
 
 pytestmark = pytest.mark.skipif(bool(Process().lacks), reason="level process needs POSIX")
@@ -111,6 +111,33 @@ def test_too_much_memory_is_an_error_inside(sandbox):
     assert (ended.exit_code, b"MemoryError" in ended.stderr) == (1, True)
 
 
+CROWD = """
+import os, time
+{before}
+for _ in range(5):
+    if os.fork() == 0:
+        {each}
+        time.sleep({rest})
+        os._exit(0)
+for _ in range(5): os.wait()
+"""
+
+
+@on_linux
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_crowd_that_holds_too_much_memory_together_is_ended(sandbox):
+    code = CROWD.format(before="", each="held = b'x' * (60 * 1024**2)", rest=600)
+    ended = ran(sandbox, code, memory_bytes=200 * 1024**2, timeout_s=60)
+    assert (ended.end, ended.exit_code) == ("memory", None)
+
+
+@on_linux
+@pytest.mark.parametrize("sandbox", EACH)
+def test_memory_that_a_crowd_has_in_common_counts_once(sandbox):
+    code = CROWD.format(before="held = b'x' * (60 * 1024**2)", each="", rest=0.3)
+    assert ran(sandbox, code, memory_bytes=200 * 1024**2, timeout_s=60).end == "exited"
+
+
 @pytest.mark.parametrize("sandbox", EACH)
 def test_a_program_that_is_not_there_is_told(sandbox):
     ended = sandbox.run(Job(["/nowhere/program"]), Event())
@@ -123,7 +150,8 @@ done, tell = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open(PLACE, 'w').write(str(os.getpid()))
+        line = os.open(PLACE, os.O_WRONLY)
+        os.write(line, b'.')
         os.write(tell, b'.')
         while True: time.sleep(60)
     os._exit(0)
@@ -132,38 +160,95 @@ print('parent', flush=True)
 """
 
 
+class Line:
+    """A pipe in the file system: who holds it open is alive, in whatever namespace."""
+
+    def __init__(self, place):
+        os.mkfifo(place)
+        self.place, self._reader = str(place), os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+
+    def until_held(self):
+        assert select.select([self._reader], [], [], 10)[0]
+        assert os.read(self._reader, 1) == b"."
+
+    def until_let_go(self):
+        """Return what was still written, once nobody holds it any more."""
+        os.set_blocking(self._reader, True)
+        assert select.select([self._reader], [], [], 10)[0]
+        told = os.read(self._reader, 100)
+        os.close(self._reader)
+        return told
+
+
 @on_linux
 @pytest.mark.parametrize("then", ["", "time.sleep(600)"], ids=["exits", "is ended"])
-def test_a_daemonised_grandchild_ends_with_its_program(tmp_path, then):
-    os.mkfifo(place := tmp_path / "pid")
-    given_up = Event()
+def test_a_daemonised_grandchild_ends_with_its_program(tmp_path, then, kept):
+    line, given_up = Line(tmp_path / "line"), Event()
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(ran, Process(), f"PLACE = {str(place)!r}{DAEMON}{then}", cancelled=given_up, timeout_s=60)
-        daemon = os.pidfd_open(int(place.read_text()))
+        running = pool.submit(ran, Process(), f"PLACE = {line.place!r}{DAEMON}{then}", cancelled=given_up, timeout_s=60)
+        line.until_held()
         if then:
             given_up.set()
         assert running.result().end == ("cancelled" if then else "exited")
-    ended, _, _ = select.select([daemon], [], [], 0)
-    os.close(daemon)
-    assert ended
+    assert line.until_let_go() == b""
+
+
+WALK = """
+import os, time
+walking = os.open(PLACE, os.O_WRONLY)
+for _ in range(4):
+    if os.fork() == 0:
+        for _ in range(4000):  # each goes on in a child, in a session of its own, and ends
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+        os.write(walking, b'got away')
+        os._exit(0)
+time.sleep(0.2)
+"""
+
+
+@pytest.fixture(params=["namespace", "supervisor"])
+def kept(request, monkeypatch):
+    """How a process is kept: in a process namespace, or, where there is none, by a supervisor alone."""
+    _namespace.cache_clear()
+    if request.param == "supervisor":
+        monkeypatch.setenv("PATH", "/nowhere")
+    elif not _namespace():
+        pytest.skip("no process namespace here")
+    yield request.param
+    _namespace.cache_clear()
+
+
+@on_linux
+@pytest.mark.skipif(not _namespace(), reason="no process namespace here")
+def test_in_a_namespace_code_cannot_kill_its_supervisor(tmp_path):
+    line = Line(tmp_path / "line")
+    ran(Process(), f"PLACE = {line.place!r}{WALK}os.kill(os.getppid(), 9); time.sleep(600)", timeout_s=1)
+    assert line.until_let_go() == b""
+
+
+@on_linux
+@pytest.mark.parametrize("then", ["", "time.sleep(600)"], ids=["exits", "is ended"])
+def test_no_crowd_that_forks_on_outruns_its_end(tmp_path, then, kept):
+    line = Line(tmp_path / "line")
+    ran(Process(), f"PLACE = {line.place!r}{WALK}{then}", timeout_s=1)
+    assert line.until_let_go() == b""  # none came to its last step
 
 
 @on_linux
 def test_when_the_host_is_killed_the_program_ends_too(tmp_path):
-    place = tmp_path / "pid"
-    os.mkfifo(place)
-    code = f"import os; open({str(place)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+    line = Line(tmp_path / "line")
+    code = f"import os; os.write(os.open({line.place!r}, os.O_WRONLY), b'.')\nwhile True: pass"
     host = subprocess.Popen([
         sys.executable, "-c",
         "from threading import Event; from handrail.ports import Job; from handrail.sandboxes.process import Process\n"
         f"s = Process(); s.run(Job([s.python, '-c', {code!r}], timeout_s=60), Event())",
     ])  # fmt: skip
-    program = os.pidfd_open(int(place.read_text()))
+    line.until_held()
     host.send_signal(signal.SIGKILL)
     host.wait()
-    ended, _, _ = select.select([program], [], [], 10)
-    os.close(program)
-    assert ended
+    assert line.until_let_go() == b""
 
 
 # ---------------------------------------------------------------------- isolated
@@ -332,20 +417,18 @@ def test_a_mere_process_is_used_when_the_programmer_says_so_and_a_person_agrees(
 
 @on_linux
 def test_at_the_deadline_of_the_call_the_code_is_ended_too(tmp_path):
-    os.mkfifo(place := tmp_path / "pid")
-    code = f"import os; open({str(place)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+    line = Line(tmp_path / "line")
+    code = f"import os; os.write(os.open({line.place!r}, os.O_WRONLY), b'.')\nwhile True: pass"
     tool = RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False, timeout_s=60)
 
     async def given_up():
         async with hr.Runtime([tool]) as runtime:
             asked = asyncio.ensure_future(runtime.call("run_python", {"code": code}))
-            program = os.pidfd_open(int(await asyncio.to_thread(place.read_text)))
+            await asyncio.to_thread(line.until_held)
             asked.cancel()
-            ended, _, _ = await asyncio.to_thread(select.select, [program], [], [], 10)
-            os.close(program)
-            return ended
+            return await asyncio.to_thread(line.until_let_go)
 
-    assert asyncio.run(given_up())
+    assert asyncio.run(given_up()) == b""
 
 
 def test_a_fault_in_the_code_is_a_result_to_learn_from():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import threading
+from email.parser import BytesParser
+from email.policy import HTTP
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
@@ -181,6 +184,13 @@ def test_arguments_are_one_flat_object_without_credentials_or_what_only_the_serv
     assert replace["properties"]["note"] == {"type": ["string", "null"]}
 
 
+def test_a_header_of_an_operation_stands_in_place_of_the_path_s_in_whatever_case(server):
+    spec = document(parameters=[param("x-tenant", "header", {"enum": ["a"]})])
+    spec["paths"]["/things"]["parameters"] = [param("X-Tenant", "header"), param("X-Page", "header")]
+    (act,) = hr.openapi(spec, base_url=server.url)
+    assert {*act.parameters["properties"]} == {"x-tenant", "X-Page"}
+
+
 def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
     wrong = {"order_id": "A", "lines": [{"parts": [{"sku": 7}]}]}
     result = called(SHOP, server, wrong, "orders_replace", auth={"token": "t-123456"})
@@ -204,8 +214,10 @@ def test_two_values_of_one_name_have_two_names(server):
     (body({"$ref": "https://elsewhere.example/schema.json"}), "leads out of the document"),
     (body({"$ref": "#/components/schemas/Absent"}), "leads out of the document or to nothing"),
     ({"parameters": [{"$ref": "#/components/parameters/Absent"}]}, "a parameter leads out"),
-    (body(TEXT, "multipart/form-data"), "its body is multipart/form-data"),
+    (body(TEXT, "multipart/form-data"), "its body is multipart/form-data, and no plain list of fields"),
+    (body(TEXT, "application/xml"), "its body is application/xml, of which none can be written"),
     ({"parameters": [param("a", "query", style="matrix")]}, "the style 'matrix'"),
+    ({"parameters": [param("X-Id", "header"), param("x-id", "header")]}, "`X-Id` and `x-id` are one on the wire"),
     ({"parameters": [{"name": "a", "in": "body"}]}, "no name or no place"),
     ({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}, "written as text/csv"),
     (body({"type": "wish"}), "wish"),
@@ -262,11 +274,63 @@ def test_a_document_that_cannot_be_used_is_one_sentence(spec, said):
 
 
 def test_a_file_that_is_none_is_one_sentence(tmp_path):
-    (tmp_path / "a.yaml").write_text("openapi: 3.1.0\n")
     (tmp_path / "a.json").write_text("{")
-    for name, said in {"a.yaml": "yaml.safe_load", "a.json": "is no JSON", "absent.json": "cannot be read"}.items():
+    for name, said in {"a.json": "is no JSON", "absent.json": "cannot be read"}.items():
         with pytest.raises(ConfigError, match=said):
             hr.openapi(tmp_path / name)
+
+
+IN_YAML = """
+openapi: 3.1.0
+x-common: &common {type: string, enum: [no, on, 2026-11-21, 12:30]}
+paths:
+  /things/{id}:
+    get:
+      operationId: act
+      parameters:
+        - {name: id, in: path, required: true, schema: *common}
+        - {name: size, in: query, schema: {<<: *common, type: number, enum: [010, 1e3, -0.5]}}
+      responses:
+        200: {content: {application/json: {schema: {type: object, properties: {on: {type: [string, "null"]}}}}}}
+"""
+
+
+def test_a_document_in_yaml_means_what_it_means_in_json(tmp_path):
+    pytest.importorskip("yaml")
+    (tmp_path / "a.yml").write_text(IN_YAML)
+    (act,) = hr.openapi(tmp_path / "a.yml", base_url="https://a.example")
+    told = act.parameters["properties"]
+    assert told["id"]["enum"] == ["no", "on", "2026-11-21", "12:30"]
+    assert told["size"] == {"type": "number", "enum": [10, 1000.0, -0.5]}
+    assert act.returns == {"type": "object", "properties": {"on": {"type": ["string", "null"]}}}
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("a: [", "it is no YAML: while parsing a flow node"),
+    ("a: !!python/object/apply:os.system [true]", "it is no YAML: could not determine a constructor"),
+    ("a: !!timestamp 2026-11-21", "it holds a date, which JSON does not have"),
+    ("&a [*a]", "its aliases make more than 200 levels of it"),
+    (LAUGHS, "its aliases make more than 2,000,000 values of it"),
+    ("[" * 1_000_000, "it is nested deeper than 200 levels"),
+    ("- " * 200_000, "it is nested deeper than 200 levels"),
+])  # fmt: skip
+def test_yaml_that_is_none_or_grows_without_end_is_one_sentence(tmp_path, text, said):
+    pytest.importorskip("yaml")
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        hr.openapi(tmp_path / "a.yaml")
+
+
+def test_without_pyyaml_a_person_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.yaml").write_text(IN_YAML)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'handrail[openapi]'")):
+        hr.openapi(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(("how", "said"), [
@@ -378,6 +442,68 @@ def test_a_body_is_written_in_its_type(server, kind, schema, arguments, sent):
     assert server.last[2]["Content-Type"] == kind
 
 
+UPLOAD = {
+    "title": TEXT, "count": {"type": "integer"}, "tags": {"type": "array", "items": TEXT},
+    "where": {"type": "object", "additionalProperties": True}, "note": TEXT,
+    "picture": {"type": "string", "format": "binary", "description": "What it looks like."},
+    "more": {"type": "array", "items": {"type": "string", "contentMediaType": "text/plain"}},
+}  # fmt: skip
+
+
+def test_a_multipart_body_has_a_part_for_each_field_and_files_come_in_base64(server):
+    spec = document(**body({"type": "object", "required": ["title"], "properties": UPLOAD}, "multipart/form-data"))
+    content = spec["paths"]["/things"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    content["encoding"] = {
+        "picture": {"contentType": "image/png, image/jpeg"},
+        "note": {"contentType": "text/markdown"},
+    }
+    tools = hr.openapi(spec, base_url=server.url)
+    told = tools["act"].parameters["properties"]
+    assert told["picture"] == {
+        "type": "string", "contentEncoding": "base64", "description": "What it looks like. Its bytes in base64.",
+    }  # fmt: skip
+    picture, one, two = (base64.b64encode(each).decode() for each in (b"\0PNG\r\n--", b"one", b"two"))
+    given = {"title": 'a "b"\r\nc', "count": 2, "tags": ["x", "y"], "where": {"a": "ü"}, "note": "# n",
+             "picture": picture, "more": [one, two]}  # fmt: skip
+    assert called(tools, server, given).ok
+    _, _, headers, sent = server.last
+    assert parts_of(headers["Content-Type"], sent) == [
+        ("title", None, "text/plain", b'a "b"\r\nc'), ("count", None, "text/plain", b"2"),
+        ("tags", None, "text/plain", b"x"), ("tags", None, "text/plain", b"y"),
+        ("where", None, "application/json", '{"a": "ü"}'.encode()), ("note", None, "text/markdown", b"# n"),
+        ("picture", "picture.png", "image/png", b"\0PNG\r\n--"),
+        ("more", "more.txt", "text/plain", b"one"), ("more", "more.txt", "text/plain", b"two"),
+    ]  # fmt: skip
+
+
+def parts_of(content_type, sent):
+    """Read a multipart body by the standard library's reader of e-mail, which has the same form."""
+    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + sent)
+    return [
+        (each.get_param("name", header="content-disposition"), each.get_filename(), each.get_content_type(),
+         each.get_payload(decode=True)) for each in message.iter_parts()
+    ]  # fmt: skip
+
+
+def test_a_multipart_body_sent_again_is_the_same_to_the_byte(server):
+    spec = document(method="put", **body({"properties": {"a": TEXT}}, "multipart/form-data"))
+    server.will(503)
+    assert called(spec, server, {"a": "x"}).ok
+    first, second = server.got
+    assert (first[2]["Content-Type"], first[3]) == (second[2]["Content-Type"], second[3])
+
+
+def test_a_file_that_is_no_base64_is_refused_and_nothing_is_sent(server):
+    spec = document(**body({"properties": UPLOAD}, "multipart/form-data"))
+    result = called(spec, server, {"picture": "no base64"})
+    assert (result.failure.code, "base64" in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
+
+
+def test_a_multipart_body_without_a_field_is_one_all_the_same(server):
+    assert called(document(**body({"properties": UPLOAD}, "multipart/form-data")), server).ok
+    assert parts_of(server.last[2]["Content-Type"], server.last[3]) == []
+
+
 def _is_segment(text):
     return text not in ("", ".", "..")
 
@@ -408,6 +534,33 @@ def test_what_goes_in_arrives_exactly(running, where, q, many, text, deep):
 def test_a_value_that_would_be_another_path_is_refused_and_nothing_is_sent(server, value):
     result = called(document("/a/{id}/b", parameters=[param("id", "path")]), server, {"id": value})
     assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
+
+
+@pytest.mark.parametrize("name", ["api_key", "API_KEY", "page"])
+def test_no_name_in_an_object_becomes_another_parameter_or_a_credential(server, name):
+    spec = {
+        **document(method="get", parameters=[param("filter", "query", {"type": "object"}), param("page", "query")]),
+        **schemes(type="apiKey", name="api_key", **{"in": "query"}),
+    }
+    result = called(spec, server, {"filter": {"color": "red", name: "x"}}, auth={"it": "k-123456"})
+    assert (result.failure.code, name in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
+    assert called(spec, server, {"filter": {"color": "red"}, "page": "2"}, auth={"it": "k-123456"}).ok
+    assert server.last[1] == "/v1/things?color=red&page=2&api_key=k-123456"
+
+
+def test_no_name_in_a_field_of_a_form_becomes_another_field(server):
+    spec = document(
+        **body({"properties": {"to": TEXT, "extra": {"type": "object"}}}, "application/x-www-form-urlencoded")
+    )
+    result = called(spec, server, {"to": "a", "extra": {"to": "b"}})
+    assert (result.failure.code, server.got) == ("INVALID_ARGUMENTS", [])
+
+
+def test_a_security_scheme_may_stand_elsewhere_in_the_document(server):
+    spec = {**document(method="get"), "security": [{"it": []}], "x-key": {"type": "http", "scheme": "basic"}}
+    spec["components"] = {"securitySchemes": {"it": {"$ref": "#/x-key"}}}
+    called(spec, server, auth={"it": "me:pw"})
+    assert server.last[2]["Authorization"].startswith("Basic ")
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "北京", "\0"])
@@ -451,8 +604,49 @@ def test_a_key_in_the_query_goes_along_and_the_first_alternative_that_is_complet
 def test_without_credentials_nothing_is_sent_and_an_open_operation_needs_none(server):
     result = called(SHOP, server, {"order_id": "A"}, "getOrder")
     assert (result.failure.code, server.got) == ("NOT_AUTHENTICATED", [])
+    assert result.failure.message.endswith("that were not set up: key (apiKey).")
     spec = {**document(method="get", security=[{}]), "security": [{"it": []}]}
     assert called(spec, server).ok
+
+
+HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
+
+
+@pytest.mark.parametrize(("scheme", "secret", "said"), [
+    (HEADER, "k-123\n", "holds a line break"),
+    (HEADER, "k-123\r\nX-Admin: 1", "holds a line break"),
+    ({"type": "apiKey", "in": "query", "name": "key"}, "k\n", "holds a line break"),
+    ({"type": "http", "scheme": "basic"}, "me:pw\n", "holds a line break"),
+    (HEADER, "schlüssel", "only ASCII"),
+    ({"type": "oauth2", "flows": {}}, "tökén", "only ASCII"),
+    (HEADER, "", "is empty"),
+    (HEADER, None, "is no text but a NoneType"),
+    ({"type": "http", "scheme": "Digest"}, "me:pw", "of the kind http digest, which cannot be sent"),
+    ({"type": "mutualTLS"}, "x", "of the kind mutualTLS, which cannot be sent"),
+])  # fmt: skip
+def test_a_credential_that_cannot_be_sent_is_said_when_the_tools_are_made(scheme, secret, said):
+    with pytest.raises(ConfigError, match=said) as told:
+        hr.openapi({**document(), **schemes(**scheme)}, base_url="https://a.example", auth={"it": secret})
+    assert not secret or secret not in str(told.value)
+
+
+def test_a_credential_that_a_function_gives_with_a_line_break_sends_nothing(server):
+    result = called({**document(), **schemes(**HEADER)}, server, auth={"it": lambda: "k-123\n"})
+    assert (result.failure.code, server.got) == ("UNAVAILABLE", [])
+
+
+@pytest.mark.parametrize(("scheme", "secret"), [
+    ({"type": "apiKey", "in": "query", "name": "key"}, "schlüssel"),
+    ({"type": "http", "scheme": "basic"}, "me:schlüssel"),
+])  # fmt: skip
+def test_a_credential_beyond_ascii_goes_where_it_can_be_written(server, scheme, secret):
+    assert called({**document(), **schemes(**scheme)}, server, auth={"it": secret}).ok
+
+
+def test_a_token_that_takes_a_flow_is_named_as_one_that_somebody_must_fetch(server):
+    result = called({**document(), **schemes(type="oauth2", flows={"clientCredentials": {}})}, server)
+    assert "it (oauth2, a token that somebody must fetch beforehand)" in result.failure.message
+    assert server.got == []
 
 
 def test_a_credential_that_the_service_says_back_is_not_told(server):

@@ -3,8 +3,8 @@
 Every namespace is its own. It sees /usr read-only and a folder in memory; no /etc, no home. Limits are set inside, for
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
 
-Limits: memory is bounded for each process (40 of them) and for files, not for all together; that needs a cgroup. The
-kernel is shared.
+Limits: what all processes hold together is looked at twenty times a second (`outside`), not held by the kernel: that
+needs a cgroup. Each process is held by it, and so are files. The kernel is shared.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Bubblewrap(Struct, frozen=True):
 
     def run(self, job: Job, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
-        command = [*_box(self.python), self.python, "-I", "-S", "-c", program()]
+        command = [*_box(self.python, job.mounts), self.python, "-I", "-S", "-c", program()]
         limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
         return carry_out(job, Place(command, "/", _ENVIRONMENT, limits), cancelled)
 
 
-def _box(python: str) -> Sequence[str]:
+def _box(python: str, mounts: Sequence[str] = ()) -> Sequence[str]:
     """Return the command that makes the box; what runs in it follows."""
     as_nobody = ["setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--no-new-privs"]
     return [
@@ -67,7 +67,9 @@ def _box(python: str) -> Sequence[str]:
         "--proc", "/proc",
         # `--dev` is a file system in memory without a size, which would be a disk without end.
         "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
-        "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX, "--remount-ro", "/",
+        "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
+        *(word for each in mounts if not Path(each).is_relative_to("/usr") for word in ("--ro-bind", each, each)),
+        "--remount-ro", "/",
         "--chdir", _BOX, "--cap-drop", "ALL", "--",
     ]  # fmt: skip
 

@@ -165,8 +165,8 @@ def end_everything(within_s: float = 2.0) -> None:
         time.sleep(0.002)
 
 
-def descendants(pid: int) -> Iterator[int]:
-    """Yield every process below this one, each stopped first, so that it begins no other meanwhile (Linux)."""
+def descendants(pid: int, stop: bool = True) -> Iterator[int]:
+    """Yield every process below this one (Linux), each stopped first, so that it begins no other meanwhile."""
     try:
         told = []
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -175,8 +175,9 @@ def descendants(pid: int) -> Iterator[int]:
     except OSError:
         return
     for child in map(int, told):
-        _signal(child, signal.SIGSTOP)
-        yield from descendants(child)
+        if stop:
+            _signal(child, signal.SIGSTOP)
+        yield from descendants(child, stop)
         yield child
 
 

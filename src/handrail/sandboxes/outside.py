@@ -3,6 +3,8 @@
 Rule 1: what comes out is bounded here, whatever it claims: bytes beyond a limit are read and dropped.
 Rule 2: a report is a stranger's text. Names and contents are checked; what does not fit is left out.
 Rule 3: first it is asked to end (stdin is closed); a second later it is killed with everything below it.
+Rule 4: each process has its own limits from the kernel. What all hold together is looked at here, so that a crowd may
+have more for as long as it is not looked at; a bound without that gap needs a cgroup, which few may make.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from handrail.ports import Job, JobEnded
 from handrail.sandboxes.inside import descendants, lengths, record
 
 LOOK_S = 0.05
-"""How often a running program is looked at for a cancellation."""
+"""How often a running program is looked at, for a cancellation and for what it holds."""
 GRACE_S = 1.0
 DRAIN_S = 0.2
 """How long to wait for output once all has ended: somebody may hold a pipe open for ever."""
 
-Why: TypeAlias = Literal["exited", "timeout", "cancelled", "lost"]
+Why: TypeAlias = Literal["exited", "timeout", "cancelled", "memory", "lost"]
 
 
 class Place(Struct, frozen=True):
@@ -106,6 +108,35 @@ def _order(job: Job, place: Place, report_fd: int) -> bytes:
     ])  # fmt: skip
 
 
+def hold_more(pid: int, most_bytes: int) -> bool:
+    """Whether the processes below this one hold more memory together (Linux; elsewhere never).
+
+    What several hold in common counts in shares. These are dear to ask for, so that is done only where the plain sizes,
+    in which it counts for each of them, are more.
+    """
+    sizes = {each: _resident(each) for each in descendants(pid, stop=False)}
+    if sum(sizes.values()) <= most_bytes:
+        return False
+    return sum(_share(each, size) for each, size in sizes.items()) > most_bytes
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # it has ended meanwhile
+        return 0
+
+
+def _share(pid: int, size: int) -> int:
+    try:
+        told = re.search(r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    except PermissionError:  # counted too high, rather than not at all
+        return size
+    except OSError:
+        return 0
+    return int(told[1]) * 1024 if told else size
+
+
 class _Watch:
     """The pipes of one job, and what came out of them."""
 
@@ -128,14 +159,18 @@ class _Watch:
 
     def until_the_end(self, deadline: float, cancelled: Event) -> None:
         """Read and write until all has ended, or has had its time and its grace."""
-        asked_to_end = False
+        asked_to_end, look = False, 0.0
         while self._process.poll() is None:
             self._step(LOOK_S)
             now = monotonic()
             if asked_to_end and now > deadline:
                 return
-            if not asked_to_end and (now > deadline or cancelled.is_set()):
-                self._end = "cancelled" if cancelled.is_set() else "timeout"
+            crowded = False
+            if now > look and not asked_to_end:
+                crowded = hold_more(self._process.pid, self._job.memory_bytes)
+                look = now + max(LOOK_S, 10 * (monotonic() - now))  # at most a tenth of the time goes into looking
+            if not asked_to_end and (now > deadline or crowded or cancelled.is_set()):
+                self._end = "cancelled" if cancelled.is_set() else "memory" if crowded else "timeout"
                 self._close_stdin()
                 asked_to_end, deadline = True, now + GRACE_S
         if self._end == "exited":

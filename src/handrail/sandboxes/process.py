@@ -1,14 +1,20 @@
 """Level `process`: a process of its own that can be killed with everything it started. Against accidents, not malice.
 
 It has a clean environment, a folder of its own, a session of its own, limits on CPU, memory and the size of a file, and
-a supervisor that adopts daemons. It can read our files, use our network, and kill its supervisor.
+a supervisor. On Linux, where we may make one, it has a process namespace too: it sees no process but its own, and all
+of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. It
+can read our files and use our network.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from functools import cache
 from threading import Event
 
 from msgspec import Struct
@@ -48,7 +54,20 @@ class Process(Struct, frozen=True):
         folder = tempfile.mkdtemp(prefix="handrail-")
         try:
             environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
-            command = [self.python, "-I", "-S", "-c", program()]
-            return carry_out(job, Place(command, folder, environment, limits(job), adopts=True), cancelled)
+            alone = _namespace()
+            command = [*alone, self.python, "-I", "-S", "-c", program()]
+            return carry_out(job, Place(command, folder, environment, limits(job), adopts=not alone), cancelled)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _namespace() -> Sequence[str]:
+    """Return the command that gives what follows a process namespace, empty where that does not work."""
+    as_ourselves = () if os.name == "posix" and os.geteuid() == 0 else ("--map-current-user",)
+    command = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child", *as_ourselves]
+    try:
+        tried = subprocess.run([*command, "true"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return () if tried.returncode else command

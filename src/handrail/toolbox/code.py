@@ -22,8 +22,8 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.errors import Code, ConfigError, ToolError
+from handrail.isolation import strongest
 from handrail.ports import Job, JobEnded, Sandbox
-from handrail.sandboxes import KNOWN, strongest
 from handrail.sandboxes.outside import is_below
 from handrail.tools import BaseTool
 
@@ -47,7 +47,7 @@ class Made(TypedDict):
 
 
 class Ran(TypedDict):
-    """How a piece of code ended. `end` is exited, timeout, cancelled or lost; `level` is the sandbox it ran in."""
+    """How a piece of code ended. `end`: exited, timeout, cancelled, memory, lost; `level` is the sandbox it ran in."""
 
     end: str
     exit_code: int | None
@@ -65,12 +65,12 @@ class RunPython(BaseTool):
     Args:
         files: What the code finds in its folder: a path that is read anew for each run, or bytes, by name.
         outputs: A folder that gets what the code makes, each run in a new folder of its own.
-        sandboxes: Where it may run, the strongest first; your own too (`ports.Sandbox`).
+        sandboxes: Where it may run, the strongest first, in place of all that there are; see `isolation.offered`.
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
             your network.
         approve: When a person must agree, as in `@tool`. By default always with `allow_weaker`, else never.
         timeout_s: What a run may take.
-        memory_bytes: What one process of it may address.
+        memory_bytes: What one process of it may address, and what all of them together may hold.
 
     Raises:
         ConfigError: A name of a file does not stay in its folder, or `outputs` is no folder.
@@ -85,7 +85,7 @@ class RunPython(BaseTool):
         *,
         files: Mapping[str, str | Path | bytes] | None = None,
         outputs: str | Path | None = None,
-        sandboxes: Sequence[Sandbox] = KNOWN,
+        sandboxes: Sequence[Sandbox] | None = None,
         allow_weaker: bool = False,
         approve: bool | str | Callable[..., bool] | None = None,
         timeout_s: float = 10.0,
@@ -124,7 +124,9 @@ class RunPython(BaseTool):
         Args:
             code: A whole Python 3 program, such as "print(sum(range(10)))". Print what you want to see.
         """
-        sandbox = strongest(self.name, known=self._sandboxes, allow_weaker=self._allow_weaker)
+        sandbox = strongest(
+            self.name, known=self._sandboxes, allow_weaker=self._allow_weaker, weaker="allow_weaker=True"
+        )
         seconds = min(self._run_s, context.remaining_s() - _CLOSING_S)
         if seconds <= 0:
             raise ToolError(Code.TIMEOUT, "There is no time left to run code.", suggestion="Go on without it.")

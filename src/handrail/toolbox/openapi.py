@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from hashlib import sha256
+from mimetypes import guess_extension
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias, cast
@@ -32,7 +34,8 @@ from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolDefinitionError, ToolError
 from handrail.foreign import imported
-from handrail.operations import LeftOut, Operation, Place, is_one, operations, server_of
+from handrail.operations import LeftOut, Operation, Place, followed, is_one, operations, server_of
+from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.tools import DEFAULT_TIMEOUT_S
@@ -76,7 +79,8 @@ def openapi(
     """Return the operations of an OpenAPI 3.0 or 3.1 document as tools.
 
     Args:
-        spec: The document, or the JSON file that holds it. Nothing that it refers to outside of itself is fetched.
+        spec: The document, or the file that holds it: JSON, or YAML (`.yaml`, `.yml`). Nothing that it refers to
+            outside of itself is fetched.
         base_url: In place of the servers that the document names.
         auth: A credential for each security scheme that the document names: a key, a token, `user:password`.
         include: Names of tools, with `*` and `?` as in file names.
@@ -141,7 +145,8 @@ def _schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     components = document.get("components") if isinstance(document, Mapping) else None
     schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
     known = schemes if isinstance(schemes, Mapping) else {}
-    return {name: each for name, each in known.items() if isinstance(each, Mapping)}
+    found = {name: followed(each, document) for name, each in known.items()}
+    return {name: each for name, each in found.items() if isinstance(each, Mapping)}
 
 
 class Service(Toolset):
@@ -167,12 +172,13 @@ def _read(place: str | Path) -> Mapping[str, Any]:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"the document {str(path)!r} cannot be read: {why}") from error
     try:
-        return cast(Mapping[str, Any], json.loads(text))
-    except (ValueError, RecursionError) as error:
-        hint = ""
         if path.suffix.lower() in (".yaml", ".yml"):
-            hint = "; YAML is read by a library of yours: openapi(yaml.safe_load(text)), or convert it to JSON"
-        raise ConfigError(f"the document {str(path)!r} is no JSON{hint or f': {error}'}") from error
+            return cast(Mapping[str, Any], yamltext.loads(text))
+        return cast(Mapping[str, Any], json.loads(text))
+    except ConfigError as error:
+        raise ConfigError(f"the document {str(path)!r} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the document {str(path)!r} is no JSON: {error}") from error
 
 
 def _check(document: Any) -> None:
@@ -205,10 +211,30 @@ class Wire:
 
     def __post_init__(self) -> None:
         self.schemes = _schemes(self.document)
-        for name in self.auth:
+        for name, secret in self.auth.items():
             if name not in self.schemes:
                 told = ", ".join(self.schemes) or "none"
                 raise ConfigError(f"auth names {name!r}, and the document's security schemes are {told}")
+            if _kind_of(self.schemes[name]) not in _SENT:
+                raise ConfigError(
+                    f"auth names {name!r}, a credential of the kind {_kind_of(self.schemes[name])}, which cannot be "
+                    f"sent; those that can are {', '.join(_SENT)}"
+                )
+            if not callable(secret) and (fault := _fault_of(secret, self.schemes[name])):
+                raise ConfigError(f"the credential for {name!r} {fault}")
+
+    def missing(self, operation: Operation) -> str:
+        """Say what an operation needs, by the first of the ways that its document names."""
+        kinds = [(name, _kind_of(self.schemes.get(name, {}))) for name in operation.security[0]]
+        return " and ".join(
+            f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in _FETCHED else ''})"
+            for name, kind in kinds
+        )
+
+    @property
+    def query_keys(self) -> set[str]:
+        """Names under which credentials go in the query."""
+        return {str(each.get("name")) for each in self.schemes.values() if each.get("in") == "query"}
 
     def check_server(self, operation: Operation) -> str:
         """Return where an operation's requests go.
@@ -255,7 +281,9 @@ class Wire:
         """
         for together in operation.security:
             if all(name in self.auth and name in self.schemes for name in together):
-                return [(self.schemes[name], _now(self.auth[name], operation.name)) for name in together]
+                return [
+                    (self.schemes[name], _now(self.auth[name], self.schemes[name], operation.name)) for name in together
+                ]
         return None if operation.security else []
 
 
@@ -297,11 +325,35 @@ _LEAST_SECRET_CHARS = 6
 """A shorter word is no key, and taking it out would blacken half of a text."""
 
 
-def _now(secret: Secret, tool: str) -> str:
+def _kind_of(scheme: Mapping[str, Any]) -> str:
+    """Say what kind of credential a scheme wants, such as `apiKey`, `http basic`, `http digest`, `oauth2`."""
+    kind, how = str(scheme.get("type", "unknown")), str(scheme.get("scheme", "")).lower()
+    return f"http {how}" if kind == "http" else kind
+
+
+_FETCHED = ("oauth2", "openIdConnect")
+_SENT = ("apiKey", "http basic", "http bearer", *_FETCHED)
+"""Kinds of credentials that can be sent: of the last two the token, for no flow is driven here."""
+
+
+def _fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
+    """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
+    if not isinstance(secret, str) or not secret:
+        return "is empty" if secret == "" else f"is no text but a {type(secret).__name__}"
+    if re.search(r"[\x00-\x1f\x7f]", secret):
+        return "holds a line break or another control character; strip what was read from a file"
+    in_header = scheme.get("in") == "header" or _kind_of(scheme) not in ("apiKey", "http basic")
+    return "holds a character that no header can: only ASCII is sent" if in_header and not secret.isascii() else ""
+
+
+def _now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
     if not callable(secret):
         return secret
     try:
-        return secret()
+        given = secret()
+        if fault := _fault_of(given, scheme):
+            raise ValueError(f"what it gave {fault}")
+        return given
     except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
         raise NoEffect(
             Code.UNAVAILABLE, f"The credentials for `{tool}` cannot be had just now.",
@@ -336,11 +388,12 @@ class OperationTool(HttpTool):
         """Send the request and return what the service answers."""
         context: Context[Any] = given.pop(_CONTEXT)
         operation = self.operation
-        request = _written(operation, given)
+        request = _written(operation, given, self.wire.query_keys)
         credentials = self.wire.credentials(operation)
         if credentials is None:
             raise NoEffect(
-                "NOT_AUTHENTICATED", f"`{self.name}` needs credentials that were not set up.",
+                "NOT_AUTHENTICATED",
+                f"`{self.name}` needs credentials that were not set up: {self.wire.missing(operation)}.",
                 suggestion="Go on without it, or tell the user that nobody has given it credentials.",
             )  # fmt: skip
         for scheme, secret in credentials:
@@ -391,6 +444,9 @@ class _Refused(Exception):  # noqa: N818  # it carries an answer, as HTTP librar
 
 # ---------------------------------------------------------------------- writing
 
+_Part: TypeAlias = tuple[str, tuple[str | None, bytes, str | None]]
+"""Its name, and its file's name, content and media type."""
+
 
 @dataclass
 class _Request:
@@ -404,9 +460,10 @@ class _Request:
     content: bytes | None = None
 
 
-def _written(operation: Operation, given: Mapping[str, Json]) -> _Request:
+def _written(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> _Request:
     request = _Request(operation.path)
     fields: dict[str, Json] = {}
+    parts: list[_Part] = []
     request.headers.append(("Accept", "application/json, */*;q=0.5"))
     for argument, value in given.items():
         place = operation.places[argument]
@@ -414,22 +471,81 @@ def _written(operation: Operation, given: Mapping[str, Json]) -> _Request:
             case "path":
                 request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
             case "query":
+                if place.explode and not place.as_json and place.style != "deepObject":
+                    _check_names(operation, argument, value, query_keys)
                 request.query += _in_query(place, value)
             case "header":
                 request.headers.append((place.name, _in_header(argument, place, value)))
             case "cookie":
                 request.cookies.append(f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}")
             case "field":
+                if operation.body == "form":
+                    _check_names(operation, argument, value, set())
                 fields[place.name] = value
+                if operation.body == "multipart":
+                    parts += _parts(argument, place, value)
             case "body":
                 request.content = _body(operation, value)
     if any(segment in (".", "..") for segment in request.path.split("/")):
         raise _no_segment(next(name for name, place in operation.places.items() if place.where == "path"), "dots")
-    if fields or (operation.body and request.content is None and _has_fields(operation)):
+    if operation.body == "multipart":
+        _take_parts(request, parts)
+    elif fields or (operation.body and request.content is None and _has_fields(operation)):
         request.content = _body(operation, fields)
-    if request.content is not None:
+    if request.content is not None and operation.body != "multipart":
         request.headers.append(("Content-Type", operation.media_type.replace("*/*", "application/json")))
     return request
+
+
+def _parts(argument: str, place: Place, value: Json) -> list[_Part]:
+    """Return a field of a multipart body as its parts: an array is several of one name (RFC 7578, 4.3)."""
+    return [_part(argument, place, each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _part(argument: str, place: Place, value: Json) -> _Part:
+    if place.is_file:
+        kind = place.media_type or "application/octet-stream"
+        try:
+            data = base64.b64decode(value, validate=True)
+        except (ValueError, TypeError):
+            raise NoEffect(
+                Code.INVALID_ARGUMENTS, f"`{argument}` is a file, which is given in base64, and this is none.",
+                suggestion=f"Call again with the bytes of `{argument}` in base64.",
+            ) from None  # fmt: skip
+        return place.name, (place.name + (guess_extension(kind) or ""), data, kind)
+    kind = place.media_type or ("application/json" if isinstance(value, dict | list) else "")
+    text = json.dumps(value, ensure_ascii=False) if _is_json(kind) else _plain(value)
+    return place.name, (None, text.encode(), kind or None)
+
+
+def _take_parts(request: _Request, parts: list[_Part]) -> None:
+    """Write a multipart body. A write that is sent again is the same to the byte: its boundary is made of its parts."""
+    boundary = sha256(repr(parts).encode()).hexdigest()[:32]
+    content_type = f"multipart/form-data; boundary={boundary}"
+    made = httpx2.Request("POST", "http://body", headers={"content-type": content_type}, files=parts)
+    request.content = made.read() or f"--{boundary}--\r\n".encode()
+    request.headers.append(("Content-Type", content_type))
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _check_names(operation: Operation, argument: str, value: Json, keys: set[str]) -> None:
+    """Refuse an object whose names, which stand on the wire by themselves, are those of something else.
+
+    Servers may not mind the case of a name, so it makes no difference here.
+    """
+    where = operation.places[argument].where
+    others = {each.name for name, each in operation.places.items() if each.where == where and name != argument}
+    taken = {each.casefold() for each in others | keys}
+    for name in value if isinstance(value, dict) else ():
+        if name.casefold() in taken:
+            raise NoEffect(
+                Code.INVALID_ARGUMENTS,
+                f"`{argument}` must not hold `{name}`: the service would take it for another value.",
+                suggestion=f"Call again without `{name}` in `{argument}`.",
+            )  # fmt: skip
 
 
 def _has_fields(operation: Operation) -> bool:

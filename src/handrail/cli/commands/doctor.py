@@ -21,7 +21,7 @@ from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
 from handrail.cli.options import USUAL_STORE, usual_store
 from handrail.cli.printer import console, print_columns
-from handrail.sandboxes import KNOWN
+from handrail.isolation import offered
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -71,7 +71,7 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield _package(requirement)
     for kind in _PARTS:
         yield Finding(kind, ", ".join(plugins.known(kind)))
-    for sandbox in KNOWN:
+    for sandbox in offered():
         lacks = sandbox.lacks
         yield Finding(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
     for name in _KEYS:

@@ -1,0 +1,584 @@
+"""Tools in a sandbox, driven through the runtime: what they can do, what they cannot, and what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import handrail as hr
+from handrail import isolation
+from handrail.boxes import MOST_ANSWER_BYTES, Boxed, visible_to
+from handrail.calls import Media
+from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.ports import JobEnded
+from handrail.processes import ProcessEnded
+from handrail.sandboxes import bubblewrap
+from handrail.sandboxes.bubblewrap import Bubblewrap
+from tests.drivers import BOUND_S
+
+isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
+
+HOW = {"effect": "read", "isolation": "isolated", "attempts": 1, "timeout_s": 30}
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+CALLS: list[int] = []
+
+
+@hr.tool(**HOW)
+def add(x: int, y: int) -> int:
+    """Add two numbers."""
+    print("printed", x, y)
+    return x + y
+
+
+@hr.tool(**HOW)
+async def add_later(x: int, y: int) -> int:
+    """Add two numbers, in a while."""
+    await asyncio.sleep(0.001)
+    return x + y
+
+
+@hr.tool(**HOW)
+def count_calls() -> int:
+    """Count the calls that this process has seen."""
+    CALLS.append(1)
+    return len(CALLS)
+
+
+@hr.tool(**HOW)
+def fail(how: str) -> str:
+    """Fail as asked."""
+    match how:
+        case "tool":
+            raise hr.ToolError("NO_SUCH_ORDER", "There is no order 7.", suggestion="Look it up.")
+        case "exit":
+            os._exit(3)
+        case "sys.exit":
+            sys.exit(4)
+        case _:
+            raise ValueError("secret")
+
+
+@hr.tool(effect="write", isolation="isolated", timeout_s=30)
+def refuse_to_write() -> str:
+    """Say that nothing happened."""
+    raise hr.NoEffect("CLOSED", "The desk is closed.", suggestion="Come back at nine.", retryable=True)
+
+
+@hr.tool(effect="write", isolation="isolated", timeout_s=30)
+def with_context(context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str) -> dict:
+    """Tell what it knows of its call."""
+    return {"deps": context.deps, "key": context.idempotency_key, "left": context.remaining_s() > 0, "of": tenant}
+
+
+@hr.tool(**HOW)
+def what(kind: str) -> object:
+    """Return something odd."""
+    match kind:
+        case "point":
+            return Point(1, 2)
+        case "rows":
+            return ({"n": n} for n in range(3))
+        case "text":
+            return "天" * 1_000_000
+        case "too large":
+            return "x" * (MOST_ANSWER_BYTES + 1)
+        case "picture":
+            return Media("image/png", b"\0PNG", name="chart.png")
+        case "pictures":
+            return {"title": "sales", "chart": Media("image/png", b"\0PNG")}
+        case _:
+            return lambda: 1
+
+
+@hr.tool(**HOW)
+def list_folder(folder: str) -> list[str]:
+    """List a folder."""
+    return sorted(each.name for each in Path(folder).iterdir())
+
+
+@pytest.fixture(params=["asyncio", "sync"])
+def call(request):
+    """Call a tool on either driver."""
+
+    def called(tool, arguments=None, **how):
+        if request.param == "sync":
+            with hr.SyncRuntime([tool]) as runtime:
+                return runtime.call(tool.name, arguments or {}, **how)
+
+        async def asked():
+            async with hr.Runtime([tool]) as runtime:
+                return await asyncio.wait_for(runtime.call(tool.name, arguments or {}, **how), BOUND_S + 20)
+
+        return asyncio.run(asked())
+
+    return called
+
+
+# ---------------------------------------------------------------------- as a tool
+
+
+@isolated
+@pytest.mark.parametrize("tool", [add, add_later])
+def test_plain_and_async_functions_return_their_values(call, tool):
+    assert call(tool, {"x": 2, "y": 40}).value == 42
+
+
+@isolated
+def test_what_it_prints_goes_to_the_log_and_is_no_part_of_its_answer(call, caplog):
+    with caplog.at_level("DEBUG"):
+        assert call(add, {"x": 2, "y": 40}).value == 42
+    assert "add printed in its sandbox: b'printed 2 40\\n'" in caplog.text
+
+
+@isolated
+def test_no_call_finds_anything_of_the_one_before():
+    with hr.SyncRuntime([count_calls]) as runtime:
+        assert [runtime.call("count_calls").value for _ in range(2)] == [1, 1]
+    assert CALLS == []
+
+
+@isolated
+def test_a_tool_gets_its_context_and_what_is_injected(call):
+    result = call(with_context, {"order": "7"}, deps={"db": "shop"}, inject={"tenant": "acme"})
+    assert (result.value["deps"], result.value["of"], result.value["left"]) == ({"db": "shop"}, "acme", True)
+    assert result.value["key"]
+
+
+@isolated
+@pytest.mark.parametrize(("kind", "text"), [
+    ("point", '{"x":1,"y":2}'), ("rows", '[{"n":0},{"n":1},{"n":2}]'), ("picture", "[image/png chart.png, 4 bytes]"),
+    ("pictures", '{"title":"sales","chart":"[image/png, 4 bytes]"}'),
+])  # fmt: skip
+def test_what_a_tool_returns_is_the_same_as_in_our_own_process(call, kind, text):
+    result = call(what, {"kind": kind})
+    assert result.text == text
+    assert [each.data for each in result.media] == ([b"\0PNG"] if "picture" in kind else [])
+
+
+@isolated
+def test_a_long_text_comes_back_whole_and_one_beyond_all_bounds_is_a_failure(call):
+    assert call(what, {"kind": "text"}).value == "天" * 1_000_000
+    assert call(what, {"kind": "too large"}).failure.code == "INTERNAL_ERROR"
+    assert "lambda" in call(what, {"kind": "function"}).text
+
+
+@isolated
+@pytest.mark.parametrize(("how", "code"), [
+    ("tool", "NO_SUCH_ORDER"), ("value", "INTERNAL_ERROR"), ("sys.exit", "INTERNAL_ERROR"), ("exit", "INTERNAL_ERROR"),
+])  # fmt: skip
+def test_a_failure_there_is_a_failure_here(call, how, code):
+    result = call(fail, {"how": how})
+    assert result.failure.code == code
+    assert "secret" not in result.text
+
+
+@isolated
+def test_a_write_that_says_that_it_had_no_effect_is_believed_as_in_our_own_process(call):
+    assert call(refuse_to_write).failure.as_json() == {
+        "success": False, "error_code": "CLOSED", "error_message": "The desk is closed.",
+        "suggestion": "Come back at nine.", "retryable": True,
+    }  # fmt: skip
+
+
+@isolated
+def test_a_tool_that_is_made_inside_a_function_goes_by_value(call):
+    base = 40
+
+    def inner(x: int) -> int:
+        """Add to what stands around."""
+        return base + x
+
+    assert call(hr.FunctionTool(inner, **HOW), {"x": 2}).value == 42
+
+
+# ---------------------------------------------------------------------- what it sees
+
+
+@isolated
+def test_it_sees_its_own_module_and_nothing_that_lies_beside_it(call, open_folder, monkeypatch):
+    own = "import os\ndef look():\n    '''Look.'''\n    return os.listdir(os.path.dirname(__file__))\n"
+    (open_folder / "own_tool.py").write_text(own)
+    (open_folder / ".env").write_text("KEY=secret")
+    monkeypatch.syspath_prepend(open_folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "own_tool", raising=False)
+    look = importlib.import_module("own_tool").look
+    assert call(hr.FunctionTool(look, **HOW)).value == ["own_tool.py"]
+
+
+@isolated
+def test_it_sees_what_it_declares_and_cannot_change_it(call, open_folder):
+    (open_folder / "orders.csv").write_text("a,1\n")
+
+    def look(path: str) -> list[str]:
+        """Read a file, and try to write it."""
+        try:
+            Path(path).write_text("changed")
+        except OSError as error:
+            return [Path(path).read_text(), type(error).__name__]
+        return ["it could be written"]
+
+    tool = hr.FunctionTool(look, **HOW, mounts=[open_folder])
+    assert call(tool, {"path": str(open_folder / "orders.csv")}).value == ["a,1\n", "OSError"]
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that others may read: as root, a sandbox is entered as nobody."""
+    with tempfile.TemporaryDirectory(prefix="handrail-shown-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@isolated
+def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(call, caplog):
+    tool = hr.FunctionTool(list_folder.fn, **HOW, mounts=["/nowhere/there"])
+    result = call(tool, {"folder": "/"})
+    assert result.failure.code == "NOT_ISOLATED"
+    assert "/nowhere/there" in caplog.text
+    assert "/nowhere/there" not in result.text
+
+
+def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code():
+    path, mounts = visible_to(add)
+    assert str(Path(hr.__file__).parent) in mounts
+    assert str(Path(__file__).parent) in mounts
+    assert str(Path(__file__).parents[1]) not in mounts
+    assert {Path(each).name for each in mounts} <= {"site-packages", "dist-packages", "handrail", "tests"}
+    assert set(path) <= {str(Path(each or ".").resolve()) for each in sys.path}
+
+
+def test_memory_is_above_nothing():
+    with pytest.raises(ToolDefinitionError, match="`memory_bytes` is above 0, not 0"):
+        hr.FunctionTool(list_folder.fn, memory_bytes=0)
+
+
+@pytest.mark.parametrize("how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}])
+def test_mounts_are_a_list_for_isolated_tools(how):
+    with pytest.raises(ToolDefinitionError, match="`mounts` lists files and folders"):
+        hr.FunctionTool(list_folder.fn, **how)
+
+
+# ---------------------------------------------------------------------- what it cannot do
+
+
+@hr.tool(effect="read", isolation="isolated", attempts=1, timeout_s=30)
+def escape(probe: str, world: dict) -> str:
+    """Try to get out."""
+    found: dict[str, object] = {**world, "os": os}
+    exec(PROBES[probe], found)
+    return str(found["got"])
+
+
+@hr.tool(effect="read", isolation="process", attempts=1, timeout_s=30)
+def escape_from_a_process(probe: str, world: dict) -> str:
+    """Try to get out of a mere process."""
+    return escape.fn(probe, world)
+
+
+# Each ends with what it got, or raises. The same sixteen were tried on ready-made sandboxes; see docs/isolation.md.
+PROBES = {
+    "read the users": "got = open('/etc/passwd').read()",
+    "read a secret in the environment": "got = os.environ['PROBE_SECRET']",
+    "read a secret of other processes": """
+def told(number):
+    try:
+        return open(f'/proc/{number}/environ').read()
+    except OSError:  # it has ended meanwhile
+        return ''
+got = [number for number in os.listdir('/proc') if number.isdigit() and 'PROBE_SECRET' in told(number)][0]
+""",
+    "reach a port of this machine": "import socket; got = socket.create_connection(('127.0.0.1', port), 5).recv(9)",
+    "reach an abstract socket": """
+import socket
+got = socket.socket(socket.AF_UNIX); got.connect(name); got = got.recv(9)
+""",
+    "write outside": "open(outside, 'w').write('x'); got = 'written'",
+    "kill the runtime": "os.kill(runtime, 0); got = 'could be killed'",
+    "trace the runtime": """
+import ctypes
+assert ctypes.CDLL(None, use_errno=True).ptrace(0x4206, runtime, 0, 0) == 0  # PTRACE_SEIZE stops nothing
+got = 'traced'
+""",
+    "open a user namespace": """
+import ctypes
+if (child := os.fork()) == 0:  # whoever has threads cannot
+    os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
+assert os.waitpid(child, 0)[1] == 0
+got = 'in a namespace of its own'
+""",
+    "read by way of a link": "os.symlink('/etc/shadow', 'link'); got = open('link').read()",
+    "take four gigabytes": "got = len(bytearray(4 * 1024**3))",
+    "fork 400 times": """
+children = []
+for _ in range(400):
+    if (child := os.fork()) == 0:
+        os.read(os.pipe()[0], 1)  # nobody writes
+    children.append(child)
+got = len(children)
+""",
+    "write a gigabyte in 40 files": """
+for number in range(40):
+    with open(f'{number}', 'wb') as file:
+        for _ in range(25): file.write(bytes(1024**2))
+got = 'a gigabyte'
+""",
+}
+HARMLESS = [*PROBES][:9]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """What a tool may try to reach: a port, an abstract socket, a file, a secret, us."""
+    monkeypatch.setenv("PROBE_SECRET", "the-secret")
+    name = f"\0handrail-probe-{uuid4()}"
+    with socket.socket() as port, socket.socket(socket.AF_UNIX) as abstract:
+        port.bind(("127.0.0.1", 0))
+        abstract.bind(name)
+        for listener in (port, abstract):
+            listener.listen()
+            threading.Thread(target=_greet, args=(listener,), daemon=True).start()
+        outside = str(tmp_path / "outside")
+        yield {"port": port.getsockname()[1], "name": name, "outside": outside, "runtime": os.getpid()}
+        for listener in (port, abstract):
+            listener.shutdown(socket.SHUT_RDWR)  # it wakes whoever waits in accept
+
+
+def _greet(listener):
+    while True:
+        try:
+            caller, _ = listener.accept()
+        except OSError:
+            return
+        with caller:
+            caller.sendall(b"hello")
+
+
+@isolated
+@pytest.mark.parametrize("probe", PROBES)
+def test_an_isolated_tool_cannot(probe, world):
+    with hr.SyncRuntime([escape]) as runtime:
+        result = runtime.call("escape", {"probe": probe, "world": world})
+    assert result.failure is not None, result.value
+    assert result.failure.code == "INTERNAL_ERROR"
+    assert not Path(world["outside"]).exists()
+
+
+@isolated
+@pytest.mark.parametrize("probe", HARMLESS)
+def test_the_same_probe_gets_out_of_a_mere_process(probe, world):
+    """Else it would show nothing of the sandbox."""
+    with hr.SyncRuntime([escape_from_a_process]) as runtime:
+        assert runtime.call("escape_from_a_process", {"probe": probe, "world": world}).ok
+
+
+@hr.tool(effect="read", isolation="isolated", attempts=1, timeout_s=1)
+def loop_for_ever() -> str:
+    """Never end."""
+    while True:
+        pass
+
+
+@isolated
+def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
+    failure = call(loop_for_ever).failure
+    assert (failure.code, failure.message) == ("TIMEOUT", "`loop_for_ever` did not finish within 1 s and was stopped.")
+
+
+@hr.tool(effect="write", isolation="isolated", timeout_s=30)
+def print_without_end() -> int:
+    """Print a lot, to wherever it can be printed."""
+    for _ in range(64):
+        os.write(1, b"x" * 1024**2)
+        os.write(2, b"x" * 1024**2)
+    return 1
+
+
+@hr.tool(**HOW)
+def hoard() -> None:
+    """Take more memory than is allowed, in processes that each take little."""
+    for _ in range(8):
+        if os.fork() == 0:
+            held = bytes(1) * (100 * 1024**2)
+            os.read(os.pipe()[0], len(held))  # nobody writes
+    os.wait()
+
+
+@isolated
+@pytest.mark.parametrize(("memory_bytes", "ok"), [(256 * 1024**2, False), (1024**3, True)])
+def test_what_it_may_address_is_declared(memory_bytes, ok):
+    def take() -> int:
+        """Take 300 MiB."""
+        return len(bytearray(300 * 1024**2))
+
+    with hr.SyncRuntime([hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]) as runtime:
+        assert runtime.call("take").ok is ok
+
+
+@isolated
+def test_a_crowd_that_holds_too_much_memory_together_is_ended(caplog):
+    with caplog.at_level("DEBUG"), hr.SyncRuntime([hoard]) as runtime:
+        assert runtime.call("hoard").failure.code == "INTERNAL_ERROR"
+    assert "the sandbox of 'hoard' was ended: memory" in caplog.text
+
+
+@isolated
+def test_what_it_prints_is_dropped_beyond_a_bound_and_is_no_part_of_its_answer(call):
+    assert call(print_without_end).value == 1
+
+
+@hr.tool(effect="write", isolation="isolated", timeout_s=30)
+def leave_a_daemon(line: str) -> str:
+    """Leave a grandchild in a session of its own, which holds a line open."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.open(line, os.O_WRONLY)
+            os.read(os.pipe()[0], 1)  # nobody writes
+        os._exit(0)
+    os.open(line, os.O_WRONLY)
+    return "left"
+
+
+@isolated
+def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
+    line = open_folder / "line"
+    os.mkfifo(line)
+    line.chmod(0o666)
+    tool = hr.FunctionTool(leave_a_daemon.fn, effect="write", isolation="isolated", mounts=[open_folder])
+    reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+    with hr.SyncRuntime([tool]) as runtime:
+        assert runtime.call("leave_a_daemon", {"line": str(line)}).value == "left"
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # the end: nobody holds the line any more
+    os.close(reader)
+
+
+# ---------------------------------------------------------------------- where there is no sandbox
+
+
+@pytest.fixture
+def plugged_in(tmp_path, monkeypatch):
+    """Install a plug-in with a sandbox, as a package would; return its folder."""
+    told = tmp_path / "plug_in-1.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield told
+    isolation.offered.cache_clear()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A sandbox that says that it is a container, and runs its program in bubblewrap."""
+
+    level: str = "container"
+    lacks: str = ""
+    python: str = Bubblewrap().python
+
+    def run(self, job, cancelled):
+        return Bubblewrap().run(job, cancelled)
+
+
+CONTAINER = Container()
+
+
+@isolated
+def test_a_plug_in_brings_another_level(plugged_in, call):
+    tool = hr.FunctionTool(list_folder.fn, effect="read", isolation="container")
+    assert call(tool, {"folder": "/box"}).failure.code == "NOT_ISOLATED"
+    (plugged_in / "entry_points.txt").write_text("[handrail.sandboxes]\ncontainers = tests.test_boxes:CONTAINER\n")
+    isolation.offered.cache_clear()
+    assert [each.level for each in isolation.offered()] == ["container", "isolated", "process"]
+    assert call(tool, {"folder": "/box"}).value == ["order"]
+
+
+def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_in):
+    (plugged_in / "entry_points.txt").write_text("[handrail.sandboxes]\nfoam = tests.test_boxes:HOW\n")
+    isolation.offered.cache_clear()
+    with pytest.raises(ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"):
+        isolation.offered()
+
+
+def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    bubblewrap._tried.cache_clear()
+    asked = []
+    tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
+    try:
+        with hr.SyncRuntime([tool], approver=lambda question: asked.append(question)) as runtime:
+            result = runtime.call("list_folder", {"folder": "/"})
+    finally:
+        bubblewrap._tried.cache_clear()
+    assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
+    assert "This machine offers 'process' only (bubblewrap is " in result.failure.message
+    assert 'set isolation="process"' in result.failure.message
+
+
+# ---------------------------------------------------------------------- what is believed
+
+
+def believed(stdout: bytes, **how):
+    return Boxed(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded("exited", 0, stdout, b"", **how))
+
+
+def test_an_answer_is_a_value_with_what_is_to_be_looked_at():
+    shown = ["chart", "image/png", b64encode(b"\0PNG").decode(), "", "a.png"]
+    told = {"returned": {"chart": None}, "media": [shown]}
+    assert believed(b"\n" + json.dumps(told).encode()) == {"chart": Media("image/png", b"\0PNG", name="a.png")}
+
+
+@pytest.mark.parametrize("told", [
+    b"", b"garbage", b"null", b"[]", b"{}", b'{"returned": NaN}', b'{"returned": 1}{}', b'{"raised": 1}',
+    b'{"raised": {"error_code": "X"}}', b'{"returned": 1, "media": 7}',
+    b'{"returned": [], "media": [[0, "", "", "", ""]]}',
+    b'{"returned": {}, "media": [["x", "image/png", "no base64", "", ""]]}', b"[" * 100_000, b"\xff", b"9" * 5000,
+])  # fmt: skip
+def test_an_answer_that_is_none_is_a_failure_of_the_tool(told):
+    with pytest.raises(RuntimeError, match="the answer of 'add' from its sandbox"):
+        believed(b"\n" + told)
+
+
+@given(st.binary())
+def test_whatever_comes_out_is_a_value_or_one_of_few_exceptions(told):
+    try:
+        believed(told)
+    except (RuntimeError, ToolError):
+        pass
+
+
+def test_a_box_that_was_never_set_up_certainly_had_no_effect():
+    with pytest.raises(NoEffect, match="could not be set up"):
+        believed(b"")
+
+
+@pytest.mark.parametrize(("end", "stdout", "begun"), [
+    ("timeout", b"\n", True), ("lost", b"\n", True), ("cancelled", b"\n", True), ("cancelled", b"", False),
+])  # fmt: skip
+def test_a_box_that_was_ended_says_whether_its_tool_had_begun(end, stdout, begun):
+    with pytest.raises(ProcessEnded) as told:
+        Boxed(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded(end, None, stdout, b""))
+    assert told.value.begun is begun
