@@ -9,7 +9,7 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports",
+    "values", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports",
     "plugins", "logs",
 ]
 # fmt: on

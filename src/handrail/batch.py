@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from handrail import budgets, keys, planning, shaping
@@ -37,6 +36,7 @@ from handrail.lifecycle import (
 from handrail.messages import Finish
 from handrail.policy import Decision
 from handrail.toolset import Toolset
+from handrail.values import dataclass
 
 
 @dataclass(slots=True, eq=False)

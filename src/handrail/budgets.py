@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from handrail.errors import Code, Failure
 from handrail.messages import Usage
+from handrail.values import dataclass
 
 _MOST_PRICED_TOKENS = 2**53
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from handrail.errors import Failure
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

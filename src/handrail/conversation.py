@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
@@ -33,6 +33,7 @@ from handrail.shaping import failure_text, text_of, with_note
 from handrail.structured import Answer, Wanted, to_the_model
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.values import dataclass
 
 Status: TypeAlias = Literal[
     "done", "stopped", "budget", "waiting", "refused", "cut", "invalid", "failed", "cancelled", "moved"

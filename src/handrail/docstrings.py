@@ -12,10 +12,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from docstring_parser import Docstring, google, numpydoc, rest
+
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,14 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from secrets import token_hex
 from typing import Any, Literal, TypeAlias
 
 from handrail.calls import ToolCall
 from handrail.errors import Json
+from handrail.values import dataclass
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Risk: TypeAlias = Literal["low", "medium", "high"]

@@ -24,9 +24,10 @@ Rule 2: nothing in a `Failure` comes from an exception that the tool's author di
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, final
+
+from handrail.values import dataclass
 
 Json = Any
 """A JSON value: None, bool, int, float, str, or a list or string-keyed dict of these."""

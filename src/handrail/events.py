@@ -9,13 +9,13 @@ Rule 2: events are told in the order in which things happened. The last one of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval, Risk
 from handrail.errors import Failure, Json
 from handrail.messages import Delta, Turn
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

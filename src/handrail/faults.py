@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -24,6 +23,7 @@ from handrail import guards
 from handrail.errors import Code, Failure, Json
 from handrail.names import nearest
 from handrail.subschemas import Schema, target, types_of
+from handrail.values import dataclass
 
 MOST_FAULTS = 8
 """Faults told at once. A model mends a handful in one go; a longer list buries the first."""

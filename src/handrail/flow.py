@@ -13,7 +13,7 @@ Rule 3: a model that will not do as it must ends the run after `MOST_OMITTED` tu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from handrail import names
 from handrail.batch import Batch
 from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
 from handrail.toolset import Toolset
+from handrail.values import dataclass
 
 MOST_OMITTED = 3
 """Turns in a row in which a model may leave out what it must call."""

@@ -11,7 +11,7 @@ Rule 3: the model made one call and reads one result; what became of the step is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from handrail import keys, logs, shaping
 from handrail.batch import Batch, Lane, Slot
@@ -21,6 +21,7 @@ from handrail.events import AttemptFailed
 from handrail.lifecycle import Tell, refused
 from handrail.retries import internal
 from handrail.tools import BaseTool, Then
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import operator
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 
@@ -32,6 +32,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.errors import Code, Failure, Json
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
 from handrail.shaping import failure_text
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, cast
 
 from handrail import keys
@@ -41,6 +41,7 @@ from handrail.messages import (
 )
 from handrail.records import Step
 from handrail.shaping import plain
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

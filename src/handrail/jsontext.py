@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +23,7 @@ from handrail.errors import Code, Failure, Json
 from handrail.mending import MAX_MENDED_CHARS, mend
 from handrail.messages import Finish
 from handrail.strictjson import NotJson, loads, shown
+from handrail.values import dataclass
 
 __all__ = ["REPAIRS", "NotJson", "Parsed", "Repair", "loads", "parse", "split"]
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from handrail.errors import Code, Failure
+from handrail.values import dataclass
 
 REST_S = 30.0
 """How long a tool is left alone. A service that restarts is mostly back by then; one that is down is asked twice a

@@ -6,11 +6,12 @@ Messages are frozen, so a dialect may encode each one once and keep the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import ConfigError, Json
+from handrail.values import dataclass
 
 Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
 """How the model ended: it said all, wants tools, was cut, declined, or the connection broke."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from handrail.effects import Resource
 from handrail.errors import Json
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
+from handrail.values import dataclass
 
 # `$name$`, `$name.path$`, `$name[0].path$`: a sum of dollars ("$5-$10") is none, because no call is named `5-`.
 _MARK = re.compile(r"\$([A-Za-z_][\w-]*)((?:[.\[][^$]*)?)\$")

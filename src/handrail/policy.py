@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +19,7 @@ from handrail.effects import Risk
 from handrail.errors import ConfigError, Json, SetupError
 from handrail.tools import BaseTool, Permission
 from handrail.toolset import permits
+from handrail.values import dataclass
 
 T = TypeVar("T")
 Then: TypeAlias = Literal["allow", "ask", "deny"]

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handrail.errors import Json
 from handrail.subschemas import Schema, target, types_of, walk, words
 from handrail.subsets import Lossy, Subset, as_alternatives, fits, followed, is_local, values_of, without_single_all_of
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

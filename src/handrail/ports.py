@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
@@ -17,6 +17,7 @@ from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.values import dataclass
 from handrail.wakeups import brought
 
 T = TypeVar("T")

@@ -6,10 +6,11 @@ Plain values between drivers and stores. `journal` says what the JSON in them me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from handrail.errors import Json
+from handrail.values import dataclass
 
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""

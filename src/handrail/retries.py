@@ -8,7 +8,7 @@ or when the far side tells duplicates apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
@@ -16,6 +16,7 @@ from typing import Any
 
 from handrail.effects import End, Raised, Unfinished
 from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, ToolError
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handrail.budgets import Budget, Spent
@@ -12,6 +11,7 @@ from handrail.conversation import Status
 from handrail.errors import Json
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from handrail.shaping import plain
+from handrail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

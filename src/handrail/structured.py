@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import field, is_dataclass, replace
 from functools import partial
 from typing import Any, cast, get_origin
 
@@ -34,6 +34,7 @@ from handrail.subschemas import Schema, measure
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
 from handrail.validation import Checker
+from handrail.values import dataclass
 
 _AFTER: Mapping[Way, Way] = {"native": "tool", "tool": "prompt"}
 """What is tried when a server refuses to be asked in a way."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from types import MappingProxyType, UnionType
 from typing import (
@@ -45,6 +45,7 @@ from handrail.docstrings import read as read_docstring
 from handrail.effects import EffectClass, ReplayClass, Resource, Risk
 from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
 from handrail.validation import Checked, Checker
+from handrail.values import dataclass
 
 Permission: TypeAlias = Literal["read", "write", "admin"]
 Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]

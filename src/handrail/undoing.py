@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handrail import journal
@@ -23,6 +22,7 @@ from handrail.policy import Policy, act
 from handrail.records import Begun
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
+from handrail.values import dataclass
 
 _NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}}
 

@@ -12,7 +12,6 @@ Rule 3: what a stream has given is never taken back: its deltas, joined, are the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from handrail import plugins
@@ -20,6 +19,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.errors import Json, ModelError
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.ports import Described
+from handrail.values import dataclass
 
 Conversation: TypeAlias = "str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]]"
 """Whatever `messages.conversation_of` accepts."""
