@@ -9,8 +9,8 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "values", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups", "ports",
-    "plugins", "logs",
+    "late", "values", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups",
+    "ports", "plugins", "logs",
 ]
 # fmt: on
 # fmt: off

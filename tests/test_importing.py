@@ -1,5 +1,6 @@
 """What an import costs, and that what is imported late is sound."""
 
+import ast
 import subprocess
 import sys
 from importlib import import_module
@@ -25,6 +26,39 @@ def test_every_module_can_be_imported(name):
 @pytest.mark.parametrize("name", handrail.__all__)
 def test_every_name_of_the_package_is_where_it_is_said_to_be(name):
     assert getattr(handrail, name) is not None
+
+
+def imports_of(tree):
+    """Return what each imported name stands for, wherever it is imported."""
+    named = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                named |= {each.asname or each.name: each.name for each in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                named |= {each.asname or each.name: f"{module}.{each.name}" for each in names}
+    return named
+
+
+def late_in(tree):
+    """Return what is imported late: name -> module."""
+    return {
+        node.targets[0].id: ast.literal_eval(node.value.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("late.module(")
+    }
+
+
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SRC.rglob("*.py")}
+LATE = {str(path.relative_to(SRC)): (late_in(tree), imports_of(tree)) for path, tree in TREES.items() if late_in(tree)}
+
+
+@pytest.mark.parametrize("file", LATE)
+def test_what_is_imported_late_is_there_and_is_what_type_checkers_see(file):
+    late, seen = LATE[file]
+    assert {name: seen.get(name) for name in late} == late
+    for module in late.values():
+        import_module(module)
 
 
 def test_importing_stays_within_its_budget():
