@@ -78,10 +78,20 @@ def kind(request):
     return request.param
 
 
-def test_only_the_init_of_a_class_is_compiled_for_it():
+def test_all_classes_share_their_methods_but_for_init():
     for name in ("__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__"):
         ours, others = (inspect.unwrap(getattr(each, name)) for each in (OURS.Point, OURS.Parcel))
         assert ours.__code__ is others.__code__
+
+
+def test_the_init_of_a_class_is_compiled_once_and_when_the_first_value_is_made():
+    point = kinds(values.dataclass).Point
+    assert not inspect.isfunction(vars(point)["__init__"])
+    assert point(1) == point(x=1)
+    init = vars(point)["__init__"]
+    assert inspect.isfunction(init)
+    assert point(2).x == 2
+    assert vars(point)["__init__"] is init
 
 
 @pytest.mark.parametrize("name", vars(STANDARD))
