@@ -45,6 +45,23 @@ def kinds(dataclass):
         def __post_init__(self):
             object.__setattr__(self, "length", len(self.name))
 
+    @dataclass(slots=True)
+    class Tally:
+        """What is counted; not frozen."""
+
+        of: str
+        seen: list[int] = field(default_factory=list)
+        weight: float = field(default=0.0, compare=False)
+
+    @dataclass(slots=True)
+    class Named:
+        """Not frozen, and with a hash of its own."""
+
+        name: str
+
+        def __hash__(self):
+            return 7
+
     @dataclass(frozen=True, slots=True)
     class Alone:
         """One field, whose value need not equal itself."""
@@ -67,7 +84,7 @@ def kinds(dataclass):
         def __eq__(self, other):
             return isinstance(other, type(self))
 
-    return SimpleNamespace(Point=Point, Parcel=Parcel, Alone=Alone, Empty=Empty, Box=Box)
+    return SimpleNamespace(Point=Point, Parcel=Parcel, Alone=Alone, Empty=Empty, Box=Box, Tally=Tally, Named=Named)
 
 
 STANDARD, OURS = kinds(dataclasses.dataclass), kinds(values.dataclass)
@@ -192,6 +209,20 @@ def test_a_frozen_dataclass_may_inherit_and_no_other(kind):
             pass
 
 
+def test_a_value_that_is_not_frozen_is_changed_compared_and_copied_and_has_no_hash(kind):
+    tally = kind.Tally("a")
+    assert tally == kind.Tally("a", weight=1.0) != kind.Tally("b")
+    tally.of, tally.weight = "b", 2.0
+    tally.seen.append(1)
+    assert repr(tally).endswith("Tally(of='b', seen=[1], weight=2.0)")
+    assert copy.deepcopy(tally) == replace(tally) == kind.Tally("b", [1])
+    with pytest.raises(AttributeError):
+        tally.other = 1
+    with pytest.raises(TypeError, match="unhashable type: 'Tally'"):
+        hash(tally)
+    assert hash(kind.Named("a")) == 7
+
+
 def test_a_class_keeps_the_methods_that_it_writes_itself(kind):
     assert repr(kind.Box(1)) == "a box"
     assert kind.Box(1) == kind.Box(2)
@@ -222,7 +253,7 @@ def test_pydantic_reads_and_writes_a_value(kind):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"slots": True}, {"frozen": True}, {"frozen": True, "slots": True, "eq": False}]
+    "options", [{}, {"frozen": True}, {"slots": True, "repr": True}, {"frozen": True, "slots": True, "eq": False}]
 )
 def test_any_other_kind_is_left_to_the_standard_library(options):
     class Point:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 from typing import Any, Generic, TypeVar
+
+from handrail.values import dataclass
 
 D = TypeVar("D")
 

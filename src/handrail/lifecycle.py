@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from handrail import jsontext, keys, logs, retries, shaping
@@ -55,6 +55,7 @@ from handrail.policy import Decision, Policy, Verdict
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
+from handrail.values import dataclass
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
+
+from handrail.values import dataclass
 
 LONGEST_CIRCLE = 3
 TOLD_AT, STOPPED_AT = 2, 3

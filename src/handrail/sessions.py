@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from secrets import token_hex
 from threading import Event as Flag
 from time import time
@@ -26,6 +26,7 @@ from handrail.recording import Recording
 from handrail.redaction import Redactor
 from handrail.structured import Wanted
 from handrail.toolset import Toolset
+from handrail.values import dataclass
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
 from handrail.errors import Failure, Json
+from handrail.values import dataclass
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
 DEFAULT_RESULT_BYTES = 16 * 1024

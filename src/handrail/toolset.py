@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from handrail import names, plugins
 from handrail.errors import Code, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.tools import BaseTool, FunctionTool, Permission
+from handrail.values import dataclass
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -32,6 +31,7 @@ from handrail import faults, portability, strictjson
 from handrail.errors import Code, Failure, Json
 from handrail.faults import Place
 from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
+from handrail.values import dataclass
 
 MOST_ERRORS = 10_000
 """Errors of one call that are looked at. A list of 10,000 numbers written as text is still read."""

@@ -1,13 +1,16 @@
-"""`dataclass` for the classes that handrail is full of, frozen and with slots: the standard library's, made cheaper.
+"""`dataclass` for the classes that handrail is full of, those with slots: the standard library's, made cheaper.
 
-The standard library compiles six methods for each such class, which costs 0.45 ms; with 130 of them that was a quarter
-of what importing `Runtime` cost. Here five are the same function for every class, and `__init__` is compiled when it is
-first asked for, by the first value or by `inspect`: a class costs 0.05 ms, and 0.1 ms more once it is used.
+The standard library compiles six methods for each frozen one, which costs 0.45 ms, and three for any other; with 130 of
+them that was a quarter of what importing `Runtime` cost. Here `__init__` is compiled when it is first asked for, by the
+first value or by `inspect`, and the others are the same function for every class: one costs 0.05 ms, and 0.1 ms more
+once it is used.
+
 Fields, defaults, slots and patterns are the standard library's own, `replace` and `asdict` work on them, and making a
-value takes two thirds of the time. Type checkers see `dataclasses.dataclass`; putting that back changes the cost alone.
+frozen value takes two thirds of the time. Type checkers see `dataclasses.dataclass`; putting that back changes nothing
+but the cost.
 
 Rule 1: a class made here behaves as the standard library's; the tests of it are run on both.
-Rule 2: what is not a frozen class with slots, or inherits from a dataclass, is left to the standard library.
+Rule 2: whatever asks for more than slots, frozen or not, or inherits from a dataclass, is the standard library's.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import MISSING, Field, FrozenInstanceError
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -25,23 +29,25 @@ else:
 
     def dataclass(cls: type | None = None, /, **options: Any) -> Any:
         """Make a dataclass: see `dataclasses.dataclass`."""
-        if options == {"frozen": True, "slots": True}:
-            return _value
+        if options in ({"slots": True}, {"slots": True, "frozen": True}):
+            return partial(_made, frozen="frozen" in options)
         return dataclasses.dataclass(cls, **options)
 
 
-def _value(cls: Any) -> Any:
+def _made(cls: Any, *, frozen: bool) -> Any:
     if any(dataclasses.is_dataclass(base) for base in cls.__bases__):
-        return dataclasses.dataclass(frozen=True, slots=True)(cls)
+        return dataclasses.dataclass(frozen=frozen, slots=True)(cls)
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    made.__dataclass_params__.frozen = True  # heeded when a class of a user inherits from it
-    own = vars(cls)
+    made.__dataclass_params__.frozen = frozen  # heeded when a class of a user inherits from it
+    fields, own = dataclasses.fields(made), vars(cls)
     if "__init__" not in own:
         made.__init__ = _Init(made)
-    for method in _shared(made, dataclasses.fields(made)):
+    for method in (*_shared(fields), *(_frozen(made, fields) if frozen else ())):
         if own.get(method.__name__) is None:  # a class with an `__eq__` has None for `__hash__`
             method.__qualname__ = f"{made.__qualname__}.{method.__name__}"
             setattr(made, method.__name__, method)
+    if "__hash__" not in own and not frozen:
+        made.__hash__ = None
     return made
 
 
@@ -60,7 +66,8 @@ class _Init:
 
 
 def _compiled(cls: Any, fields: tuple[Field[Any], ...]) -> Any:
-    """Compile the `__init__` of a class. It sets fields through their slots, past the `__setattr__` that refuses."""
+    """Compile the `__init__` of a class. Where `__setattr__` refuses, it sets the fields by their slots."""
+    line = "_set_{0}(self, {1})" if cls.__dataclass_params__.frozen else "self.{0} = {1}"
     given: dict[str, Any] = {"_MISSING": MISSING}
     parameters: dict[bool, list[str]] = {False: ["self"], True: []}  # by whether they are keyword-only
     lines = []
@@ -80,7 +87,7 @@ def _compiled(cls: Any, fields: tuple[Field[Any], ...]) -> Any:
             value = default
         elif not default:
             continue  # `__post_init__` sets it
-        lines.append(f"_set_{name}(self, {value})")
+        lines.append(line.format(name, value))
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     told = ", ".join([*parameters[False], *(["*", *parameters[True]] if parameters[True] else [])])
@@ -97,12 +104,10 @@ def _compiled(cls: Any, fields: tuple[Field[Any], ...]) -> Any:
     return init
 
 
-def _shared(cls: Any, fields: tuple[Field[Any], ...]) -> tuple[Any, ...]:
+def _shared(fields: tuple[Field[Any], ...]) -> tuple[Any, ...]:
     """Return what is the same for every class but for the names of its fields."""
-    names = frozenset(each.name for each in fields)
     shown = [each.name for each in fields if each.repr]
     compared = _tuple_of([each.name for each in fields if each.compare])
-    hashed = _tuple_of([each.name for each in fields if (each.compare if each.hash is None else each.hash)])
 
     @recursive_repr()
     def __repr__(self: Any) -> str:
@@ -110,6 +115,14 @@ def _shared(cls: Any, fields: tuple[Field[Any], ...]) -> tuple[Any, ...]:
 
     def __eq__(self: Any, other: object) -> Any:
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __repr__, __eq__
+
+
+def _frozen(cls: Any, fields: tuple[Field[Any], ...]) -> tuple[Any, ...]:
+    """Return what is the same for every frozen class but for the names of its fields."""
+    names = frozenset(each.name for each in fields)
+    hashed = _tuple_of([each.name for each in fields if (each.compare if each.hash is None else each.hash)])
 
     def __hash__(self: Any) -> int:
         return hash(hashed(self))
@@ -131,7 +144,7 @@ def _shared(cls: Any, fields: tuple[Field[Any], ...]) -> tuple[Any, ...]:
         for each, value in zip(fields, state, strict=False):
             object.__setattr__(self, each.name, value)
 
-    return __repr__, __eq__, __hash__, __setattr__, __delattr__, __getstate__, __setstate__
+    return __hash__, __setattr__, __delattr__, __getstate__, __setstate__
 
 
 def _tuple_of(names: list[str]) -> Any:
