@@ -3,12 +3,17 @@
 import signal
 
 import pytest
+from hypothesis import settings
 
 from tests.drivers import KINDS, Driver
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -1017,4 +1017,3 @@ def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_
     result = drive([hr.FunctionTool(pay, effect="write")]).call("pay", {"order": "7"})
     assert started == []
     assert "not started" in result.failure.message
-

@@ -31,7 +31,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, read
+from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
 from handrail.policy import Policy, Rule
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
@@ -631,3 +631,54 @@ def test_without_the_far_side_s_help_a_write_starts_again_only_when_it_certainly
         end = ends[min(number, len(ends) - 1)]
         assert first.attempt == number + 1
         assert end in without_effect or (declared == BY_VERIFY and found == NotFound() and end != RUNNING_ON)
+
+
+def measure(city: str, days: int = 1, share: float = 0.5) -> str:
+    """Measure something."""
+    return f"{city} {days} {share}"
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+WRITTEN = st.dictionaries(st.sampled_from(["city", "days", "share", "day"]), VALUES).map(json.dumps)
+NEARLY_WRITTEN = st.tuples(
+    WRITTEN, st.integers(0, 40), st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"])
+)
+
+
+@settings(max_examples=500)
+@given(WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
+def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(text):
+    call, tools = ToolCall("1", "measure", text), Toolset([FunctionTool(measure, effect="read")])
+    at_once = admitted_at_once(call, tools, Policy())
+    if at_once is not None:
+        known = read(call, tools, "calls")
+        assert isinstance(known, Read)
+        assert at_once == admit(known, Policy())
+
+
+def test_a_plain_call_is_admitted_at_once():
+    tools = Toolset([FunctionTool(measure, effect="read")])
+    at_once = admitted_at_once(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tools, Policy())
+    assert at_once is not None
+    assert at_once.bound == {"city": "巴黎", "days": 2, "share": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("declared", "policy"),
+    [
+        ({"effect": "write"}, Policy()),
+        ({"approve": "days > 3"}, Policy()),
+        ({"check": lambda **_: "no"}, Policy()),
+        ({"resource": "city:{city}"}, Policy()),
+        ({"rate": "1/h"}, Policy()),
+        ({"most_at_once": 1}, Policy()),
+        ({"isolation": "process"}, Policy()),
+        ({"ends_run": True}, Policy()),
+        ({"permission": "admin"}, Policy()),
+        ({"risk": "high"}, Policy()),
+        ({}, Policy(rules=[Rule("measure", "deny")])),
+    ],
+)
+def test_a_call_in_which_anybody_else_has_a_say_is_not_admitted_at_once(declared, policy):
+    tools = Toolset([FunctionTool(measure, **{"effect": "read", **declared})])
+    assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tools, policy) is None

@@ -15,12 +15,13 @@ from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelA
 from handrail.history import Window, folded, to_fold
 from handrail.messages import ToolMessage, Turn
 from handrail.patience import Patience
-from handrail.ports import Model, Request, Store, later
+from handrail.ports import Model, Request, Selection, Store, later
 from handrail.processes import place_of
 from handrail.reading import READ_RESULT
 from handrail.services import cancelled_from_outside
 from handrail.sessions import OUT_OF_TIME, Ears, Session
 from handrail.showing import Showing
+from handrail.structured import Wanted
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
@@ -63,13 +64,22 @@ class Asker:
             patience.stop()
         try:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
-            tools = await self._selected(session, tools, asked.number, options.tool_choice)
+            selector = session.selector or self._showing.selector
+            if selector.waits:
+                selection = await asyncio.to_thread(self._showing.select, selector, session.progress.messages)
+            else:
+                selection = self._showing.select(selector, session.progress.messages)
+            if selection.names is not None:
+                tools = self._narrowed(session, tools, selection, asked.number, options.tool_choice)
             request = Request(session.progress.messages, tools, options, left_s)
             listener = None
             if session.observers:
                 session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
                 listener = Ears(session)
-            turn = await self._asked_in_form(session, model, request, listener, asked.choice)
+            if session.wanted is None:
+                turn = await _asked(model, request, listener)
+            else:
+                turn = await self._asked_in_form(session, session.wanted, model, request, listener, asked.choice)
         except asyncio.CancelledError:
             if patience.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
@@ -82,14 +92,11 @@ class Asker:
             session.tell(ModelAnswered(asked.number, turn))
         return turn
 
-    async def _selected(self, session: Session, tools: Toolset, number: int, choice: str) -> Toolset:
-        """Return what this turn shows of the tools that it may show."""
-        selection = await self._showing.select(session.selector, session.progress.messages)
-        if selection.names is None:
-            return tools
+    def _narrowed(self, session: Session, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
+        """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
         owed = () if session.course is None else session.course.owed_among(tools)
-        names = (*selection.names, *owed, choice, READ_RESULT.name)
+        names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
             offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
@@ -116,12 +123,9 @@ class Asker:
         return bool(folds)
 
     async def _asked_in_form(
-        self, session: Session, model: Model, request: Request, listener: Ears | None, choice: str
+        self, session: Session, form: Wanted, model: Model, request: Request, listener: Ears | None, choice: str
     ) -> Turn:
-        """Ask for the answer in its form, if any; in the next way where a server refuses to be asked in one."""
-        form = session.wanted
-        if form is None:
-            return await _asked(model, request, listener)
+        """Ask for the answer in its form; in the next way where a server refuses to be asked in one."""
         while True:
             before = form.way
             try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from handrail import budgets, keys, planning, shaping
 from handrail.budgets import Budget, Spent
@@ -20,12 +20,14 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure
 from handrail.events import CallAdmitted, CallFinished
+from handrail.jsontext import CLEAN_ENDS
 from handrail.lifecycle import (
     Admitted,
     Conduct,
     Life,
     Read,
     admit,
+    admitted_at_once,
     carry_out,
     invoke,
     is_plain,
@@ -116,10 +118,16 @@ class Batch:
         self._open(finish, tools)
 
     def _open(self, finish: Finish, tools: Toolset) -> None:
-        conduct, sees, planned = self._conduct, self._conduct.policy.sees, False
+        conduct, policy, planned = self._conduct, self._conduct.policy, False
+        at_once = finish in CLEAN_ENDS and not (self.by_code or self._known or conduct.refusal)
         for lane in self.lanes:
             lane.since = conduct.now()
-            known = read(lane.call, tools, finish, repair=conduct.repair, sees=sees)
+            if at_once and "$" not in lane.call.arguments:  # else it may refer to another call's result
+                admitted = admitted_at_once(lane.call, tools, policy)
+                if admitted is not None:
+                    self._start(lane, budgets.spend_call(self._budget, self._spent, lane.call.name) or admitted)
+                    continue
+            known = read(lane.call, tools, finish, repair=conduct.repair, sees=policy.sees)
             if type(known) is Failure:
                 self._end(lane, self._known.get(lane.place) or refused(lane.call, known))
             elif self.by_code:
@@ -166,15 +174,16 @@ class Batch:
 
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
-        assert self.done
+        assert self.left == 0
         return [result for result in self.results if result is not None]
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Take the answer to a lane's last effect."""
         life = lane.life
         if life is None:
-            if type(answer) is Returned and not answer.late:
-                result = result_of(cast(Admitted, lane.admitted), answer.value, self._conduct)
+            admitted = lane.admitted
+            if type(answer) is Returned and not answer.late and admitted is not None:
+                result = result_of(admitted, answer.value, self._conduct)
                 if result is not None:
                     self._end(lane, result)
                     return
@@ -217,9 +226,13 @@ class Batch:
         if self._known and (result := self._known.get(lane.place)) is not None:
             lane.admitted = None if type(admitted) is Failure else admitted
             self._end(lane, result)
-            return
+        else:
+            self._start(lane, admitted, pending.repairs)
+
+    def _start(self, lane: Lane, admitted: Admitted | Failure, repairs: Sequence[str] = ()) -> None:
+        """Start the life of a call that was admitted, or end one that was not."""
         if type(admitted) is Failure:
-            self._end(lane, refused(lane.call, admitted, pending.repairs))
+            self._end(lane, refused(lane.call, admitted, repairs))
             return
         lane.admitted = admitted
         if self._conduct.tell is not None:

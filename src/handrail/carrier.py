@@ -114,12 +114,13 @@ class Carrier:
         self.when_over: Callable[[], Any] | None = None
         """What is called once every call has its result; set by whoever has to wait for it."""
         self.pumping = self.cancelled = False
+        self.troubled = host.services.limits.troubled
         self.people_asked, self.waited_until = 0, 0.0
 
     @property
     def over(self) -> bool:
         """Whether every call has its result, or carrying them has failed."""
-        return self.batch.done or self.error is not None
+        return self.batch.left == 0 or self.error is not None
 
     def pump(self) -> None:
         """Perform everything that the batch asks for, until it waits or is done."""
@@ -127,8 +128,9 @@ class Carrier:
             return  # an answer given on the spot: the loop below goes on with it
         self.pumping = True
         try:
-            while self.batch.todo and self.error is None:
-                self.perform(*self.batch.todo.popleft())
+            todo = self.batch.todo
+            while todo and self.error is None:
+                self.perform(*todo.popleft())
             self.alarms.clear()  # what begins later has a later end
         except Exception as error:
             self.fail(error)
@@ -149,7 +151,7 @@ class Carrier:
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
-        if self.cancelled and not isinstance(effect, Settle | Keep):
+        if self.cancelled and type(effect) not in (Settle, Keep):
             self.cut_short(lane, effect)
             return
         match effect:
@@ -191,7 +193,7 @@ class Carrier:
 
     def went_on(self, lane: Lane) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
-        if lane in self.reserving and self.batch.results[lane.index] is not None:
+        if self.reserving and lane in self.reserving and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
         if not self.pumping:  # else the loop that performs goes on with it
             self.pump()
@@ -401,15 +403,16 @@ class Carrier:
         admitted = lane.admitted
         assert admitted is not None
         tool = admitted.tool
+        if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
+            self.attempt(lane, effect, tool.ready(admitted.bound, None, {}), None)
+            return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
         if tool.opens and not self.host.services.is_open(tool):
             self.open_first(lane, effect)
             return
-        if tool.name in (limits := self.host.services.limits).troubled and (
-            held := limits.rests(tool.name, self.host.now())
-        ):
+        if tool.name in self.troubled and (held := self.host.services.limits.rests(tool.name, self.host.now())):
             error = HeldBack(held.code, held.message, suggestion=held.suggestion, retryable=held.retryable)
             self.answer(lane, Raised(error))
             return
@@ -421,13 +424,16 @@ class Carrier:
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        start = tool.ready(admitted.bound, context, self.session.injected)
-        until = self.host.now() + effect.timeout_s
+        self.attempt(lane, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
+
+    def attempt(self, lane: Lane, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
+        """Make a call that is ready: one step of it at once, or all of it in a task, a thread or a process."""
+        tool, until = lane_tool(lane), self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if quick := tool.is_async and context is None and tool.isolation != "process":
+        if quick := tool.is_async and flag is None and tool.isolation != "process":
             outcome = self.ground.first_step(start)
-            if outcome is not None and not is_awaitable(outcome):
-                self.ended(lane, outcome, until)  # in one step: there was nothing that could be ended or hear of it
+            if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
+                self.ended(lane, outcome, until)
                 return
         attempt = self.attempts[lane] = Attempt(
             start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag
@@ -519,14 +525,17 @@ class Carrier:
         Args:
             until: When its time was over; None when that, or the run's cancellation, was told to it.
         """
-        if until is None:
-            pass
-        elif type(outcome) is Returned:
-            outcome.late = self.host.now() > until  # one that blocks the loop is late without having been ended
-        elif type(outcome) is Unfinished:
-            outcome = Raised(RuntimeError("the tool cancelled itself"))
         tool = lane_tool(lane)
-        if tool.breaker and (type(outcome) is not Returned or tool.name in self.host.services.limits.troubled):
+        if type(outcome) is Returned:
+            if until is not None and self.host.now() > until:
+                outcome.late = True  # one that blocks the loop is late without having been ended
+            if tool.name in self.troubled:
+                self.note_reach(tool, outcome)
+            self.answer(lane, outcome)
+            return
+        if until is not None and type(outcome) is Unfinished:
+            outcome = Raised(RuntimeError("the tool cancelled itself"))
+        if tool.breaker:
             self.note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             # Its text goes to the log, under the reference that the model is told.
@@ -667,11 +676,12 @@ def _itself(value: Any) -> Any:
     return value
 
 
+_VALUES = {dict, str, list, int, float, bool, type(None)}
+
+
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
     """Whether a function returned a coroutine, or something else that is still to be awaited."""
-    if type(outcome) is not Returned or (kind := type(outcome.value)) is dict or kind is str or kind is list:
-        return False
-    return hasattr(kind, "__await__")
+    return type(outcome) is Returned and (kind := type(outcome.value)) not in _VALUES and hasattr(kind, "__await__")
 
 
 def silent(error: Exception) -> StoreUnavailable:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from handrail import budgets, jsontext, keys
-from handrail.batch import Batch
+from handrail.batch import Batch, Lane
 from handrail.budgets import Budget, Spent
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import Code, Failure
@@ -152,7 +152,7 @@ def conversation(
             results = wanted.results(turn, results, answer)
             if not (owed or taken):
                 taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
-        if any(result.failure or result.repairs or result.handle for result in results):  # rarely: one look for all
+        if [each for each in results if each.failure or each.repairs or each.handle]:  # rarely: one look for all
             progress.reads_on = progress.reads_on or any(result.handle for result in results)
             turn = understood(turn, results)
             taken = _ends_with(turn, results, budgets.calls_used_up(budget, spent)) or taken
@@ -245,27 +245,33 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
 
     The same call twice in one turn is no circle: the model had not seen the first result yet.
     """
-    heeded: list[ToolResult] = []
-    circle, this_turn = "", set()
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
+    heeded, circle = batch.finished(), ""
+    for lane, result in zip(batch.lanes, heeded, strict=True):
         call, admitted = lane.call, lane.admitted
-        step = (call.name, call.arguments)
-        if step not in this_turn and not (admitted and admitted.tool.poll):
-            this_turn.add(step)
-            rounds = repeats.rounds_with(call.name, admitted.arguments if admitted else call.arguments, _news(result))
-            if rounds >= STOPPED_AT:
-                circle = f"{call.name} was called {rounds} times with the same arguments and the same result"
-                result = _stopped(result, rounds)
-            elif rounds == TOLD_AT:
-                # A second note is one more line: the text has the field already.
-                text = with_note(result.text, NOTE, None if result.note else result.value)
-                result = replace(result, note="; ".join(filter(None, (result.note, NOTE))), text=text)
-        heeded.append(result)
+        step = (_news(result), call.name, admitted.arguments if admitted else call.arguments)
+        if (admitted and admitted.tool.poll) or repeats.is_news(step) or _stands_before(lane, batch):
+            continue
+        rounds = repeats.rounds_with(step)
+        if rounds >= STOPPED_AT:
+            circle = f"{call.name} was called {rounds} times with the same arguments and the same result"
+            heeded[lane.index] = _stopped(result, rounds)
+        elif rounds == TOLD_AT:
+            # A second note is one more line: the text has the field already.
+            text = with_note(result.text, NOTE, None if result.note else result.value)
+            heeded[lane.index] = replace(result, note="; ".join(filter(None, (result.note, NOTE))), text=text)
     return heeded, circle
+
+
+def _stands_before(lane: Lane, batch: Batch) -> bool:
+    """Whether the same call stands in the same turn before."""
+    said = lane.call.name, lane.call.arguments
+    return any((other.call.name, other.call.arguments) == said for other in batch.lanes[: lane.index])
 
 
 def _news(result: ToolResult) -> str:
     """What a result tells, without notes that say how often it was told."""
+    if result.failure is None and not (result.note or result.media):
+        return result.text  # nearly every one
     if result.failure is None:
         text = text_of(result.value) if result.note else result.text
         return text + "".join(map(_digest, result.media))
@@ -295,8 +301,11 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
 
     A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
     """
-    if not any("}" in call.arguments[:-1] for call in turn.calls):
-        return turn  # no object ends before the text does
+    for call in turn.calls:
+        if call.arguments.find("}", 0, -1) >= 0:
+            break
+    else:
+        return turn  # no object ends before its text does
     apart: list[ToolCall] = []
     for call in turn.calls:
         glued = jsontext.split(call.arguments, turn.finish)

@@ -323,7 +323,7 @@ class Host:
     def carried(self, session: Session, batch: Batch, number: int) -> Generator[Batch | Entry, Any, None]:
         """Yield the calls of a turn to be carried, then the fixed steps that follow them, each once it is recorded."""
         recording = session.recording
-        if not batch.done:
+        if batch.left:
             if recording is not None and batch.writes:
                 yield from _entered(session, recording)
             yield batch

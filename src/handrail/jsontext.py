@@ -105,7 +105,7 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
         allow_repair: False refuses all but strict JSON; then empty text is refused as well.
         lossy: Whether guesses are welcome. False is for writes.
     """
-    if finish not in _CLEAN_ENDS:
+    if finish not in CLEAN_ENDS:
         return Failure(Code.TRUNCATED_CALL, f"The answer ended early ({finish}); the call may be incomplete.", _WHOLE)
     try:
         if type(value := loads(text)) is dict:
@@ -132,7 +132,7 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
     often than a wish. An empty object beside others is an artefact as well, but which call it stands for is unknown, so
     the answer is None.
     """
-    if finish not in _CLEAN_ENDS or len(text) > mending.MAX_MENDED_CHARS:
+    if finish not in CLEAN_ENDS or len(text) > mending.MAX_MENDED_CHARS:
         return None
     texts: dict[str, str] = {}
     seen, end = 0, 0
@@ -152,7 +152,7 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
 
 _BLACK: Final = re.compile(r"[^ \t\r\n]")
 _FIND_END: Final = json.JSONDecoder()
-_CLEAN_ENDS: Final = frozenset({"stop", "calls"})
+CLEAN_ENDS: Final = frozenset({"stop", "calls"})
 _STRICTLY: Final = (
     "Call again with one strict JSON object and nothing around it: double quotes around names and texts, "
     '`\\n` and `\\"` escaped inside them, commas between members.'

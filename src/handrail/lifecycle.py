@@ -19,7 +19,7 @@ from copy import deepcopy
 from dataclasses import field, replace
 from typing import Any, TypeAlias
 
-from handrail import jsontext, keys, logs, retries, shaping
+from handrail import jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import (
     AGAIN,
@@ -158,6 +158,24 @@ def read(
         return tool
     parsed = jsontext.parse(call.arguments, finish, repair, lossy=not tool.writes)
     return parsed if type(parsed) is Failure else Read(call, tool, parsed.value, parsed.repairs)
+
+
+def admitted_at_once(call: ToolCall, tools: Toolset, policy: Policy) -> Admitted | None:
+    """Return what `read` and `admit` would return for a call such as most are; None leaves it to them.
+
+    Such is a call of a plain tool with a flat object that fits as it stands, where the policy has no rules.
+    """
+    tool = tools.get(call.name)
+    if tool is None or (fits := tool.plain) is None or (verdict := policy.verdict_on(tool)) is None:
+        return None
+    arguments = strictjson.flat(call.arguments)
+    try:
+        if arguments is None or not fits(arguments):
+            return None
+        bound = tool.bind(arguments)
+    except Exception:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
+        return None
+    return None if type(bound) is Failure else Admitted(call, tool, arguments, bound, verdict)
 
 
 def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
@@ -565,10 +583,14 @@ def invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invo
     """Return the step that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
-    left_s = min(tool.timeout_s, conduct.deadline - began)
+    left_s = conduct.deadline - began
+    if tool.timeout_s < left_s:
+        left_s = tool.timeout_s
     if attempt > 1:
         left_s -= conduct.now() - began
-    return Invoke(attempt, max(0.0, min(left_s, tool.attempt_timeout_s or left_s)))
+    if tool.attempt_timeout_s is not None and tool.attempt_timeout_s < left_s:
+        left_s = tool.attempt_timeout_s
+    return Invoke(attempt, left_s if left_s > 0 else 0.0)
 
 
 def _wait_before(

@@ -111,6 +111,12 @@ class Policy:
         """Whether the model is told of this tool."""
         return permits(self.max_permission, tool.needs)
 
+    def verdict_on(self, tool: BaseTool) -> Verdict | None:
+        """Return what `judge` says of every call of a plain tool; None where that depends on more than the tool."""
+        if self.rules or not self.sees(tool) or tool.weighs in _ASKED_FROM[self.ask_from]:
+            return None
+        return _ALLOWED[tool.weighs]
+
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
         risk = tool.weighs

@@ -20,8 +20,9 @@ from handrail.values import dataclass
 LONGEST_CIRCLE = 3
 TOLD_AT, STOPPED_AT = 2, 3
 
-Step: TypeAlias = tuple[str, Any, str]
-"""Tool name, arguments, and the text that the model got back. Compared by `==`: no digest is made."""
+Step: TypeAlias = tuple[str, str, Any]
+"""The text that the model got back, tool name and arguments. Compared by `==`: no digest is made, and mostly the texts,
+which stand first, differ already."""
 
 NOTE = (
     "This call and its result are the same as before. Use the result, call differently, or answer; "
@@ -35,13 +36,18 @@ class Repeats:
 
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT))
 
-    def rounds_with(self, name: str, arguments: Any, text: str) -> int:
-        """Add a finished call; return how often the circle that it closes has been gone round (1: no circle)."""
-        step = (name, arguments, text)
-        news = step not in self.steps
+    def is_news(self, step: Step) -> bool:
+        """Whether nothing is known of such a call, as of nearly every one; then it is added."""
+        if step in self.steps:
+            return False
         self.steps.append(step)
-        if news:
-            return 1  # nearly every call ends here
+        return True
+
+    def rounds_with(self, step: Step) -> int:
+        """Add a finished call; return how often the circle that it closes has been gone round (1: no circle)."""
+        if self.is_news(step):
+            return 1
+        self.steps.append(step)
         steps = list(self.steps)
         return max(_rounds(steps, length) for length in range(1, LONGEST_CIRCLE + 1))
 

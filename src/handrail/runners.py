@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, cast
 
@@ -29,34 +29,44 @@ from handrail.workers import raised
 
 
 class Runners:
-    """The runner that is ready for the next tool, of one event loop at a time."""
+    """The runner that is ready for the next tool of one event loop."""
 
-    __slots__ = ("_ready",)
+    __slots__ = ("_loop", "_ready")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._ready: Runner | None = None
 
-    def first_step(self, begin: Callable[[], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> Outcome | None:
-        """Take the first step; return how it ended, or None when the rest is to `go_on`."""
-        runner, self._ready = self._ready, None  # taken: a tool may call others in its first step, which come here too
-        if runner is None or runner.begun or runner.task.get_loop() is not loop:
+    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+        """See `Ground.first_step`."""
+        loop, runner = self._loop, self._ready
+        self._ready = None  # taken: a tool may call others in its first step, which come here too
+        if runner is None or runner.begun:
             runner = Runner(loop)
-        caller = asyncio.current_task(loop)
+        context = runner.context = copy_context()
+        caller, task = asyncio.current_task(loop), runner.task
         if caller is not None:
             _leave_task(loop, caller)
-        _enter_task(loop, runner.task)
+        _enter_task(loop, task)
+        outcome: Outcome | None = None
         try:
-            outcome = runner.first_step(begin)
+            begun = begin()  # makes a coroutine; nothing of the tool's runs yet
+            runner.steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
+            runner.waits_for = context.run(steps.send, None)
+        except StopIteration as end:
+            outcome = Returned(end.value)
+        except BaseException as error:
+            outcome = _outcome_of(error)
         finally:
-            _leave_task(loop, runner.task)
+            _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
-        if outcome is None or not runner.task.cancelling():  # else it would end the next one in this one's place
+        if outcome is None or not task.cancelling():  # else it would end the next one in this one's place
             self._ready = runner
         return outcome
 
     def go_on(self, work: Work) -> None:
-        """Leave the steps that remain to the loop."""
+        """See `Ground.go_on`."""
         runner, self._ready = cast(Runner, self._ready), None
         runner.go_on(work)
 
@@ -64,23 +74,16 @@ class Runners:
 class Runner(Coroutine[Any, Any, None]):
     """What a task runs: the steps of one piece of work after its first; nothing when there are none."""
 
-    __slots__ = ("_context", "_steps", "_waits_for", "_work", "begun", "task")
+    __slots__ = ("_work", "begun", "context", "steps", "task", "waits_for")
+
+    context: Context
+    steps: Coroutine[Any, Any, Any]
+    waits_for: Any
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.begun = False
         self._work: Work | None = None
         self.task: asyncio.Task[None] = loop.create_task(self)
-
-    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
-        """Begin; return how it ended, or None when it waits for something."""
-        self._context = copy_context()
-        try:
-            begun = begin()  # makes a coroutine; nothing of the tool's runs yet
-            self._steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
-            self._waits_for = self._context.run(steps.send, None)
-        except BaseException as error:
-            return _outcome_of(error)
-        return None
 
     def go_on(self, work: Work) -> None:
         """Let the task take the steps that remain of this work."""
@@ -93,27 +96,27 @@ class Runner(Coroutine[Any, Any, None]):
             raise StopIteration
         if not self.begun:
             self.begun = True
-            return self._waits_for
-        return self._step(self._steps.send, value)
+            return self.waits_for
+        return self._step(self.steps.send, value)
 
     def throw(self, error: Any, *rest: Any) -> Any:
         """Let an exception, mostly a cancellation, arrive where the work waits."""
         self.begun = True
         if self._work is None:
             raise error
-        return self._step(self._steps.throw, rest[0] if rest and rest[0] is not None else error)
+        return self._step(self.steps.throw, rest[0] if rest and rest[0] is not None else error)
 
     def close(self) -> None:
         """Give the work up: the loop ends without it."""
         if self._work is not None:
-            self._steps.close()
+            self.steps.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
         raise RuntimeError("a runner is run by its task")
 
     def _step(self, step: Callable[[Any], Any], what: Any) -> Any:
         try:
-            return self._context.run(step, what)
+            return self.context.run(step, what)
         except BaseException as error:
             outcome = _outcome_of(error)
         work = cast(Work, self._work)

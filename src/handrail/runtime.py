@@ -16,11 +16,9 @@ from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
 from handrail.carrier import CANCEL_GRACE_S, Carrier
 from handrail.conversation import AskModel, Ending
-from handrail.effects import Outcome
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
-from handrail.grounds import Work
 from handrail.host import Host, arguments_text, as_json, check_new, known, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
@@ -266,12 +264,20 @@ class Runtime(Host):
 
     async def _driven(self, session: Session, model: Model) -> Ending:
         """Perform what a run asks for, until it is over."""
+        answer: Any
         steps = self.steps(session)
         try:
             step = next(steps)
             while True:
+                answer = None
                 try:
-                    answer = await self._performed(step, session, model)
+                    match step:
+                        case AskModel():
+                            answer = await self.asker.ask(session, model, step)
+                        case Batch():
+                            await self.carry(session, step)
+                        case Entry():
+                            answer = await later(self.runs.enter(step))
                 except HandrailError as error:
                     step = steps.throw(error)
                 else:
@@ -279,15 +285,6 @@ class Runtime(Host):
         except StopIteration as over:
             ending: Ending = over.value
             return ending
-
-    async def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
-        match step:
-            case AskModel():
-                return await self.asker.ask(session, model, step)
-            case Batch():
-                return await self.carry(session, step)
-            case Entry():
-                return await later(self.runs.enter(step))
 
     async def _handle(
         self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None
@@ -315,22 +312,16 @@ class Runtime(Host):
 class LoopGround:
     """An event loop as the ground of carriers."""
 
-    __slots__ = ("_mailbox", "_runners", "loop")
+    __slots__ = ("_mailbox", "first_step", "go_on", "loop")
 
     def __init__(self) -> None:
-        self.loop, self._mailbox, self._runners = asyncio.get_running_loop(), mailbox(), Runners()
+        self.loop, self._mailbox = asyncio.get_running_loop(), mailbox()
+        runners = Runners(self.loop)
+        self.first_step, self.go_on = runners.first_step, runners.go_on
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """See `Ground.later`."""
         return self.loop.call_later(seconds, then, *args)
-
-    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
-        """See `Ground.first_step`."""
-        return self._runners.first_step(begin, self.loop)
-
-    def go_on(self, work: Work) -> None:
-        """See `Ground.go_on`."""
-        self._runners.go_on(work)
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """See `Ground.post`. It is left when its loop is closed."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
@@ -61,19 +61,26 @@ def text_of(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
+    return _encoded(value).decode()
+
+
+def _encoded(value: Any) -> bytes:
     """Return a value that is no text and holds no media as JSON."""
     if type(value) is Page:
         value = value.as_json()
-    for bytes_mode in _BYTES_MODES:
-        try:
-            return to_json(value, inf_nan_mode="strings", bytes_mode=bytes_mode, fallback=_repr).decode()
-        except _NO_JSON:
-            continue
+    try:
+        return to_json(value, inf_nan_mode="strings", fallback=_repr)
+    except _NO_JSON:
+        pass
+    try:  # bytes are mostly text; where they are not, all of the result's are written in base64
+        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=_repr)
+    except _NO_JSON:
+        pass
     try:  # the one obstacle that can be taken away: surrogates
         flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_repr)
-        return _carried(json.dumps(flat, ensure_ascii=False))
+        return _carried(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
-        return _carried(_repr(value))
+        return _carried(_repr(value)).encode()
 
 
 def plain(value: Any) -> Json:
@@ -133,10 +140,12 @@ def _both_ends(text: str, most: int) -> str:
 
 def fitting(value: Any, most_bytes: int) -> str | None:
     """Return a value's text when that is all there is to show, as of nearly every value; else None."""
-    if media_in(value):
+    if isinstance(value, str):
+        text = text_of(value)
+        return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
+    if media_in(value) or len(encoded := _encoded(value)) > most_bytes:
         return None
-    text = text_of(value) if isinstance(value, str) else _written(value)
-    return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
+    return encoded.decode()
 
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
@@ -155,8 +164,6 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     return _cut_text(text, room)
 
 
-# Bytes are mostly text; where they are not, all of the result's are written in base64.
-_BYTES_MODES: Sequence[Literal["utf8", "base64"]] = ("utf8", "base64")
 _NO_JSON = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 

@@ -6,7 +6,6 @@ Rule 2: what is not shown can be called all the same: a model may know a tool fr
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from handrail import plugins
@@ -61,22 +60,18 @@ class Showing:
         if self._callable is None or self._callable[0] is not now:
             self._callable = now, _with_reading(now)
         known = self._callable[1]
-        if all(call.name in known for call in calls):
+        if known.has_all(calls):
             return known
         return known + self._own(selector)
 
-    async def select(self, selector: Selector | None, messages: Sequence[Message]) -> Selection:
-        """Ask the selector what the next turn shows.
+    def select(self, selector: Selector, messages: Sequence[Message]) -> Selection:
+        """Ask the selector what the next turn shows; in a thread where it `waits`.
 
         Raises:
             ModelError: It raised.
         """
-        selector = selector or self.selector
-        permitted = self.permitted()
         try:
-            if selector.waits:
-                return await asyncio.to_thread(selector.select, permitted, messages)
-            return selector.select(permitted, messages)
+            return selector.select(self.permitted(), messages)
         except HandrailError:
             raise
         except Exception as error:  # somebody else's code: its text may hold anything

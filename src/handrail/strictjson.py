@@ -53,7 +53,7 @@ def loads(text: str) -> Json:
     Raises:
         NotJson: Whatever is wrong; `reason` says what in one word.
     """
-    if len(text) < MAX_DIGITS and (read := _flat(text)) is not None:
+    if (read := flat(text)) is not None:
         return read
     if len(text) > MAX_CHARS:
         raise NotJson("too_long", f"{len(text)} characters are more than {MAX_CHARS}")
@@ -74,13 +74,15 @@ def loads(text: str) -> Json:
     return value
 
 
-def _flat(text: str) -> Json:
+def flat(text: str) -> dict[str, Json] | None:
     """Return a short object without lists and objects in it, as nearly all calls are; None for anything else.
 
     pydantic's reader takes a quarter of the time of Python's, and keeps to RFC 8259 but for two things: of two equal
     names it takes the last, and it overflows to infinity. A flat object whose names are as many as its colons has no
     name twice. What is not settled so, a colon in a text for one, is for the careful reader: 1.4 us a call -> 0.7.
     """
+    if len(text) >= MAX_DIGITS:
+        return None
     try:
         value = from_json(text, allow_inf_nan=False)
     except (ValueError, TypeError):  # TypeError: a lone surrogate, which has no form in UTF-8
@@ -88,7 +90,9 @@ def _flat(text: str) -> Json:
     if type(value) is not dict or text.count(":") != len(value) or "[" in text:
         return None
     values = value.values()
-    return None if math.inf in values or -math.inf in values else value
+    if float in map(type, values) and (math.inf in values or -math.inf in values):
+        return None
+    return value
 
 
 def _decoded(text: str) -> Json:

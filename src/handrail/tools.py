@@ -52,6 +52,8 @@ Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 
 DEFAULT_TIMEOUT_S = 30.0
 
+Fits: TypeAlias = Callable[[dict[str, Json]], bool]
+
 _SAFE = {str, int, float, bool, type(None)}
 
 _WORDS: Mapping[str, Sequence[str]] = {
@@ -185,6 +187,19 @@ class BaseTool:
     def writes(self) -> bool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
+
+    @cached_property
+    def plain(self) -> Fits | None:
+        """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
+        declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
+        if self.writes or declares or self.seat or self.isolation != "none":
+            return None
+        return self.checker.fits
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether it is an async function that can be called as it is: nothing is opened, hidden or kept apart."""
+        return self.is_async and not (self.writes or self.opens or self.hidden) and self.isolation == "none"
 
     @cached_property
     def opens(self) -> bool:
@@ -411,11 +426,12 @@ class BaseTool:
     ) -> partial[Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        own = {name: value if type(value) in _SAFE else deepcopy(value) for name, value in bound.items()}
+        if not _SAFE.issuperset(map(type, bound.values())):
+            bound = deepcopy(bound)
         if self.hidden:
-            for name, kind in self.hidden.items():
-                own[name] = context if kind is Context else injected[name]
-        return partial(self.run, **own)
+            given = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
+            return partial(self.run, **bound, **given)
+        return partial(self.run, **bound)
 
     # ------------------------------------------------------------------ checks when it is declared
 

@@ -5,12 +5,13 @@ A `Toolset` may change between two turns; a turn works on a snapshot, so that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import field
 from typing import Any, TypeAlias
 
 from handrail import names, plugins
+from handrail.calls import ToolCall
 from handrail.errors import Code, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.tools import BaseTool, FunctionTool, Permission
 from handrail.values import dataclass
@@ -155,6 +156,14 @@ class Toolset:
         """Return the definitions as they go over a provider's wire, made once for each state of the set."""
         told: list[dict[str, Json]] = plugins.load("dialects", dialect).definitions(self.snapshot(), strict=strict)
         return told
+
+    def has_all(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether each of these calls names a tool of this set."""
+        by_name = self._state.by_name
+        for call in calls:  # noqa: SIM110  # a generator costs more than all its answers
+            if call.name not in by_name:
+                return False
+        return True
 
     def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what was made of these tools under a key, made anew once the set has changed."""

@@ -84,6 +84,18 @@ class Checker:
         except (ValueError, TypeError, RecursionError) as error:
             return _unreadable(error)
 
+    @cached_property
+    def fits(self) -> Callable[[dict[str, Json]], bool]:
+        """Says whether arguments are right as they stand; `check` says the same. May raise ValueError or TypeError."""
+        is_valid = self._closed.is_valid
+        if self._is_subtle:
+            return lambda _: False
+        if self._wants_integers:
+            return lambda arguments: (
+                is_valid(arguments) and not (float in map(type, arguments.values()) and _holds_whole_float(arguments))
+            )
+        return is_valid
+
     def compile(self) -> None:
         """Compile now, so that a mistake in the schema is told now.
 

@@ -469,4 +469,3 @@ def test_an_object_that_holds_no_answer_is_not_read_as_text():
     with pytest.raises(ModelError) as caught:
         dialect("hermes").decode({"message": "<tool_call>"})
     assert caught.value.code == "unreadable"
-

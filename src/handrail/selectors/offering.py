@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from handrail.calls import ToolCall
@@ -202,7 +203,7 @@ class Automatic:
     def __init__(
         self, *, most_tools: int = MOST_TOOLS, most_tokens: int = MOST_TOKENS, beyond: Searching | None = None
     ) -> None:
-        self._most_tools, self._most_tokens = most_tools, most_tokens
+        self._limits = most_tools, most_tokens
         self._beyond = beyond or Searching()
         self.waits = self._beyond.waits
 
@@ -218,12 +219,13 @@ class Automatic:
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
+        chooses: bool = tools.remembered(self._limits, partial(self._too_many, tools))
+        return chooses
+
+    def _too_many(self, tools: Toolset) -> bool:
         if SEARCH in tools:
             return False
-        if len(tools) > self._most_tools:
-            return True
-        cost: int = tools.remembered("tokens", lambda: tokens(tools))
-        return cost > self._most_tokens
+        return len(tools) > self._limits[0] or tokens(tools) > self._limits[1]
 
 
 MOST_SEARCHES_KEPT = 1_000
