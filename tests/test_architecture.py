@@ -11,6 +11,8 @@ SRC = Path(handrail.__file__).parent
 NOUNS = [
     "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups", "ports",
     "plugins", "isolation", "logs",
+    "late", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups",
+    "ports", "plugins", "logs",
 ]
 # fmt: on
 # fmt: off

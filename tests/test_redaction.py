@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from urllib.parse import quote
 
 import pytest
@@ -62,7 +63,7 @@ def test_what_looks_like_a_key_is_taken_out(text):
 @given(data=st.data())
 def test_whatever_has_the_shape_of_a_key_is_taken_out(shape, data):
     text = data.draw(st.from_regex(shape, alphabet=st.characters(max_codepoint=126)))
-    assert Redactor().text(text) == redaction._SHAPES.sub(HIDDEN, text) != text
+    assert Redactor().text(text) == re.sub(redaction._SHAPES, HIDDEN, text) != text
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 D = TypeVar("D")
 
@@ -19,8 +20,7 @@ class Injected:
     """
 
 
-@dataclass(slots=True)
-class Context(Generic[D]):
+class Context(Struct, Generic[D]):
     """Handed to a tool that asks for it (`context: hr.Context[Deps]`); hidden from the model.
 
     Attributes:

@@ -13,9 +13,16 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from docstring_parser import Docstring, google, numpydoc, rest
 from msgspec import Struct, field
+
+from handrail import late
+
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = late.module("docstring_parser")
 
 
 class Docs(Struct, frozen=True):
@@ -65,7 +72,7 @@ def read(text: str | None) -> Docs:
     try:
         description, parsed = _parsed(clean)
     except Exception:  # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
-        description, parsed = clean, Docstring()
+        description, parsed = clean, docstring_parser.Docstring()
     return Docs(
         summary=_first_sentence(description),
         description=description,
@@ -80,19 +87,21 @@ def read(text: str | None) -> Docs:
     )
 
 
-def _parsed(text: str) -> tuple[str, Docstring]:
+def _parsed(text: str) -> tuple[str, docstring_parser.Docstring]:
     """Return the description and the sections, by the style that the text shows."""
     lines = text.splitlines()
     if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in pairwise(lines)):
-        parsed = numpydoc.parse("\n".join(_numpy_lines(lines)))
+        parsed = docstring_parser.numpydoc.parse("\n".join(_numpy_lines(lines)))
         return _description_of(parsed), parsed
     if fields := _FIELD.search(text):
         sections = _FIELD.sub(
             lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :]
         )
-        return text[: fields.start()].strip(), rest.parse(inspect.cleandoc(sections).replace("：", ": "))
+        return text[: fields.start()].strip(), docstring_parser.rest.parse(
+            inspect.cleandoc(sections).replace("：", ": ")
+        )
     prose, sections = _google_parts(lines)
-    return prose, google.parse("\n" + sections)  # the parser dedents all lines but the first
+    return prose, docstring_parser.google.parse("\n" + sections)  # the parser dedents all lines but the first
 
 
 def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
@@ -108,7 +117,7 @@ def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
             yield heading or line
 
 
-def _description_of(parsed: Docstring) -> str:
+def _description_of(parsed: docstring_parser.Docstring) -> str:
     gap = "\n\n" if parsed.blank_after_short_description else "\n"
     return gap.join(filter(None, (parsed.short_description, parsed.long_description))).strip()
 

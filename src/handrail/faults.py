@@ -14,16 +14,21 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import Struct
 
-from handrail import guards
+from handrail import late
 from handrail.errors import Code, Failure, Json
 from handrail.names import nearest
 from handrail.subschemas import Schema, target, types_of
+
+if TYPE_CHECKING:
+    from handrail import guards
+else:
+    guards = late.module("handrail.guards")
 
 MOST_FAULTS = 8
 """Faults told at once. A model mends a handful in one go; a longer list buries the first."""

@@ -273,7 +273,8 @@ def _lost_write(name: str) -> Failure:
 
 # ---------------------------------------------------------------------- kept small
 
-_WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_WIDE = r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+"""Compiled when first met, which takes longer than importing this module."""
 _CHARACTERS_A_TOKEN = 4
 """Of English; other alphabets take two to three, which `Window.scale` learns from what the provider counts."""
 _TOKENS_OF_A_MESSAGE = 4
@@ -293,7 +294,7 @@ def tokens_of(text: str) -> int:
     >>> tokens_of("a word or two"), tokens_of("北京天气")
     (4, 4)
     """
-    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
     return wide + -(-(len(text) - wide) // _CHARACTERS_A_TOKEN)
 
 

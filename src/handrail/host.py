@@ -14,11 +14,11 @@ from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from handrail import plugins, shaping, showing
+from handrail import late, plugins, shaping, showing
 from handrail.approvals import Approvals
 from handrail.asking import Asker, check_injected
 from handrail.audit import notice_of_word
@@ -51,7 +51,11 @@ from handrail.showing import Showing, selector_of
 from handrail.structured import wanted, way_of
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Tools, Toolset
-from handrail.undoing import Undoable, chosen, taking_back
+
+if TYPE_CHECKING:
+    from handrail import undoing
+else:
+    undoing = late.module("handrail.undoing")
 
 RunSteps: TypeAlias = Generator["AskModel | Batch | Entry", Any, Ending]
 
@@ -453,19 +457,21 @@ class Host:
         self.record(session, begun, replaying=True)
         return None
 
-    def taking_back(self, offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[FunctionTool]:
+    def taking_back(
+        self, offered: Sequence[undoing.Undoable], run_id: str, steps: Sequence[str] | None
+    ) -> list[FunctionTool]:
         """Return the writes that take these steps of a run back.
 
         Raises:
             ConfigError: A step is none of the offered.
         """
         try:
-            wanted = chosen(offered, steps)
+            wanted = undoing.chosen(offered, steps)
         except KeyError as error:
             told = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
             raise ConfigError(f"step {error} of run {run_id!r} cannot be taken back; what can is {told}") from error
         tools = Toolset(with_steps(self.callable_tools()))
-        return [taking_back(each, tools[each.tool], run_id) for each in wanted]
+        return [undoing.taking_back(each, tools[each.tool], run_id) for each in wanted]
 
     def batch_of(self, tool: BaseTool, session: Session) -> Batch:
         """Open one call of a tool that no model is shown."""

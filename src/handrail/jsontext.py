@@ -17,14 +17,19 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from handrail import late
 from handrail.errors import Code, Failure, Json
-from handrail.mending import MAX_MENDED_CHARS, mend
 from handrail.messages import Finish
 from handrail.strictjson import NotJson, loads, shown
+
+if TYPE_CHECKING:
+    from handrail import mending
+else:
+    mending = late.module("handrail.mending")
 
 __all__ = ["REPAIRS", "NotJson", "Parsed", "Repair", "loads", "parse", "split"]
 
@@ -107,10 +112,10 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
         refused = NotJson("not_an_object", "arguments must be a JSON object", 0)
     except NotJson as error:
         refused = error
-    if len(text) > MAX_MENDED_CHARS:
+    if len(text) > mending.MAX_MENDED_CHARS:
         return _refusal(text, refused)
     try:
-        mended, found = mend(text)
+        mended, found = mending.mend(text)
     except NotJson as error:
         return _refusal(text, error)
     for name, offset in found.items():
@@ -126,7 +131,7 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
     often than a wish. An empty object beside others is an artefact as well, but which call it stands for is unknown, so
     the answer is None.
     """
-    if finish not in CLEAN_ENDS or len(text) > MAX_MENDED_CHARS:
+    if finish not in CLEAN_ENDS or len(text) > mending.MAX_MENDED_CHARS:
         return None
     texts: dict[str, str] = {}
     seen, end = 0, 0

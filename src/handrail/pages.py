@@ -21,7 +21,7 @@ from contextlib import aclosing, closing
 from functools import wraps
 from typing import Annotated, Any
 
-from pydantic import Field
+import pydantic
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.calls import Page
@@ -32,14 +32,6 @@ PAGE_BYTES = 16 * 1024
 
 _ROOM_FOR_THE_REST = 96
 
-_OFFSET = inspect.Parameter(
-    "offset",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=0,
-    annotation=Annotated[
-        int, Field(ge=0, description="How many rows to leave out from the start: `next` of the page before, else 0.")
-    ],
-)
 # Hidden from the model; a generator that is skipped through for too long is left when its call is given up.
 _CALLER = inspect.Parameter("_caller", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any])
 
@@ -75,12 +67,18 @@ def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[...
         return gathered.page()
 
     wrapper: Any = wraps(run)(page_async if inspect.isasyncgenfunction(run) else page)
-    added = [_CALLER] if starts_there else [_OFFSET, _CALLER]
+    added = [_CALLER] if starts_there else [_offset(), _CALLER]
     wrapper.__signature__ = signature.replace(
         parameters=[*signature.parameters.values(), *added], return_annotation=Page
     )
     wrapper.__annotations__ = {**run.__annotations__, "return": Page}
     return wrapper  # type: ignore[no-any-return]
+
+
+def _offset() -> inspect.Parameter:
+    told = "How many rows to leave out from the start: `next` of the page before, else 0."
+    hint = Annotated[int, pydantic.Field(ge=0, description=told)]
+    return inspect.Parameter("offset", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=hint)
 
 
 class Gathering:

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import import_module, metadata
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from handrail import late
 from handrail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    metadata = late.module("importlib.metadata")
 
 # fmt: off
 _PROVIDERS = (

@@ -6,21 +6,25 @@ Rule 2: the first rule that matches wins, and its place in the list is the only 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import fields, force_setattr, replace
 
-from handrail import expressions, keys
+from handrail import expressions, keys, late
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Json, SetupError
 from handrail.tools import BaseTool, Permission
 from handrail.toolset import permits
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = late.module("tomllib")
 
 T = TypeVar("T")
 Then: TypeAlias = Literal["allow", "ask", "deny"]

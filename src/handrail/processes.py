@@ -12,25 +12,32 @@ Rule 2: a worker carries one call at a time, and is never killed for a call that
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from handrail.child import Place, order_of
+from handrail import late
 from handrail.errors import ToolDefinitionError
 from handrail.tools import BaseTool
 
 LONGEST_HUNT_S = 5.0
 """How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
+if TYPE_CHECKING:
+    import pickle
+    from multiprocessing import connection
+
+    from handrail import child
+else:
+    pickle = late.module("pickle")
+    connection = late.module("multiprocessing.connection")
+    child = late.module("handrail.child")
 
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
 
@@ -187,7 +194,7 @@ class Worker:
     """One process, and the line to it."""
 
     def __init__(self) -> None:
-        self._line, theirs = Pipe()
+        self._line, theirs = connection.Pipe()
         self._ready = False
         life, self._life = os.pipe()
         fds = (theirs.fileno(), life)
@@ -216,7 +223,7 @@ class Worker:
         Raises:
             EOFError: The process is gone.
         """
-        line: Connection[Any, Any] = self._line
+        line: connection.Connection[Any, Any] = self._line
         line.send_bytes(order)
         return line.recv_bytes()
 
@@ -312,7 +319,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def place_of(tool: BaseTool) -> Place | bytes:
+def place_of(tool: BaseTool) -> child.Place | bytes:
     """Return how another process finds a tool's function: by its import path, else by value where cloudpickle is.
 
     Raises:
@@ -322,10 +329,10 @@ def place_of(tool: BaseTool) -> Place | bytes:
 
 
 @lru_cache(maxsize=10_000)
-def _placed(function: Callable[..., Any], tool: str) -> Place | bytes:
+def _placed(function: Callable[..., Any], tool: str) -> child.Place | bytes:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if module and _is_there(module, name, function):
-        return Place(module, getattr(sys.modules[module], "__file__", None) or "", name)
+        return child.Place(module, getattr(sys.modules[module], "__file__", None) or "", name)
     try:
         import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
 
@@ -348,14 +355,14 @@ def _is_there(module: str, name: str, function: Callable[..., Any]) -> bool:
     return found is not None and (found is function or getattr(found, "fn", None) is function)
 
 
-def pickled(place: Place | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
+def pickled(place: child.Place | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
     """Return a call as bytes.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
     try:
-        return order_of(place, arguments)
+        return child.order_of(place, arguments)
     except Exception as error:
         raise ToolDefinitionError(
             f"Tool {tool!r} runs in a process of its own, and what it is given cannot go there: {error}. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+import pydantic
 
 from handrail import shaping
 from handrail.context import Context
@@ -15,8 +15,8 @@ from handrail.tools import FunctionTool
 def read_result(
     context: Context[Any],
     handle: str,
-    offset: Annotated[int, Field(ge=0)] = 0,
-    limit: Annotated[int, Field(ge=1, le=12_000)] = 8_000,
+    offset: Annotated[int, pydantic.Field(ge=0)] = 0,
+    limit: Annotated[int, pydantic.Field(ge=1, le=12_000)] = 8_000,
     pattern: str = "",
 ) -> dict[str, Any]:
     """Read more of a long result that was cut.

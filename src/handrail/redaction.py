@@ -51,7 +51,7 @@ _KINDS = (
 does passes here; looking for the words costs a twentieth, and most texts have none."""
 
 _MARKS = tuple(mark for marks, _ in _KINDS for mark in marks)
-_SHAPES = re.compile("|".join(shape for _, shape in _KINDS))
+_SHAPES = "|".join(shape for _, shape in _KINDS)  # compiled when first met
 
 
 class Redactor:
@@ -73,7 +73,7 @@ class Redactor:
             text = self._known.sub(HIDDEN, text)
         for mark in _MARKS:  # `any` with a generator costs twice as much
             if mark in text:
-                return _SHAPES.sub(HIDDEN, text)
+                return re.sub(_SHAPES, HIDDEN, text)
         return text
 
     def value(self, value: Json) -> Json:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from handrail import late
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
@@ -18,7 +19,6 @@ from handrail.conversation import AskModel, Ending
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
-from handrail.forking import fork_of
 from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
@@ -27,9 +27,14 @@ from handrail.runners import Runners
 from handrail.runs import Run
 from handrail.sessions import Session
 from handrail.showing import selector_of
-from handrail.undoing import Undoable, undoable
 from handrail.wakeups import mailbox
-from handrail.workflows import driven
+
+if TYPE_CHECKING:
+    from handrail import forking, undoing, workflows
+else:
+    forking = late.module("handrail.forking")
+    undoing = late.module("handrail.undoing")
+    workflows = late.module("handrail.workflows")
 
 
 class Runtime(Host):
@@ -172,7 +177,7 @@ class Runtime(Host):
         """
         begun = known(await later(self.runs.recorded(run_id)), run_id)
         self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        record, first = fork_of(begun, at_turn, self.callable_tools())
+        record, first = forking.fork_of(begun, at_turn, self.callable_tools())
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)
@@ -203,12 +208,12 @@ class Runtime(Host):
             JournalMismatch: A step is not the one that was recorded.
         """
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ()))
-        return await driven(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
+        return await workflows.driven(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
-    async def undoable(self, run_id: str) -> list[Undoable]:
+    async def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """Return what a kept run has written and its tools can take back, the newest first."""
         begun = await later(self.runs.recorded(run_id))
-        return undoable(known(begun, run_id), self.callable_tools())
+        return undoing.undoable(known(begun, run_id), self.callable_tools())
 
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.

@@ -6,6 +6,7 @@ keyword arguments. `imported` gives a schema that others wrote in the same words
 Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic.
 Rule 2: a mistake in a signature names the parameter.
 Rule 3: declaring a tool costs a look at its signature; hints are resolved and types compiled on first use.
+        Pydantic's names are written with its module, which imports what is behind them when they are first met.
 """
 
 from __future__ import annotations
@@ -14,26 +15,31 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from operator import or_
 from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Union, cast, get_args, get_origin
 
+import pydantic
 import typing_extensions
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, ValidationError, to_json
 
-from handrail import faults
+from handrail import faults, late
 from handrail.docstrings import Docs
 from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.faults import Fault
 from handrail.foreign import imported
 from handrail.subschemas import Schema
 from handrail.tidying import described, tidied
+
+if TYPE_CHECKING:
+    from pydantic import fields as pydantic_fields
+    from pydantic import json_schema
+else:
+    pydantic_fields = late.module("pydantic.fields")
+    json_schema = late.module("pydantic.json_schema")
 
 __all__ = ["Signature", "imported", "of_function", "of_result", "parameters_of"]
 
@@ -53,7 +59,7 @@ class Signature(Struct, frozen=True, dict=True):
     visible: Mapping[str, Any]
     hidden: Mapping[str, Any]
     docs: Docs
-    model: type[BaseModel] | None = None
+    model: type[pydantic.BaseModel] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,7 +70,7 @@ class Signature(Struct, frozen=True, dict=True):
     def schema(self) -> Schema:
         """The JSON Schema of the arguments."""
         try:
-            raw = self._adapter.json_schema(schema_generator=_Plain)
+            raw = self._adapter.json_schema(schema_generator=_plain())
         except _UNDESCRIBABLE as error:
             self._blame(error)
         schema = tidied(raw)
@@ -84,9 +90,9 @@ class Signature(Struct, frozen=True, dict=True):
         return bound if self.model is None else {self.names[0]: bound}
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
+    def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
-            return TypeAdapter(self.model or _arguments_type(self.visible))
+            return pydantic.TypeAdapter(self.model or _arguments_type(self.visible))
         except _UNDESCRIBABLE as error:
             self._blame(error)
 
@@ -113,7 +119,7 @@ class Signature(Struct, frozen=True, dict=True):
         """Find the parameter that cannot be described, and raise the definition error that names it."""
         for name, hint in self.visible.items():
             try:
-                TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_Plain)
+                pydantic.TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_plain())
             except _UNDESCRIBABLE as reason:
                 _undescribable(
                     self.tool,
@@ -213,7 +219,7 @@ def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) 
 def of_result(hint: Any) -> Schema | None:
     """Return the JSON Schema of a value of this type as it is written out; None where it has no JSON form."""
     try:
-        return TypeAdapter(_modern(hint)).json_schema(mode="serialization")
+        return pydantic.TypeAdapter(_modern(hint)).json_schema(mode="serialization")
     except (*_UNDESCRIBABLE, NameError):
         return None
 
@@ -246,20 +252,22 @@ def _modern(hint: Any) -> Any:
 def _with_default(hint: Any, default: Any) -> Any:
     if default is inspect.Parameter.empty:
         return hint
-    return Annotated[hint, default if isinstance(default, FieldInfo) else Field(default=default)]
+    return Annotated[
+        hint, default if isinstance(default, pydantic_fields.FieldInfo) else pydantic.Field(default=default)
+    ]
 
 
-def _only_model(visible: Mapping[str, Any]) -> type[BaseModel] | None:
+def _only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
     """Return the model when it is the type of the only parameter, which has no default."""
     hints = list(visible.values())
     if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
         return None
-    return hints[0] if issubclass(hints[0], BaseModel) and not issubclass(hints[0], RootModel) else None
+    return hints[0] if issubclass(hints[0], pydantic.BaseModel) and not hints[0].__pydantic_root_model__ else None
 
 
 def _arguments_type(hints: Mapping[str, Any]) -> Any:
     arguments = _typed_dict("Arguments", dict(hints))
-    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
+    arguments.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     return arguments
 
 
@@ -305,13 +313,17 @@ def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) ->
     return path
 
 
-class _Plain(GenerateJsonSchema):
-    """Pydantic's generator, in the order of declaration, and silent about defaults that JSON cannot hold."""
+@cache
+def _plain() -> type[json_schema.GenerateJsonSchema]:
+    class Plain(json_schema.GenerateJsonSchema):
+        """Pydantic's generator, in the order of declaration, and silent about defaults that JSON cannot hold."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
-    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002
-        """Keep the order."""
-        return value
+        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002
+            """Keep the order."""
+            return value
+
+    return Plain

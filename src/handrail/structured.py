@@ -20,9 +20,9 @@ from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, cast, get_origin
 
+import pydantic
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import BaseModel, RootModel
 from typing_extensions import is_typeddict
 
 from handrail import jsontext, logs, shaping
@@ -177,7 +177,7 @@ def _is_object(hint: Any) -> bool:
     """Whether the type's own JSON is an object, so that the answer need not be put into one."""
     if not isinstance(hint, type) and not is_typeddict(hint):
         return False
-    is_model = isinstance(hint, type) and issubclass(hint, BaseModel) and not issubclass(hint, RootModel)
+    is_model = isinstance(hint, type) and issubclass(hint, pydantic.BaseModel) and not hint.__pydantic_root_model__
     return not get_origin(hint) and (is_model or is_dataclass(hint) or is_typeddict(hint))
 
 

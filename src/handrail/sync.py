@@ -17,8 +17,9 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from handrail import late
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
@@ -28,7 +29,6 @@ from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.flow import Rules
-from handrail.forking import fork_of
 from handrail.grounds import Work
 from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
@@ -38,8 +38,13 @@ from handrail.runs import Run
 from handrail.services import outcome_of
 from handrail.sessions import Session, new_run_id
 from handrail.showing import selector_of
-from handrail.undoing import Undoable, undoable
-from handrail.workflows import driven_here
+
+if TYPE_CHECKING:
+    from handrail import forking, undoing, workflows
+else:
+    forking = late.module("handrail.forking")
+    undoing = late.module("handrail.undoing")
+    workflows = late.module("handrail.workflows")
 
 T = TypeVar("T")
 
@@ -130,7 +135,7 @@ class SyncRuntime(Host):
         """See `Runtime.fork`."""
         begun = known(now_of(self.runs.recorded(run_id)), run_id)
         self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        record, first = fork_of(begun, at_turn, self.callable_tools())
+        record, first = forking.fork_of(begun, at_turn, self.callable_tools())
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)
@@ -148,11 +153,11 @@ class SyncRuntime(Host):
     ) -> Run:
         """See `Runtime.workflow`."""
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ()))
-        return driven_here(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
+        return workflows.driven_here(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
 
-    def undoable(self, run_id: str) -> list[Undoable]:
+    def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """See `Runtime.undoable`."""
-        return undoable(known(now_of(self.runs.recorded(run_id)), run_id), self.callable_tools())
+        return undoing.undoable(known(now_of(self.runs.recorded(run_id)), run_id), self.callable_tools())
 
     def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """See `Runtime.undo`."""

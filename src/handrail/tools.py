@@ -34,8 +34,8 @@ from typing import (
     overload,
 )
 
+import pydantic
 from msgspec import Struct, field
-from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from handrail import expressions, keys, limits, names, pages, portability, schema
@@ -345,7 +345,7 @@ class BaseTool:
             return arguments
         whole = len(bound) == 1 and next(iter(bound.values()))
         try:
-            seen = to_jsonable_python(whole if isinstance(whole, BaseModel) else bound, inf_nan_mode="strings")
+            seen = to_jsonable_python(whole if isinstance(whole, pydantic.BaseModel) else bound, inf_nan_mode="strings")
         except ValueError:  # a type without a JSON form: what was sent is all there is to look at
             return arguments
         return seen if isinstance(seen, dict) else arguments

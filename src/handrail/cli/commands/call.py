@@ -6,22 +6,27 @@ import asyncio
 import json
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
+from handrail import late
 from handrail.approvers.terminal import printable
 from handrail.calls import ToolResult
 from handrail.cli import exits, options
 from handrail.cli.options import Setup
-from handrail.cli.printer import Printer, console
-from handrail.cli.timeline import Timeline
 from handrail.errors import Code
 from handrail.events import AttemptStarted, CallFinished, Event
 from handrail.ports import Observer
 from handrail.shaping import plain
 from handrail.tools import BaseTool
+
+if TYPE_CHECKING:
+    from handrail.cli import printer, timeline
+else:
+    printer = late.module("handrail.cli.printer")
+    timeline = late.module("handrail.cli.timeline")
 
 
 @click.command("call")
@@ -44,7 +49,9 @@ def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: boo
     """
     if not setup.places:
         raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
-    observers: list[Observer] = [Printer(Timeline(detail="all"), console(sys.stderr))] if verbose else []
+    observers: list[Observer] = (
+        [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))] if verbose else []
+    )
     result = _called(setup, observers, tool, options.text_or_stdin(arguments))
     if as_json:
         click.echo(json.dumps(_document(result), ensure_ascii=False))
