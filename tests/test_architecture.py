@@ -9,10 +9,8 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups", "ports",
-    "plugins", "isolation", "logs",
-    "late", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "wakeups",
-    "ports", "plugins", "logs",
+    "late", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups",
+    "ports", "plugins", "isolation", "logs",
 ]
 # fmt: on
 # fmt: off

@@ -674,17 +674,17 @@ NEARLY_WRITTEN = st.tuples(
 @settings(max_examples=500)
 @given(WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
 def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(text):
-    call, tools = ToolCall("1", "measure", text), Toolset([FunctionTool(measure, effect="read")])
-    at_once = admitted_at_once(call, tools, Policy())
+    call, tool = ToolCall("1", "measure", text), FunctionTool(measure, effect="read")
+    at_once = admitted_at_once(call, tool, Policy())
     if at_once is not None:
-        known = read(call, tools, "calls")
+        known = read(call, Toolset([tool]), "calls")
         assert isinstance(known, Read)
         assert at_once == admit(known, Policy())
 
 
 def test_a_plain_call_is_admitted_at_once():
-    tools = Toolset([FunctionTool(measure, effect="read")])
-    at_once = admitted_at_once(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tools, Policy())
+    tool = FunctionTool(measure, effect="read")
+    at_once = admitted_at_once(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tool, Policy())
     assert at_once is not None
     assert at_once.bound == {"city": "巴黎", "days": 2, "share": 0.25}
 
@@ -700,11 +700,12 @@ def test_a_plain_call_is_admitted_at_once():
         ({"most_at_once": 1}, Policy()),
         ({"isolation": "process"}, Policy()),
         ({"ends_run": True}, Policy()),
+        ({"people": 2}, Policy()),
         ({"permission": "admin"}, Policy()),
         ({"risk": "high"}, Policy()),
         ({}, Policy(rules=[Rule("measure", "deny")])),
     ],
 )
 def test_a_call_in_which_anybody_else_has_a_say_is_not_admitted_at_once(declared, policy):
-    tools = Toolset([FunctionTool(measure, **{"effect": "read", **declared})])
-    assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tools, policy) is None
+    tool = FunctionTool(measure, **{"effect": "read", **declared})
+    assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy) is None

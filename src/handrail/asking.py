@@ -61,7 +61,7 @@ class Asker:
         if patience is None or patience.task is not asyncio.current_task():
             patience = session.wait_with(Patience())
         patience.begin(left_s)
-        if session.cancelled.is_set():
+        if session.cancelled:
             patience.stop()
         try:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options

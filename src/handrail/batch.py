@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -100,7 +100,8 @@ class Batch:
         known: Mapping[int, ToolResult] | None = None,
         slots: Sequence[Slot] = (),
     ) -> None:
-        self.lanes = [Lane(index, call, index) for index, call in enumerate(calls)]
+        began = conduct.now()
+        self.lanes = [Lane(index, call, index, since=began) for index, call in enumerate(calls)]
         for lane, slot in zip(self.lanes, slots, strict=False):
             lane.place, lane.key = slot.place, slot.key
         self.prescribes, self.by_code = False, bool(slots)
@@ -119,12 +120,14 @@ class Batch:
     def _open(self, finish: Finish, tools: Toolset) -> None:
         conduct, policy, planned = self._conduct, self._conduct.policy, False
         at_once = finish in CLEAN_ENDS and not (self.by_code or self._known or conduct.refusal)
+        by_name = tools.by_name
         for lane in self.lanes:
-            lane.since = conduct.now()
-            if at_once and "$" not in lane.call.arguments:  # else it may refer to another call's result
-                admitted = admitted_at_once(lane.call, tools, policy)
-                if admitted is not None:
-                    self._start(lane, budgets.spend_call(self._budget, self._spent, lane.call.name) or admitted)
+            call = lane.call
+            if at_once and (tool := by_name.get(call.name)) is not None and "$" not in call.arguments:
+                admitted = admitted_at_once(call, tool, policy)
+                if admitted is not None:  # and it refers to no other call's result
+                    failure = budgets.spend_call(self._budget, self._spent, call.name)
+                    self._start(lane, failure or admitted, plain=True)
                     continue
             known = read(lane.call, tools, finish, repair=conduct.repair, sees=policy.sees)
             if type(known) is Failure:
@@ -174,7 +177,7 @@ class Batch:
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
         assert self.left == 0
-        return [result for result in self.results if result is not None]
+        return cast("list[ToolResult]", self.results.copy())
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Take the answer to a lane's last effect."""
@@ -228,7 +231,9 @@ class Batch:
         else:
             self._start(lane, admitted, pending.repairs)
 
-    def _start(self, lane: Lane, admitted: Admitted | Failure, repairs: Sequence[str] = ()) -> None:
+    def _start(
+        self, lane: Lane, admitted: Admitted | Failure, repairs: Sequence[str] = (), *, plain: bool = False
+    ) -> None:
         """Start the life of a call that was admitted, or end one that was not."""
         if type(admitted) is Failure:
             self._end(lane, refused(lane.call, admitted, repairs))
@@ -236,7 +241,7 @@ class Batch:
         lane.admitted = admitted
         if self._conduct.tell is not None:
             self._conduct.tell(_event(admitted))
-        if is_plain(admitted):
+        if plain or is_plain(admitted):
             # What it asks for first is known. Its life is begun when it turns out to be more than this one step.
             self.todo.append((lane, invoke(admitted.tool, 1, lane.since, self._conduct)))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -46,7 +45,7 @@ class Spent(Struct):
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
     waited_s: float = 0.0
-    per_tool: Counter[str] = field(default_factory=Counter)
+    per_tool: dict[str, int] = {}
 
     def cost(self, budget: Budget) -> float:
         """What the tokens so far cost at the budget's prices."""
@@ -89,7 +88,7 @@ def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
             "Answer with what is known, and say what is missing.",
         )
     most = budget.per_tool.get(tool)
-    if most is not None and spent.per_tool[tool] >= most:
+    if most is not None and spent.per_tool.get(tool, 0) >= most:
         return Failure(
             Code.BUDGET_EXHAUSTED,
             f"`{tool}` may be called {most} times in this run, and has been.",
@@ -97,5 +96,5 @@ def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
         )
     spent.calls += 1
     if budget.per_tool:
-        spent.per_tool[tool] += 1
+        spent.per_tool[tool] = spent.per_tool.get(tool, 0) + 1
     return None

@@ -418,7 +418,7 @@ class Carrier:
         assert admitted is not None
         tool = admitted.tool
         if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
-            self.attempt(lane, effect, tool.ready(admitted.bound, None, {}), None)
+            self.attempt(lane, tool, effect, tool.ready(admitted.bound, None, {}), None)
             return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
@@ -438,16 +438,16 @@ class Carrier:
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        self.attempt(lane, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
+        self.attempt(lane, tool, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
 
-    def attempt(self, lane: Lane, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
+    def attempt(self, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
         """Make a call that is ready: one step of it at once, or all of it in a task, a thread or a process."""
-        tool, until = lane_tool(lane), self.host.now() + effect.timeout_s
+        until = self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
         if quick := tool.is_async and flag is None and tool.isolation == "none":
             outcome = self.ground.first_step(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
-                self.ended(lane, outcome, until)
+                self.ended(lane, tool, outcome, until)
                 return
         attempt = self.attempts[lane] = Attempt(
             start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag
@@ -529,17 +529,16 @@ class Carrier:
             return
         del self.attempts[attempt.lane]
         if attempt.ending:
-            self.ended(attempt.lane, told_to_end(outcome, attempt))
+            self.ended(attempt.lane, lane_tool(attempt.lane), told_to_end(outcome, attempt))
         else:
-            self.ended(attempt.lane, outcome, attempt.until)
+            self.ended(attempt.lane, lane_tool(attempt.lane), outcome, attempt.until)
 
-    def ended(self, lane: Lane, outcome: Outcome, until: float | None = None) -> None:
+    def ended(self, lane: Lane, tool: BaseTool, outcome: Outcome, until: float | None = None) -> None:
         """Take how a tool ended, and go on with it.
 
         Args:
             until: When its time was over; None when that, or the run's cancellation, was told to it.
         """
-        tool = lane_tool(lane)
         if type(outcome) is Returned:
             if until is not None and self.host.now() > until:
                 outcome.late = True  # one that blocks the loop is late without having been ended

@@ -245,7 +245,8 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
     heeded, circle = batch.finished(), ""
     for lane, result in zip(batch.lanes, heeded, strict=True):
         call, admitted = lane.call, lane.admitted
-        step = (_news(result), call.name, admitted.arguments if admitted else call.arguments)
+        told = result.text if result.failure is None and not (result.note or result.media) else _news(result)
+        step = (told, call.name, admitted.arguments if admitted else call.arguments)
         if (admitted and admitted.tool.poll) or repeats.is_news(step) or _stands_before(lane, batch):
             continue
         rounds = repeats.rounds_with(step)
@@ -267,8 +268,6 @@ def _stands_before(lane: Lane, batch: Batch) -> bool:
 
 def _news(result: ToolResult) -> str:
     """What a result tells, without notes that say how often it was told."""
-    if result.failure is None and not (result.note or result.media):
-        return result.text  # nearly every one
     if result.failure is None:
         text = text_of(result.value) if result.note else result.text
         return text + "".join(map(_digest, result.media))

@@ -307,8 +307,8 @@ class Host:
                 ending: Ending = over.value
                 # Whoever ended it does not expect it to go on once somebody approves, or gives it more time.
                 goes_on = ending.status in ("waiting", "budget", "failed")
-                return cancelled(session) if goes_on and session.cancelled.is_set() else ending
-            if session.cancelled.is_set():
+                return cancelled(session) if goes_on and session.cancelled else ending
+            if session.cancelled:
                 return cancelled(session)
             if isinstance(asked, AskModel):
                 answer = recording.answer(asked.number) if recording is not None else None
@@ -333,7 +333,7 @@ class Host:
         if recording is not None:
             recording.note_results(number, batch)
             yield from _entered(session, recording)
-        if batch.prescribes and not session.cancelled.is_set():
+        if batch.prescribes and not session.cancelled:
             yield from self._followed(session, batch, number)
 
     def _followed(self, session: Session, batch: Batch, number: int) -> Generator[Batch | Entry, Any, None]:
@@ -394,7 +394,7 @@ class Host:
             session.conduct.deadline = session.started + session.budget.time_s
         session.conduct.epoch = begun.record.epoch
         if begun.record.cancel_requested and not replaying:
-            session.cancelled.set()  # by somebody who was told that it ends; its owner died before it did
+            session.cancelled = True  # by somebody who was told that it ends; its owner died before it did
         started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
         session.recording = Recording(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
@@ -513,7 +513,7 @@ class Host:
             is_asked = self._keeps is not None and now_of(self._keeps.request_cancel(run_id))
         else:
             is_asked = True
-            session.cancelled.set()
+            session.cancelled = True
             for stop in list(session.stops):
                 stop()
         if is_asked and self._audits is not None:
@@ -631,4 +631,4 @@ def _entered(session: Session, recording: Recording) -> Generator[Entry, bool, N
     """Enter what has been noted, and learn whether somebody wants the run to end."""
     entry = recording.entry()
     if entry is not None and (yield entry):
-        session.cancelled.set()
+        session.cancelled = True

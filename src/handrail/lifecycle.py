@@ -156,13 +156,12 @@ def read(
     return parsed if type(parsed) is Failure else Read(call, tool, parsed.value, parsed.repairs)
 
 
-def admitted_at_once(call: ToolCall, tools: Toolset, policy: Policy) -> Admitted | None:
+def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
     """Return what `read` and `admit` would return for a call such as most are; None leaves it to them.
 
     Such is a call of a plain tool with a flat object that fits as it stands, where the policy has no rules.
     """
-    tool = tools.get(call.name)
-    if tool is None or (fits := tool.plain) is None or (verdict := policy.verdict_on(tool)) is None:
+    if (fits := tool.plain) is None or (verdict := policy.verdict_on(tool)) is None:
         return None
     arguments = strictjson.flat(call.arguments)
     try:

@@ -19,7 +19,7 @@ from handrail import expressions, keys, late
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Json, SetupError
 from handrail.tools import BaseTool, Permission
-from handrail.toolset import permits
+from handrail.toolset import COVERED
 
 if TYPE_CHECKING:
     import tomllib
@@ -116,13 +116,14 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether the model is told of this tool."""
-        return permits(self.max_permission, tool.needs)
+        return tool.needs in COVERED[self.max_permission]
 
     def verdict_on(self, tool: BaseTool) -> Verdict | None:
         """Return what `judge` says of every call of a plain tool; None where that depends on more than the tool."""
-        if self.rules or not self.sees(tool) or tool.weighs in _ASKED_FROM[self.ask_from]:
+        risk = tool.weighs
+        if self.rules or risk in _ASKED_FROM[self.ask_from] or not self.sees(tool):
             return None
-        return _ALLOWED[tool.weighs]
+        return _ALLOWED[risk]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""

@@ -351,7 +351,7 @@ async def _over(carrier: Carrier, ground: LoopGround) -> None:
     session = carrier.session
     stop = partial(ground.post, carrier.cancel)
     session.stops.append(stop)
-    if session.cancelled.is_set():  # before the stop was there to be called
+    if session.cancelled:  # before the stop was there to be called
         carrier.cancel()
     try:
         if not carrier.over:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from secrets import token_hex
-from threading import Event as Flag
 from time import time
 from typing import Any
 
@@ -59,7 +58,7 @@ class Session(Struct, eq=False):
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     checked: Toolset | None = None
     """The tools whose injected values were looked for last, and found."""
-    cancelled: Flag = field(default_factory=Flag)
+    cancelled: bool = False
     stops: list[Callable[[], Any]] = field(default_factory=list)
     """What to call to end whatever is under way."""
     patience: Patience | None = None
@@ -137,7 +136,7 @@ def cancelled(session: Session) -> Ending:
 
 def ending_by(error: ModelError, session: Session) -> Ending:
     """Return how a run ends whose model could not be asked."""
-    if session.cancelled.is_set():
+    if session.cancelled:
         return cancelled(session)
     return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -142,9 +142,15 @@ def fitting(value: Any, most_bytes: int) -> str | None:
     if isinstance(value, str):
         text = text_of(value)
         return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
-    if media_in(value) or len(encoded := _encoded(value)) > most_bytes:
+    try:
+        encoded = to_json(value, inf_nan_mode="strings", fallback=_unusual)
+    except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    return encoded.decode()
+    return encoded.decode() if len(encoded) <= most_bytes else None
+
+
+def _unusual(value: Any) -> NoReturn:
+    raise TypeError(type(value).__name__)
 
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:

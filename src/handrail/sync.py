@@ -292,7 +292,7 @@ class ThreadGround:
         carrier = make(host, self, session, batch)
         stop = partial(self.post, carrier.cancel)
         session.stops.append(stop)
-        if session.cancelled.is_set():
+        if session.cancelled:
             stop()
         try:
             carrier.pump()

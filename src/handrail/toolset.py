@@ -18,12 +18,12 @@ from handrail.tools import BaseTool, FunctionTool, Permission
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 
-_RANK: Mapping[Permission, int] = {"read": 0, "write": 1, "admin": 2}
-
-
-def permits(granted: Permission, needed: Permission) -> bool:
-    """Whether a run with `granted` may use a tool that needs `needed`: admin covers write, write covers read."""
-    return _RANK[needed] <= _RANK[granted]
+COVERED: Mapping[Permission, Sequence[Permission]] = {
+    "read": ("read",),
+    "write": ("read", "write"),
+    "admin": ("read", "write", "admin"),
+}
+"""What a run may use that has a permission: admin covers write, write covers read."""
 
 
 class _State(Struct):
@@ -81,6 +81,11 @@ class Toolset:
             state.snapshot._state = state
         return state.snapshot
 
+    @property
+    def by_name(self) -> Mapping[str, BaseTool]:
+        """The tools as they are now; later changes do not reach it."""
+        return self._state.by_name
+
     def get(self, name: str) -> BaseTool | None:
         """Return the tool of that name, or None."""
         return self._state.by_name.get(name)
@@ -137,7 +142,7 @@ class Toolset:
             for tool in kept
             if (where is None or where(tool))
             and (tag is None or tag in tool.tags)
-            and (permission is None or permits(permission, tool.needs))
+            and (permission is None or tool.needs in COVERED[permission])
         )
 
     def prefix(self, text: str) -> Toolset:

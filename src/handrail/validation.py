@@ -85,15 +85,11 @@ class Checker:
 
     @cached_property
     def fits(self) -> Callable[[dict[str, Json]], bool]:
-        """Says whether arguments are right as they stand; `check` says the same. May raise ValueError or TypeError."""
-        is_valid = self._closed.is_valid
-        if self._is_subtle:
-            return lambda _: False
-        if self._wants_integers:
-            return lambda arguments: (
-                is_valid(arguments) and not (float in map(type, arguments.values()) and _holds_whole_float(arguments))
-            )
-        return is_valid
+        """Says whether a flat object is right as it stands, as `check` would; see `strictjson.flat`.
+
+        It may raise ValueError or TypeError.
+        """
+        return self._closed.is_valid if not self._is_subtle else lambda _: False
 
     def compile(self) -> None:
         """Compile now, so that a mistake in the schema is told now.

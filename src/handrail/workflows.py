@@ -72,7 +72,7 @@ class Steps:
         # What stands in a `finally` is not done at a leave: it would take the place of the step that comes next time.
         if self._left is not None:
             raise Suspended(self._left)
-        if self._session.cancelled.is_set():
+        if self._session.cancelled:
             raise self._leave(cancelled(self._session))
         self._number += 1
         return self._number
@@ -127,7 +127,7 @@ class Steps:
         for each in (result, *batch.followed.values()):
             if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
                 raise self._leave(Ending("waiting", f"waiting for approval of {each.name}"))
-        if session.cancelled.is_set():
+        if session.cancelled:
             raise self._leave(cancelled(session))
         return result
 
