@@ -370,7 +370,7 @@ def test_cancelled_while_a_write_runs_it_is_not_tried_again(drive):
     begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("pay"), "never asked"]))
     gate.wait_for()
     driver.runtime.cancel("r")
-    until(lambda: driver.kind == "asyncio" or driver.runtime._live["r"].cancelled.is_set())
+    until(lambda: driver.kind == "asyncio" or driver.runtime._live["r"].cancelled)
     gate.open()
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run), len(tries)) == ("cancelled", [Code.CANCELLED], 1)
