@@ -441,11 +441,11 @@ class Carrier:
         self.attempt(lane, tool, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
 
     def attempt(self, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
-        """Make a call that is ready: one step of it at once, or all of it in a task, a thread or a process."""
+        """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
         until = self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if quick := tool.is_async and flag is None and tool.isolation == "none":
-            outcome = self.ground.first_step(start)
+        if here := flag is None and (tool.is_async or not tool.blocking) and tool.isolation == "none":
+            outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self.ended(lane, tool, outcome, until)
                 return
@@ -454,7 +454,7 @@ class Carrier:
         )
         if outcome is not None:
             self.reported(attempt, outcome)
-        elif quick:
+        elif here:
             self.ground.go_on(attempt)
         elif tool.isolation != "none":
             attempt.apart = self.host.services.apart(tool, start.keywords, effect.timeout_s)

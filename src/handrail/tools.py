@@ -204,8 +204,9 @@ class BaseTool:
 
     @cached_property
     def at_hand(self) -> bool:
-        """Whether it is an async function that can be called as it is: nothing is opened, hidden or kept apart."""
-        return self.is_async and not (self.writes or self.opens or self.hidden) and self.isolation == "none"
+        """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
+        declares = self.writes or self.opens or self.hidden
+        return (self.is_async or not self.blocking) and not declares and self.isolation == "none"
 
     @cached_property
     def opens(self) -> bool:
