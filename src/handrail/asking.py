@@ -21,7 +21,7 @@ from handrail.processes import place_of
 from handrail.reading import READ_RESULT
 from handrail.services import cancelled_from_outside
 from handrail.sessions import OUT_OF_TIME, Ears, Session
-from handrail.showing import Showing
+from handrail.showing import Showing, selected
 from handrail.structured import Wanted
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
@@ -65,11 +65,13 @@ class Asker:
             patience.stop()
         try:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
-            selector = session.selector or self._showing.selector
+            selector, permitted = session.selector or self._showing.selector, tools
+            if session.progress.reads_on:
+                permitted = self._showing.permitted()  # what reads on is not the selector's to choose
             if selector.waits:
-                selection = await asyncio.to_thread(self._showing.select, selector, session.progress.messages)
+                selection = await asyncio.to_thread(selected, selector, permitted, session.progress.messages)
             else:
-                selection = self._showing.select(selector, session.progress.messages)
+                selection = selected(selector, permitted, session.progress.messages)
             if selection.names is not None:
                 tools = self._narrowed(session, tools, selection, asked.number, options.tool_choice)
             request = Request(session.progress.messages, tools, options, left_s)
@@ -78,13 +80,19 @@ class Asker:
                 session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
                 listener = Ears(session)
             if session.wanted is None:
-                turn = await _asked(model, request, listener)
+                turn = await model.ask(request, listener)
             else:
                 turn = await self._asked_in_form(session, session.wanted, model, request, listener, asked.choice)
-        except asyncio.CancelledError:
+        except HandrailError:
+            raise
+        except asyncio.CancelledError as error:
             if patience.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
-            raise
+            if cancelled_from_outside():
+                raise
+            raise _raised(model, error) from error
+        except Exception as error:
+            raise _raised(model, error) from error
         finally:
             patience.answered()
         if session.window is not None:
@@ -130,7 +138,7 @@ class Asker:
         while True:
             before = form.way
             try:
-                turn = await _asked(model, form.asking(request, choice), listener)
+                turn = await model.ask(form.asking(request, choice), listener)
             except ModelError as error:
                 if not form.falls_back(error):
                     raise
@@ -140,16 +148,9 @@ class Asker:
                 return turn
 
 
-async def _asked(model: Model, request: Request, listener: Ears | None) -> Turn:
-    """Ask; what a model raises beside what it may raise is told as its failure, without its text: it may hold keys."""
-    try:
-        return await model.ask(request, listener)
-    except HandrailError:
-        raise
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and cancelled_from_outside():
-            raise
-        raise ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised") from error
+def _raised(model: Model, error: BaseException) -> ModelError:
+    """Return the failure of a model that raised what it may not, without the text of that, which may hold keys."""
+    return ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised")
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:

@@ -132,7 +132,11 @@ class Carrier:
         try:
             todo = self.batch.todo
             while todo and self.error is None:
-                self.perform(*todo.popleft())
+                lane, effect = todo.popleft()
+                if type(effect) is Invoke and not self.cancelled:
+                    self.invoke(lane, effect)
+                else:
+                    self.perform(lane, effect)
             self.alarms.clear()  # what begins later has a later end
         except Exception as error:
             self.fail(error)
@@ -153,12 +157,10 @@ class Carrier:
 
     def perform(self, lane: Lane, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
-        if self.cancelled and type(effect) not in (Settle, Keep):
+        if self.cancelled and not isinstance(effect, Settle | Keep):
             self.cut_short(lane, effect)
             return
         match effect:
-            case Invoke():
-                self.invoke(lane, effect)
             case Claim():
                 # Counted from the question, not from the answer: a process may be frozen between the two.
                 self.asked_at[lane] = monotonic()

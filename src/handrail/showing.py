@@ -64,19 +64,6 @@ class Showing:
             return known
         return known + self._own(selector)
 
-    def select(self, selector: Selector, messages: Sequence[Message]) -> Selection:
-        """Ask the selector what the next turn shows; in a thread where it `waits`.
-
-        Raises:
-            ModelError: It raised.
-        """
-        try:
-            return selector.select(self.permitted(), messages)
-        except HandrailError:
-            raise
-        except Exception as error:  # somebody else's code: its text may hold anything
-            raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
-
     def chosen(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
         """Return those of these names that are permitted or the selector's own, in their order.
 
@@ -96,6 +83,20 @@ class Showing:
                     "rename it, or choose another selector"
                 )
         return own
+
+
+def selected(selector: Selector, permitted: Toolset, messages: Sequence[Message]) -> Selection:
+    """Ask a selector what the next turn shows; in a thread where it `waits`.
+
+    Raises:
+        ModelError: It raised.
+    """
+    try:
+        return selector.select(permitted, messages)
+    except HandrailError:
+        raise
+    except Exception as error:  # somebody else's code: its text may hold anything
+        raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
 
 
 def selector_of(selector: str | Selector) -> Selector:

@@ -1,12 +1,15 @@
 """The Kubernetes tools, against a stand-in cluster: by the real `kubectl` where it is installed, and by ours."""
 
 import asyncio
+import gc
 import json
 import os
 import select
 import shutil
 import subprocess
 import sys
+import warnings
+from contextlib import suppress
 from math import inf
 
 import pytest
@@ -16,6 +19,7 @@ from handrail.checklist import check
 from handrail.errors import ConfigError, NoEffect
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster, refused
+from handrail.toolbox import kubernetes
 from handrail.toolbox.kubernetes import MOST_BYTES, PASSED_ON, Kubernetes, Where, masked
 
 REAL = shutil.which("kubectl")
@@ -430,3 +434,17 @@ def test_the_fake_kubectl_does_nothing_that_the_tools_do_not_ask(cluster, words,
         [*FAKE_KUBECTL, f"--kubeconfig={cluster.kubeconfig}", *words], capture_output=True, text=True
     )
     assert (ended.returncode, told in ended.stderr, cluster.asked) == (1, True, [])
+
+
+def test_a_command_that_is_given_up_is_not_waited_for_by_its_streams_which_another_process_holds():
+    async def gives_up():
+        command = ("sh", "-c", "setsid sleep 60 & exec sleep 60")
+        async with asyncio.timeout(20):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(kubernetes._ended(command, {}, newest=True), 0.1)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(gives_up())
+        gc.collect()
+    assert [str(each.message) for each in caught] == []

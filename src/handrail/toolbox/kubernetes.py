@@ -212,6 +212,8 @@ async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newe
         # The group, also when its first process has ended: what that began may hold our pipes open.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        # Its streams too: what it began in a session of its own may hold them open, and `wait` waits for their end.
+        process._transport.close()  # type: ignore[attr-defined]  # there since Python 3.4, but not in the type stubs
         await process.wait()
         raise
 
