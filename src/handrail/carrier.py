@@ -185,7 +185,8 @@ class Carrier:
             self.batch.answer(lane, answer)
         except Exception as error:
             self.fail(error)
-        self.went_on(lane)
+        if self.reserving or not self.pumping:
+            self.went_on(lane)
 
     def throw(self, lane: Lane, error: Exception) -> None:
         """Answer a lane with an exception that its life knows."""
@@ -197,7 +198,7 @@ class Carrier:
 
     def went_on(self, lane: Lane) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
-        if self.reserving and lane in self.reserving and self.batch.results[lane.index] is not None:
+        if lane in self.reserving and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
         if not self.pumping:  # else the loop that performs goes on with it
             self.pump()
