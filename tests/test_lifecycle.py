@@ -32,7 +32,8 @@ from handrail.effects import (
 from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
-from handrail.policy import Policy, Rule
+from handrail.policy import Decision, Policy, Rule, Verdict
+from handrail.sync import SyncRuntime
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
@@ -709,3 +710,16 @@ def test_a_plain_call_is_admitted_at_once():
 def test_a_call_in_which_anybody_else_has_a_say_is_not_admitted_at_once(declared, policy):
     tool = FunctionTool(measure, **{"effect": "read", **declared})
     assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy) is None
+
+
+def test_a_policy_of_ones_own_judges_a_plain_call_too():
+    class Closed(Policy, frozen=True):
+        def judge(self, tool, arguments):
+            return Verdict(Decision.DENY, tool.weighs, f"nothing is measured in {arguments['city']}")
+
+    call, tool = ToolCall("1", "measure", '{"city": "Paris"}'), FunctionTool(measure, effect="read")
+    assert admitted_at_once(call, tool, Closed()) is None
+    (result,) = SyncRuntime([tool], policy=Closed()).handle(
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "measure", "arguments": call.arguments}}]}
+    )
+    assert "nothing is measured in Paris" in result["content"]

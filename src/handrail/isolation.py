@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Literal, TypeAlias, get_args
 
 from handrail import plugins
 from handrail.errors import Code, ConfigError, Failure, ToolError
 from handrail.ports import Sandbox
 
-LEVELS = ("none", "process", "isolated", "container")
+Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
+
+LEVELS = get_args(Isolation)
 """The weakest first."""
 
 _SANDBOXED = LEVELS[2:]

@@ -63,6 +63,7 @@ LONGEST_LEASE_S = 90.0
 """Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only."""
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
+_ALLOW = Decision.ALLOW
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _LONGEST_EDIT_TOLD = 500
 _VERIFIED = "the answer was lost; it was verified that this happened"
@@ -161,7 +162,7 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
 
     Such is a call of a plain tool with a flat object that fits as it stands, where the policy has no rules.
     """
-    if (fits := tool.plain) is None or (verdict := policy.verdict_on(tool)) is None:
+    if (fits := tool.plain) is None or policy.rules:
         return None
     arguments = strictjson.flat(call.arguments)
     try:
@@ -170,7 +171,10 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         bound = tool.bind(arguments)
     except Exception:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
         return None
-    return None if type(bound) is Failure else Admitted(call, tool, arguments, bound, verdict)
+    verdict = policy.judge(tool, arguments)
+    if verdict.decision is not _ALLOW or type(bound) is Failure:
+        return None
+    return Admitted(call, tool, arguments, bound, verdict)
 
 
 def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:

@@ -118,13 +118,6 @@ class Policy(Struct, frozen=True):
         """Whether the model is told of this tool."""
         return tool.needs in COVERED[self.max_permission]
 
-    def verdict_on(self, tool: BaseTool) -> Verdict | None:
-        """Return what `judge` says of every call of a plain tool; None where that depends on more than the tool."""
-        risk = tool.weighs
-        if self.rules or risk in _ASKED_FROM[self.ask_from] or not self.sees(tool):
-            return None
-        return _ALLOWED[risk]
-
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
         risk = tool.weighs

@@ -27,8 +27,6 @@ from handrail import late
 from handrail.errors import ToolDefinitionError
 from handrail.tools import BaseTool
 
-LONGEST_HUNT_S = 5.0
-"""How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
 if TYPE_CHECKING:
     import pickle
     from multiprocessing import connection
@@ -40,6 +38,8 @@ else:
     child = late.module("handrail.child")
 
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
+LONGEST_HUNT_S = 5.0
+"""How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
 
 
 class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we killed it

@@ -45,10 +45,10 @@ from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
 from handrail.effects import EffectClass, ReplayClass, Resource, Risk
 from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
+from handrail.isolation import LEVELS, Isolation
 from handrail.validation import Checked, Checker
 
 Permission: TypeAlias = Literal["read", "write", "admin"]
-Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -60,7 +60,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),
     "permission": get_args(Permission),
     "risk": get_args(Risk),
-    "isolation": get_args(Isolation),
+    "isolation": LEVELS,
     "replay": ("key",),
     "on_repeat": ("return_previous", "ask"),
     "on_doubt": ("tell", "ask"),

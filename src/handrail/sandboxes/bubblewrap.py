@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from threading import Event
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes import process
@@ -35,7 +35,7 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 class Bubblewrap(Struct, frozen=True):
     """A box made by `bwrap`, where that is installed and works."""
 
-    level: str = field(default="isolated")
+    level: str = "isolated"
 
     @property
     def lacks(self) -> str:
