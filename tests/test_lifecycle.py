@@ -2,11 +2,12 @@
 
 import json
 from itertools import pairwise
+from typing import Annotated
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, field_validator
+from pydantic import AfterValidator, BaseModel, field_validator
 
 from handrail import keys
 from handrail.calls import ToolCall
@@ -680,6 +681,21 @@ def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(text):
         known = read(call, Toolset([tool]), "calls")
         assert isinstance(known, Read)
         assert at_once == admit(known, Policy())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyError("canary")])
+def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(error):
+    def leave(_):
+        raise error
+
+    def leaving(city: Annotated[str, AfterValidator(leave)]) -> str:
+        """Leave."""
+        return city
+
+    tool = FunctionTool(leaving, effect="read")
+    call = ToolCall("1", "leaving", '{"city": "Paris"}')
+    assert admitted_at_once(call, tool, Policy()) is None
+    assert admit(read(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
 
 
 def test_a_plain_call_is_admitted_at_once():

@@ -168,7 +168,9 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         if arguments is None or not fits(arguments):
             return None
         bound = tool.bind(arguments)
-    except Exception:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
         return None
     return None if type(bound) is Failure else Admitted(call, tool, arguments, bound, verdict)
 
