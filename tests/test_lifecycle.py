@@ -33,7 +33,7 @@ from handrail.effects import (
 from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
-from handrail.policy import Policy, Rule
+from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.tools import FunctionTool
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
@@ -696,6 +696,18 @@ def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(erro
     call = ToolCall("1", "leaving", '{"city": "Paris"}')
     assert admitted_at_once(call, tool, Policy()) is None
     assert admit(read(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
+
+
+def test_a_policy_of_one_s_own_class_is_asked_about_every_call():
+    class NoParis(Policy):
+        def judge(self, tool, arguments):
+            if arguments.get("city") == "Paris":
+                return Verdict(Decision.DENY, "low", "not Paris")
+            return super().judge(tool, arguments)
+
+    call = ToolCall("1", "look_up", '{"city": "Paris"}')
+    assert admitted_at_once(call, reading(), NoParis()) is None
+    assert admit(read(call, Toolset([reading()]), "calls"), NoParis()).code == Code.NOT_PERMITTED
 
 
 def test_a_plain_call_is_admitted_at_once():

@@ -119,9 +119,12 @@ class Policy(Struct, frozen=True):
         return tool.needs in COVERED[self.max_permission]
 
     def verdict_on(self, tool: BaseTool) -> Verdict | None:
-        """Return what `judge` says of every call of a plain tool; None where that depends on more than the tool."""
+        """Return what `judge` says of every call of a plain tool; None where that depends on more than the tool.
+
+        A class of yours may judge by anything, so there it is asked each time.
+        """
         risk = tool.weighs
-        if self.rules or risk in _ASKED_FROM[self.ask_from] or not self.sees(tool):
+        if type(self) is not Policy or self.rules or risk in _ASKED_FROM[self.ask_from] or not self.sees(tool):
             return None
         return _ALLOWED[risk]
 
