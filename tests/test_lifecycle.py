@@ -30,11 +30,11 @@ from handrail.effects import (
     Unknown,
     Wait,
 )
-from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
+from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
-from handrail.tools import FunctionTool
+from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
 
@@ -708,6 +708,51 @@ def test_a_policy_of_one_s_own_class_is_asked_about_every_call():
     call = ToolCall("1", "look_up", '{"city": "Paris"}')
     assert admitted_at_once(call, reading(), NoParis()) is None
     assert admit(read(call, Toolset([reading()]), "calls"), NoParis()).code == Code.NOT_PERMITTED
+
+
+@pytest.mark.parametrize(("setting", "value"), [
+    ("approve", True),
+    ("check", lambda city: "not today"),
+    ("resource", "city:{city}"),
+    ("isolation", "isolated"),
+    ("ends_run", True),
+])  # fmt: skip
+def test_what_a_tool_is_told_after_its_first_call_holds_for_the_next(setting, value):
+    tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
+    assert admitted_at_once(call, tool, Policy()) is not None
+    setattr(tool, setting, value)
+    assert admitted_at_once(call, tool, Policy()) is None
+
+
+class Particular(BaseTool):
+    """Looks something up, but not in Paris."""
+
+    effect = "read"
+
+    def run(self, city: str) -> str:
+        return city
+
+
+class ByRule(Particular):
+    """Has a rule by inheritance."""
+
+    def rule_broken_by(self, bound):
+        return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
+
+
+class ByArguments(Particular):
+    """Has a check by inheritance."""
+
+    def arguments_of(self, parsed):
+        return (
+            Failure(Code.INVALID_ARGUMENTS, "not Paris") if parsed["city"] == "Paris" else super().arguments_of(parsed)
+        )
+
+
+@pytest.mark.parametrize("tool", [ByRule(), ByArguments()])
+def test_a_tool_class_that_checks_in_its_own_way_is_asked_about_every_call(tool):
+    assert admitted_at_once(ToolCall("1", tool.name, '{"city": "Paris"}'), tool, Policy()) is None
+    assert admitted_at_once(ToolCall("1", "Particular", '{"city": "Paris"}'), Particular(), Policy()) is not None
 
 
 def test_a_plain_call_is_admitted_at_once():
