@@ -263,6 +263,31 @@ def test_a_tool_that_fails_in_any_way_is_an_internal_error_of_this_call_alone(dr
     assert driver.call("fine").value == "fine"
 
 
+class Comparing(type):
+    """Makes classes that are compared in their own way, and so have no hash."""
+
+    def __eq__(cls, other):
+        return cls is other
+
+    __hash__ = None
+
+
+class Unhashable(metaclass=Comparing):
+    def __repr__(self):
+        return "<Unhashable>"
+
+
+def test_a_value_of_any_class_is_a_result(drive):
+    def plain() -> Unhashable:
+        return Unhashable()
+
+    async def in_task() -> Unhashable:
+        return Unhashable()
+
+    driver = drive([hr.FunctionTool(plain, effect="read"), hr.FunctionTool(in_task, effect="read")])
+    assert [driver.call(name).text for name in ("plain", "in_task")] == ['"<Unhashable>"'] * 2
+
+
 def test_the_text_of_an_exception_reaches_no_model(drive):
     secret = "db password=hunter2"
 

@@ -2,11 +2,12 @@
 
 import json
 from itertools import pairwise
+from typing import Annotated
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, field_validator
+from pydantic import AfterValidator, BaseModel, field_validator
 
 from handrail import keys
 from handrail.calls import ToolCall
@@ -29,12 +30,11 @@ from handrail.effects import (
     Unknown,
     Wait,
 )
-from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
+from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
-from handrail.sync import SyncRuntime
-from handrail.tools import FunctionTool
+from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
 
@@ -683,6 +683,78 @@ def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(text):
         assert at_once == admit(known, Policy())
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyError("canary")])
+def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(error):
+    def leave(_):
+        raise error
+
+    def leaving(city: Annotated[str, AfterValidator(leave)]) -> str:
+        """Leave."""
+        return city
+
+    tool = FunctionTool(leaving, effect="read")
+    call = ToolCall("1", "leaving", '{"city": "Paris"}')
+    assert admitted_at_once(call, tool, Policy()) is None
+    assert admit(read(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
+
+
+def test_a_policy_of_one_s_own_class_is_asked_about_every_call():
+    class NoParis(Policy):
+        def judge(self, tool, arguments):
+            if arguments.get("city") == "Paris":
+                return Verdict(Decision.DENY, "low", "not Paris")
+            return super().judge(tool, arguments)
+
+    call = ToolCall("1", "look_up", '{"city": "Paris"}')
+    assert admitted_at_once(call, reading(), NoParis()) is None
+    assert admit(read(call, Toolset([reading()]), "calls"), NoParis()).code == Code.NOT_PERMITTED
+
+
+@pytest.mark.parametrize(("setting", "value"), [
+    ("approve", True),
+    ("check", lambda city: "not today"),
+    ("resource", "city:{city}"),
+    ("isolation", "isolated"),
+    ("ends_run", True),
+])  # fmt: skip
+def test_what_a_tool_is_told_after_its_first_call_holds_for_the_next(setting, value):
+    tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
+    assert admitted_at_once(call, tool, Policy()) is not None
+    setattr(tool, setting, value)
+    assert admitted_at_once(call, tool, Policy()) is None
+
+
+class Particular(BaseTool):
+    """Looks something up, but not in Paris."""
+
+    effect = "read"
+
+    def run(self, city: str) -> str:
+        return city
+
+
+class ByRule(Particular):
+    """Has a rule by inheritance."""
+
+    def rule_broken_by(self, bound):
+        return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
+
+
+class ByArguments(Particular):
+    """Has a check by inheritance."""
+
+    def arguments_of(self, parsed):
+        return (
+            Failure(Code.INVALID_ARGUMENTS, "not Paris") if parsed["city"] == "Paris" else super().arguments_of(parsed)
+        )
+
+
+@pytest.mark.parametrize("tool", [ByRule(), ByArguments()])
+def test_a_tool_class_that_checks_in_its_own_way_is_asked_about_every_call(tool):
+    assert admitted_at_once(ToolCall("1", tool.name, '{"city": "Paris"}'), tool, Policy()) is None
+    assert admitted_at_once(ToolCall("1", "Particular", '{"city": "Paris"}'), Particular(), Policy()) is not None
+
+
 def test_a_plain_call_is_admitted_at_once():
     tool = FunctionTool(measure, effect="read")
     at_once = admitted_at_once(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tool, Policy())
@@ -710,16 +782,3 @@ def test_a_plain_call_is_admitted_at_once():
 def test_a_call_in_which_anybody_else_has_a_say_is_not_admitted_at_once(declared, policy):
     tool = FunctionTool(measure, **{"effect": "read", **declared})
     assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy) is None
-
-
-def test_a_policy_of_ones_own_judges_a_plain_call_too():
-    class Closed(Policy, frozen=True):
-        def judge(self, tool, arguments):
-            return Verdict(Decision.DENY, tool.weighs, f"nothing is measured in {arguments['city']}")
-
-    call, tool = ToolCall("1", "measure", '{"city": "Paris"}'), FunctionTool(measure, effect="read")
-    assert admitted_at_once(call, tool, Closed()) is None
-    (result,) = SyncRuntime([tool], policy=Closed()).handle(
-        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "measure", "arguments": call.arguments}}]}
-    )
-    assert "nothing is measured in Paris" in result["content"]

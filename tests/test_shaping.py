@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from handrail.shaping import LEAST_RESULT_BYTES, page, plain, shape, text_of, with_note
+from handrail.calls import Media, Page
+from handrail.shaping import LEAST_RESULT_BYTES, fitting, page, plain, shape, text_of, with_note
 
 
 @dataclasses.dataclass
@@ -197,6 +198,11 @@ def test_text_that_json_writes_twice_as_long_still_fits():
 def test_a_smaller_budget_than_the_least_is_the_least(most_bytes):
     assert shape("x" * LEAST_RESULT_BYTES, most_bytes).text == "x" * LEAST_RESULT_BYTES
     assert len(shape("x" * (LEAST_RESULT_BYTES + 1), most_bytes).text) <= LEAST_RESULT_BYTES
+
+
+def test_an_iterator_beside_a_value_without_json_is_read_once():
+    assert fitting({"rows": (n for n in range(3)), "by": Silent()}, 1000) == '{"rows":[0,1,2],"by":"<Silent>"}'
+    assert [fitting(value, 1000) for value in (Page([1]), [Media("image/png", b"1")])] == [None, None]
 
 
 def test_a_generator_is_read_once():

@@ -692,12 +692,13 @@ def _itself(value: Any) -> Any:
     return value
 
 
-_VALUES = {dict, str, list, int, float, bool, type(None)}
+# By identity, for a class may be one that has no hash.
+_VALUES = frozenset(map(id, (dict, str, list, int, float, bool, type(None))))
 
 
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
     """Whether a function returned a coroutine, or something else that is still to be awaited."""
-    return type(outcome) is Returned and (kind := type(outcome.value)) not in _VALUES and hasattr(kind, "__await__")
+    return type(outcome) is Returned and id(kind := type(outcome.value)) not in _VALUES and hasattr(kind, "__await__")
 
 
 def silent(error: Exception) -> StoreUnavailable:

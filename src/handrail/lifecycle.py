@@ -160,18 +160,19 @@ def read(
 def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
     """Return what `read` and `admit` would return for a call such as most are; None leaves it to them.
 
-    Such is a call of a plain tool with a flat object that fits as it stands, where the policy has no rules.
+    Such is a call of a plain tool with a flat object that fits as it stands, and that the policy allows.
     """
-    if (fits := tool.plain) is None or policy.rules:
+    if (fits := tool.plain) is None:
         return None
     arguments = strictjson.flat(call.arguments)
     try:
         if arguments is None or not fits(arguments):
             return None
-        bound = tool.bind(arguments)
-    except Exception:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
+        bound, verdict = tool.bind(arguments), policy.judge(tool, arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
         return None
-    verdict = policy.judge(tool, arguments)
     if verdict.decision is not _ALLOW or type(bound) is Failure:
         return None
     return Admitted(call, tool, arguments, bound, verdict)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -149,8 +149,10 @@ def fitting(value: Any, most_bytes: int) -> str | None:
     return encoded.decode() if len(encoded) <= most_bytes else None
 
 
-def _unusual(value: Any) -> NoReturn:
-    raise TypeError(type(value).__name__)
+def _unusual(value: Any) -> Any:
+    if type(value) is Media or type(value) is Page:
+        raise TypeError(type(value).__name__)
+    return _otherwise(value)  # here, and not at a second look: an iterator beside it would be at its end by then
 
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:

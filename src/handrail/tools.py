@@ -181,6 +181,14 @@ class BaseTool:
             raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
         self._settle()
 
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name, value):
+            # A tool may be told later to ask somebody; what it was until then must not let the next call pass.
+            object.__setattr__(self, name, value)
+            self.__dict__.pop("plain", None)
+            self.__dict__.pop("at_hand", None)
+
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
 
@@ -198,9 +206,10 @@ class BaseTool:
     def plain(self) -> Fits | None:
         """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
+        checks = self.arguments_of, self.rule_broken_by
         if self.writes or declares or self.seat or self.isolation != "none":
             return None
-        return self.checker.fits
+        return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
 
     @cached_property
     def at_hand(self) -> bool:
@@ -516,6 +525,9 @@ class BaseTool:
     def __repr__(self) -> str:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
+
+_CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
+"""What says whether arguments fit. A class that has its own is asked each time."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned"}
 
