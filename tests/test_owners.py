@@ -1,6 +1,7 @@
 """Which process drives a run, and whether it is still there."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,24 @@ def named(**other: str) -> str:
 ])  # fmt: skip
 def test_only_a_process_of_this_boot_and_container_has_certainly_died(other, gone, died):
     assert (is_gone(named(**other)), has_died_here(named(**other))) == (gone, died)
+
+
+def by_another_clock(program: str) -> list[str]:
+    return ["unshare", "--time", "--boottime", "100000", "--fork", sys.executable, "-c", program]
+
+
+@linux
+@pytest.mark.skipif(
+    not shutil.which("unshare")
+    or subprocess.run(by_another_clock(""), capture_output=True, check=False).returncode != 0,
+    reason="no time namespace can be made here",
+)
+def test_a_process_that_lives_has_not_died_for_one_whose_clock_began_at_another_time():
+    asked = (
+        f"from handrail.owners import is_gone, has_died_here as died; print(is_gone({owner()!r}), died({owner()!r}))"
+    )
+    told = subprocess.run(by_another_clock(asked), capture_output=True, text=True, check=True)
+    assert told.stdout == "False False\n"
 
 
 @linux

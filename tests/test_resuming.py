@@ -389,6 +389,17 @@ def test_a_kept_name_is_not_used_twice(on):
         on(store, world.tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
 
 
+@pytest.mark.parametrize("status", ["running", "waiting", "poisoned", "done"])
+def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, status):
+    store = MortalStore()
+    epoch = store.begin_run(RunRecord("r_1", {}, owner="whoever drives it")).record.epoch
+    store.enter(Entry("r_1", epoch, status=status))
+    before = store.recorded("r_1").record
+    with pytest.raises(ConfigError, match="kept already"):
+        on(store, World().tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    assert store.recorded("r_1").record == before
+
+
 def test_a_store_that_keeps_no_runs_says_so(on):
     with pytest.raises(ConfigError, match="does not keep runs"):
         on(MemoryStore(), World().tools, "resume", "r_1")

@@ -579,10 +579,14 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
     return Entry(record.run_id, record.epoch, status="poisoned"), error
 
 
-def check_new(begun: Begun, new: bool) -> None:
-    """Raise when a new run takes the name of one that is kept: its answers would be the other one's."""
-    if new and begun.record.epoch > 1:
-        raise ConfigError(f"a run {begun.record.run_id!r} is kept already; resume it, or give the new one another name")
+def check_free(kept: Begun | None) -> None:
+    """Raise when a new run takes the name of one that is kept: its answers would be the other one's.
+
+    To be asked before it begins, for whoever begins a run has taken it from its owner; and once more afterwards, since
+    somebody else may have begun one of that name at the same moment.
+    """
+    if kept is not None:
+        raise ConfigError(f"a run {kept.record.run_id!r} is kept already; resume it, or give the new one another name")
 
 
 def wire_dialect(name: str) -> WireDialect:

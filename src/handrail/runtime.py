@@ -19,7 +19,7 @@ from handrail.conversation import AskModel, Ending
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
-from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
+from handrail.host import Host, arguments_text, as_json, check_free, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
 from handrail.records import Begun, Entry, RunRecord
@@ -124,6 +124,8 @@ class Runtime(Host):
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
         """
+        if run_id is not None and self.keeps_runs:
+            check_free(await later(self.runs.recorded(run_id)))
         asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
@@ -255,7 +257,8 @@ class Runtime(Host):
         try:
             if record is not None:
                 begun = await later(self.runs.begin_run(record))
-                check_new(begun, new)
+                if new and begun.record.epoch > 1:
+                    check_free(begun)
                 self.record(session, begun)
             ending = await self._driven(session, model)
         except asyncio.CancelledError:

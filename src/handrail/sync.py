@@ -30,7 +30,7 @@ from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.flow import Rules
 from handrail.grounds import Work
-from handrail.host import Host, arguments_text, as_json, check_new, known, poisoning, wire_dialect
+from handrail.host import Host, arguments_text, as_json, check_free, known, poisoning, wire_dialect
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of
 from handrail.records import Begun, Entry, RunRecord
@@ -104,6 +104,8 @@ class SyncRuntime(Host):
         flow: Rules = (),
     ) -> Run:
         """See `Runtime.run`."""
+        if run_id is not None and self.keeps_runs:
+            check_free(now_of(self.runs.recorded(run_id)))
         asked, messages = self.model(model), conversation_of(question, system=system)
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
@@ -218,7 +220,8 @@ class SyncRuntime(Host):
         try:
             if record is not None:
                 begun = now_of(self.runs.begin_run(record))
-                check_new(begun, new)
+                if new and begun.record.epoch > 1:
+                    check_free(begun)
                 self.record(session, begun)
             ending = self._driven(session, model)
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from msgspec.structs import replace
@@ -346,6 +347,19 @@ class DurableContract(StoreContract):
         claimed = now(store.claim(replace(A_REFUND, replay="verify")))
         assert claimed.state is ClaimState.CHECK
         assert LONG_S - PATIENCE_S < claimed.left_s <= LONG_S
+
+    @pytest.mark.parametrize(("replay", "taken"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)])
+    def test_of_many_who_ask_at_once_for_the_write_of_a_dead_process_one_goes_on_with_it(self, store, replay, taken):
+        with self.hanging(replay) as process:
+            process.kill()
+            process.wait(PATIENCE_S)
+        asked = Event()
+        with ThreadPoolExecutor() as others:
+            others.submit(store.alone, lambda _: asked.wait(PATIENCE_S))  # what is asked meanwhile is one group
+            answers = [store.claim(replace(A_REFUND, replay=replay)) for _ in range(5)]
+            asked.set()
+            states = [now(each).state for each in answers]
+        assert states == [taken, *[ClaimState.BUSY] * 4]
 
     @contextmanager
     def hanging(self, replay):

@@ -162,7 +162,7 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
         return Claimed(ClaimState.IN_DOUBT, row.fence)
     left_s = max(0.0, row.lease_until - now)
     row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, now + claim.lease_s, True
-    row.epoch = claim.epoch
+    row.epoch, row.owner = claim.epoch, ""  # alive: whoever asks for it in the same group finds it under way
     if row.replay == "key":
         return Claimed(ClaimState.AGAIN, row.fence)
     return Claimed(ClaimState.CHECK, row.fence, left_s=left_s)
