@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.errors import ConfigError, Fenced, JournalMismatch, StoreUnavailable
+from handrail.events import CallFinished
+from handrail.ports import now_of
 from handrail.records import Entry, RunRecord
 from handrail.stores.memory import MemoryStore
 from handrail.stores.shelf import Shelf
@@ -153,6 +155,21 @@ def test_what_the_model_has_said_is_not_asked_for_again(on):
     assert run.text == "Two tickets."
     assert again.requests == []
     assert world.looks == ["Bern", "Köln"]
+
+
+def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_the_audit_log(on, tmp_path):
+    store, world, told = SqliteStore(str(tmp_path / "handrail.db")), World(), []
+    script = [call("create_ticket", title="slow"), call("refund", order="A-1", amount=180), "Done."]
+    waiting = on(store, world.tools, "run", "Refund A-1.", model=ScriptedModel(script))
+    assert (waiting.status, len(world.tickets)) == ("waiting", 1)
+    made = {"observers": [told.append], "approver": lambda asked: True}
+    assert on(store, world.tools, "resume", waiting.id, model=ScriptedModel(script), made=made).ok
+    ends = [each for each in told if isinstance(each, CallFinished)]
+    assert [(each.call.name, each.recalled) for each in ends] == [("create_ticket", True), ("refund", False)]
+    log = [each.body for each in now_of(store.log()) if each.event == "CallFinished" and each.body["ok"]]
+    assert [each["tool"] for each in log] == ["create_ticket", "create_ticket", "refund"]
+    assert [each["tool"] for each in log if not each.get("recalled")] == ["create_ticket", "refund"]
+    store.close()
 
 
 def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):

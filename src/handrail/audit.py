@@ -4,6 +4,9 @@ A write leaves a record before it may have any effect and one at its end, and wh
 ledger. A read at low risk leaves one, at its end, that says both. What comes between (a person is asked, an attempt
 fails and another one starts) has records of its own, behind that of the admission.
 
+A run that goes on tells its ended calls once more, since the crash may have taken their records; these are marked
+`recalled`, and whoever counts what was done leaves them out.
+
 Rule 1: records hold redacted arguments, and of results their size and digest only.
 Rule 2: what is held back until a call ends is a read, and what tells it is made when it was admitted.
 """
@@ -127,8 +130,8 @@ def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
 
 
 def _finished(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
-    result = event.result
-    return _of(
+    result, recalled = event.result, {"recalled": True} if event.recalled else {}
+    return recalled | _of(
         event, ok=result.ok, code=str(result.failure.code) if result.failure else "", attempts=result.attempts,
         replayed=result.replayed, seconds=round(event.seconds, 6),
         result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_sha256(redactor.text(result.text)),

@@ -131,7 +131,8 @@ class Batch:
                     continue
             known = read(lane.call, tools, finish, repair=conduct.repair, sees=policy.sees)
             if type(known) is Failure:
-                self._end(lane, self._known.get(lane.place) or refused(lane.call, known))
+                recalled = self._known.get(lane.place)
+                self._end(lane, recalled or refused(lane.call, known), recalled=recalled is not None)
             elif self.by_code:
                 self._begin(lane, known)
             elif known.tool.resource or known.tool.after or "$" in lane.call.arguments:
@@ -227,7 +228,7 @@ class Batch:
             self.prescribes = True
         if self._known and (result := self._known.get(lane.place)) is not None:
             lane.admitted = None if type(admitted) is Failure else admitted
-            self._end(lane, result)
+            self._end(lane, result, recalled=True)
         else:
             self._start(lane, admitted, pending.repairs)
 
@@ -285,12 +286,12 @@ class Batch:
                 "Call the tool that gives this value first, then use the value itself.",
             )
 
-    def _end(self, lane: Lane, result: ToolResult) -> None:
+    def _end(self, lane: Lane, result: ToolResult, *, recalled: bool = False) -> None:
         """Record a result and start the lanes that waited for it."""
         self.results[lane.index] = result
         self.left -= 1
         if self._conduct.tell is not None:
-            self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since))
+            self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since, recalled))
         if lane.index in self._followers:
             self._ended.append(lane.index)
             if len(self._ended) == 1:  # else the loop that brought us here goes on with it

@@ -157,11 +157,16 @@ class AttemptFailed(Struct, frozen=True):
 
 
 class CallFinished(Struct, frozen=True):
-    """A call has its one result; `seconds` counts from its admission."""
+    """A call has its one result; `seconds` counts from its admission.
+
+    Of a run that goes on, `recalled` tells the calls that had ended before: their results come from its journal, and
+    nothing was done for them now.
+    """
 
     call: ToolCall
     result: ToolResult
     seconds: float
+    recalled: bool = False
 
 
 class FinishedLate(Struct, frozen=True):

@@ -45,6 +45,7 @@ def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
         ("refund:old", "abandoned"), ("refund:claimed", "claimed"), ("refund:in_doubt", "in"),
         ("refund:failed", "failed"), ("refund:done", "done"),
     ]  # fmt: skip
+    assert [line.split()[-1] for line in lines if "{" in line or "null" in line] == ["7}"]  # only what is done has one
 
 
 def test_writes_can_be_listed_by_state_and_by_run(writes):

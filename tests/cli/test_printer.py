@@ -53,6 +53,14 @@ def test_no_line_is_wider_than_the_terminal(printer, screen, line, rows):
     assert not any(each != each.rstrip() for each in lines)
 
 
+def test_words_that_have_no_room_beside_the_other_columns_stand_below_them(screen):
+    rows = [("refund", "x" * 40, "one two three four five"), ("refund", "y" * 40, "short")]
+    print_columns(Console(file=screen, width=60, highlight=False), rows)
+    assert screen.getvalue().splitlines() == [
+        f"refund  {'x' * 40}", "    one two three four five", f"refund  {'y' * 40}  short",
+    ]  # fmt: skip
+
+
 def test_a_caption_stands_beside_the_number_of_its_turn(printer, screen):
     printer.captions = {1: "Watch this."}
     printer(ModelAsked(1, 1, 1))

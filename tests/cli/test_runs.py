@@ -289,6 +289,17 @@ def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(
     assert len((tmp_path / "keys").read_text().split()) == rooms
 
 
+def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_path):
+    (tmp_path / "rooms.py").write_text(DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8")
+    made = deployed([call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+    made.process("run", "Book 7.", "--tools", made.tools)
+    (run,) = made.json("runs", "list")["runs"]
+    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools)
+    assert (gone_on.returncode, gone_on.stdout) == (6, "I do not know.\n")
+    assert f"look:    handrail ledger list --state in_doubt --run {run['run']}" in gone_on.stderr
+    assert "taken over                     once from a process" in made("runs", "show", run["run"]).stdout
+
+
 def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed, tmp_path):
     (tmp_path / "rooms.py").write_text(DOUBTFUL, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))

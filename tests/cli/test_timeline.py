@@ -76,6 +76,9 @@ def told(event, **how):
     (CallFinished(CALL, ToolResult("c1", text="paid", attempts=2, replayed=True), 1), [
         Line("result", "1.00 s, 2 attempts, repeated from before  paid", "get_order"),
     ]),
+    (CallFinished(CALL, ToolResult("c1", text="paid", attempts=1), 0, recalled=True), [  # of a run that goes on
+        Line("result", "known from before  paid", "get_order"),
+    ]),
     (CallFinished(CALL, ToolResult("c1", failure=FAILURE), 0), [  # never started: it was refused
         Line("refused", "INVALID_ARGUMENTS: `order_id` is required.", "get_order", whole=True),
         Line("advice", "Add it.", whole=True),

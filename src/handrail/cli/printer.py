@@ -238,10 +238,17 @@ def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequenc
             target.print(line, soft_wrap=True)
 
 
+_LEAST_ROOM, _BELOW = 20, "    "
+"""Columns: in fewer, words are hard to read, so they stand below, set in."""
+
+
 def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:
-    """Wrap words beside a head; on a terminal too narrow for that, below each other."""
-    lines = words.wrap(target, max(20, target.width - head.cell_len), overflow="fold") or [Text()]
-    rows = [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
+    """Wrap words beside a head; on a terminal too narrow for that, below it."""
+    room, above = target.width - head.cell_len, []
+    if room < min(_LEAST_ROOM, words.cell_len):
+        above, head, room = [head], Text(_BELOW), max(_LEAST_ROOM, target.width - len(_BELOW))
+    lines = words.wrap(target, room, overflow="fold") or [Text()]
+    rows = above + [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
     for row in rows:
         row.rstrip()
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from handrail.cli.keeping import command_line, laid_out, moment, say, span
+from handrail.cli.keeping import command_line, laid_out, moment, say, span, way_to_doubts
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.retelling import Retold, lines_of, question_of
 from handrail.cli.timeline import Timeline
@@ -76,7 +76,8 @@ class Page:
             ("model", self._told.asked.model or "an object, which cannot be kept"),
         ]
         if record.takeovers:
-            rows.append(("taken over", f"{record.takeovers} times in a row from a process that died in it"))
+            times = "once" if record.takeovers == 1 else f"{record.takeovers} times in a row"
+            rows.append(("taken over", f"{times} from a process that died in it"))
         rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
         print_columns(console(), rows)
         self._printer.question(self._told.question)
@@ -114,7 +115,7 @@ class Page:
         results = [result for told in self._told.turns for result in told.results]
         if any(result and result.failure and result.failure.code == Code.IN_DOUBT for result in results):
             yield "a write may or may not have happened; a person must look, and say what became of it"
-            yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', self._place)}"
+            yield way_to_doubts(run_id, self._place)
         if stands(self._told.begun.record) == "poisoned":
             yield "its processes die, one after the other: look at the last call above before anybody goes on with it"
             yield f"go on:   {go_on} --anyway"

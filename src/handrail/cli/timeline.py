@@ -118,8 +118,8 @@ class Timeline:
                 yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
             case ApprovalGiven(call=call):
                 yield _given(event, self._name(call))
-            case CallFinished(call=call, result=result, seconds=seconds):
-                yield from self._finished(result, seconds, self._name(call))
+            case CallFinished(call=call, result=result):
+                yield from self._finished(event, result, self._name(call))
             case FinishedLate(call=call, error=error):
                 how = f"failed late: {error}" if error else "finished late, after the model had been told otherwise"
                 yield Line("late", how, self._name(call), whole=True)
@@ -172,7 +172,7 @@ class Timeline:
         for call in answer.calls:
             yield self._shown("call", "", call.arguments, self._name(call))
 
-    def _finished(self, result: ToolResult, seconds: float, name: str) -> Iterator[Line]:
+    def _finished(self, event: CallFinished, result: ToolResult, name: str) -> Iterator[Line]:
         if result.failure is not None:
             kind: Kind = "failed" if result.attempts else "refused"
             yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)
@@ -181,7 +181,8 @@ class Timeline:
             return
         tries = f", {result.attempts} attempts" if result.attempts > 1 else ""
         again = ", repeated from before" if result.replayed else ""
-        yield self._shown("result", f"{seconds:.2f} s{tries}{again}  ", result.text, name)
+        took = "known from before" if event.recalled else f"{event.seconds:.2f} s{tries}{again}"
+        yield self._shown("result", f"{took}  ", result.text, name)
 
     def _shown(self, kind: Kind, head: str, text: str, name: str) -> Line:
         """Show arguments or a result, short or whole."""

@@ -68,7 +68,14 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
         print_json({"writes": [_facts(write) for write in found]})
         return
     rows = [
-        (write.scope, write.key, _stands(write), write.run_id, moment(write.begun), brief(write.value))
+        (
+            write.scope,
+            write.key,
+            _stands(write),
+            write.run_id,
+            moment(write.begun),
+            brief(write.value) if write.state == "done" else "",
+        )
         for write in found
     ]
     print_table(rows, ("scope", "key", "state", "run", "begun", "value"), f"no write is {state or 'there'}")
