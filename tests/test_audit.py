@@ -201,3 +201,22 @@ def test_a_run_leaves_a_record_of_every_decision_and_no_secret():
     assert notices[0].body["arguments"] == {"order": "7", "api_key": HIDDEN}
     assert notices[2].body["by"] == "maria"
     assert notices[4].body["ok"]
+
+
+def test_no_secret_is_in_the_log_as_the_key_of_a_write_or_as_a_name_that_a_model_made_up():
+    heard, key = [], "sk-live-0123456789abcdef"
+
+    @hr.tool(effect="write", key="pay:{order}:{password}:{note}")
+    def pay(order: str, password: str, note: str) -> str:
+        """Pay for an order."""
+        return order
+
+    with hr.SyncRuntime([pay], observers=[heard.append]) as runtime:
+        assert runtime.call("pay", {"order": "7", "password": "correct horse", "note": f"with {key}"}).ok
+        assert not runtime.call(key, {}).ok
+    notices = recorded(heard)
+    assert notices[0].body["key"] == f"pay:7:{HIDDEN}:with {HIDDEN}"
+    assert notices[-1].body["tool"] == HIDDEN
+    told = json.dumps([dict(notice.body) for notice in notices])
+    assert "horse" not in told
+    assert key not in told

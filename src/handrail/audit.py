@@ -14,7 +14,7 @@ Rule 2: what is held back until a call ends is a read, and what tells it is made
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from handrail import keys
@@ -101,51 +101,72 @@ def _is_harmless(admitted: CallAdmitted) -> bool:
     return not admitted.key and admitted.risk == "low"
 
 
-def _of(event: Any, **told: Json) -> dict[str, Json]:
-    return {"call": event.call.id, "tool": event.call.name, **told}
+def _of(event: Any, redactor: Redactor, **told: Json) -> dict[str, Json]:
+    return {"call": redactor.text(event.call.id), "tool": redactor.name(event.call.name), **told}
 
 
-def _answered(event: ModelAnswered, _: Redactor) -> dict[str, Json]:
+def _answered(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
     answer = event.answer
-    return {"turn": event.turn, "finish": answer.finish, "calls": [[call.id, call.name] for call in answer.calls]}
+    calls = [[redactor.text(call.id), redactor.name(call.name)] for call in answer.calls]
+    return {"turn": event.turn, "finish": answer.finish, "calls": calls}
 
 
 def _admitted(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
+    told, given = _arguments(event.arguments, redactor), plain(dict(event.arguments))
+    key = redactor.text(event.key)
+    if key and told["arguments"] != given:  # what is hidden there may be a part of the key
+        key = Redactor(_hidden(given, told["arguments"])).text(key)
     return _of(
-        event, **_arguments(event.arguments, redactor), repairs=list(event.repairs), key=event.key,
-        risk=event.risk, why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
+        event, redactor, **told, repairs=list(event.repairs), key=key, risk=event.risk,
+        why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
     )  # fmt: skip
 
 
+def _hidden(given: Json, shown: Json) -> Iterator[str]:
+    """Yield the texts that are not shown."""
+    if shown == given:
+        return
+    if isinstance(given, dict) and isinstance(shown, dict) and len(given) == len(shown):
+        for one, other in zip(given.values(), shown.values(), strict=True):
+            yield from _hidden(one, other)
+    elif isinstance(given, list) and isinstance(shown, list):
+        for one, other in zip(given, shown, strict=True):
+            yield from _hidden(one, other)
+    else:
+        yield given if isinstance(given, str) else keys.canonical(given)
+
+
 def _asked(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
-    return _of(event, **_arguments(event.arguments, redactor), risk=event.risk, reason=redactor.text(event.reason))
+    return _of(
+        event, redactor, **_arguments(event.arguments, redactor), risk=event.risk, reason=redactor.text(event.reason)
+    )
 
 
 def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
-        return _of(event, granted=None)
-    told = _of(event, granted=approval.granted, by=approval.by, reason=redactor.text(approval.reason))
+        return _of(event, redactor, granted=None)
+    told = _of(event, redactor, granted=approval.granted, by=approval.by, reason=redactor.text(approval.reason))
     return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
 
 
 def _finished(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
     result, recalled = event.result, {"recalled": True} if event.recalled else {}
     return recalled | _of(
-        event, ok=result.ok, code=str(result.failure.code) if result.failure else "", attempts=result.attempts,
-        replayed=result.replayed, seconds=round(event.seconds, 6),
+        event, redactor, ok=result.ok, code=str(result.failure.code) if result.failure else "",
+        attempts=result.attempts, replayed=result.replayed, seconds=round(event.seconds, 6),
         result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_sha256(redactor.text(result.text)),
     )  # fmt: skip
 
 
 def _late(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
     said = _sha256(redactor.text(text_of(event.value)))
-    return _of(event, error=redactor.text(event.error), result=said)
+    return _of(event, redactor, error=redactor.text(event.error), result=said)
 
 
 def _too_late(event: LateResult, redactor: Redactor) -> dict[str, Json]:
     said = _sha256(redactor.text(text_of(event.value)))
-    return _of(event, key=event.key, fence=event.fence, state=event.state, result=said)
+    return _of(event, redactor, key=redactor.text(event.key), fence=event.fence, state=event.state, result=said)
 
 
 _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
@@ -155,8 +176,10 @@ _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
     CallAdmitted: _admitted,
     ApprovalAsked: _asked,
     ApprovalGiven: _given,
-    AttemptStarted: lambda event, _: _of(event, attempt=event.attempt),
-    AttemptFailed: lambda event, redactor: _of(event, attempt=event.attempt, reason=redactor.text(event.reason)),
+    AttemptStarted: lambda event, redactor: _of(event, redactor, attempt=event.attempt),
+    AttemptFailed: lambda event, redactor: _of(
+        event, redactor, attempt=event.attempt, reason=redactor.text(event.reason)
+    ),
     CallFinished: _finished,
     FinishedLate: _late,
     LateResult: _too_late,

@@ -81,7 +81,7 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self._named(str(name)): self._under(str(name), part) for name, part in value.items()}
+            return {self.name(str(name)): self._under(str(name), part) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.value(part) for part in value]
         return value
@@ -92,8 +92,8 @@ class Redactor:
             return HIDDEN
         return part if type(part) in _NO_TEXT else self.value(part)
 
-    def _named(self, name: str) -> str:
-        """Return the name of a field; few of them are in nearly all values."""
+    def name(self, name: str) -> str:
+        """Return the name of a field or tool; few of them are in nearly all values."""
         shown = self._names.get(name)
         if shown is None:
             shown = self.text(name)

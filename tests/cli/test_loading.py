@@ -104,6 +104,7 @@ def test_two_tools_of_one_name_are_refused(file):
     ("json", "there are no tools in json"),
     ("/", "/ is a directory"),
     ("..", ".. is a directory"),
+    ("shop.yaml", "openapi:shop.yaml"),
     ("shop.json", "openapi:shop.json"),                                      # a document of a service, most likely
     ("handrail.toolbox", "name one of its modules with it: .*calculator"),
 ])  # fmt: skip

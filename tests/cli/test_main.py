@@ -57,6 +57,13 @@ def test_every_command_teaches_by_example(cli, words):
     assert re.search(r"Examples?:\n +(handrail|echo|HANDRAIL_MODEL)", result.stdout)
 
 
+@pytest.mark.parametrize("name", ["runs", "ledger", "approvals", "audit", "store", "tools", "eval", "examples"])
+def test_the_commands_of_a_group_are_listed_with_their_whole_first_sentence(cli, name):
+    _, listed = cli(name, "--help").stdout.split("Commands:\n")
+    sentences = re.split(r"\n  (?=\S)", listed.rstrip())
+    assert all(each.endswith(".") and not each.endswith("...") for each in sentences)
+
+
 def test_a_misspelled_command_is_a_usage_error_with_a_suggestion(cli):
     result = cli("chst")
     assert result.exit_code == 2

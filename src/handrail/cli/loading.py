@@ -156,7 +156,7 @@ def file_at(place: str | Path) -> Path:
 
 
 def _module(path: str) -> ModuleType:
-    if path.endswith(".json"):
+    if path.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(f"{path} is no Python file; an OpenAPI document is named as {_OPENAPI}{path}")
     is_file = path.endswith(".py") or "/" in path or "\\" in path
     is_file = is_file or not path.strip(".")  # `.` and `..` are places in the file system

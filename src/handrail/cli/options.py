@@ -33,6 +33,15 @@ from handrail.toolset import Toolset
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Commands(click.Group):
+    """A group that lists each of its commands with its whole first sentence, on as many lines as that takes."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(limit=1000)) for name, each in self.commands.items()])
+
+
 # ---------------------------------------------------------------------- single options
 
 tools = click.option(

@@ -30,7 +30,7 @@ from handrail.ports import RunStore, now_of
 from handrail.records import ApprovalState, Question
 
 
-@click.group("approvals")
+@click.group("approvals", cls=options.Commands)
 def command() -> None:
     """List the calls that wait for a person; approve or deny them.
 

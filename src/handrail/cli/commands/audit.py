@@ -26,7 +26,7 @@ LOOK_S = 0.5
 """How often `--follow` looks for new ones."""
 
 
-@click.group("audit")
+@click.group("audit", cls=options.Commands)
 def command() -> None:
     """Follow, check and export the log of what was decided and done.
 

@@ -34,7 +34,7 @@ MOST_TURNS = 4
 """Of a conversation with stand-ins: search, load, call, answer."""
 
 
-@click.group("eval")
+@click.group("eval", cls=options.Commands)
 def command() -> None:
     """Measure on questions of your own.
 

@@ -22,7 +22,7 @@ PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples" / "apps")
 """Where the apps are: in an installed package, in a checkout."""
 
 
-@click.group("examples")
+@click.group("examples", cls=options.Commands)
 def command() -> None:
     """List and run small apps that show what handrail is for; they need no key and no network.
 

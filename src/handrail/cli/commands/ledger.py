@@ -32,7 +32,7 @@ ABANDONED = "abandoned"
 """A write that is claimed by an owner whose time is over: nobody has looked at it since its process died."""
 
 
-@click.group("ledger")
+@click.group("ledger", cls=options.Commands)
 def command() -> None:
     """Look at writes, and say how one ended that nobody knows of.
 

@@ -46,7 +46,7 @@ _EVERY = 1_000_000_000
 """As many as there are, where a store asks how many are wanted."""
 
 
-@click.group("runs")
+@click.group("runs", cls=options.Commands)
 def command() -> None:
     """Look at kept runs, go on with them, cancel, fork, replay and export them.
 

@@ -21,7 +21,7 @@ from handrail.stores.durable import DurableStore
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
-@click.group("store")
+@click.group("store", cls=options.Commands)
 def command() -> None:
     """Look after the store of a deployment: a SQLite file or a Postgres database.
 

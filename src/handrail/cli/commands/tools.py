@@ -30,7 +30,7 @@ _form = click.option(
 )  # fmt: skip
 
 
-@click.group("tools")
+@click.group("tools", cls=options.Commands)
 def command() -> None:
     """Look at tools as a model sees them.
 
