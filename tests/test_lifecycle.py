@@ -1,13 +1,16 @@
 """The life of one call: what happens in which order, and what the model is told of every way it may go."""
 
 import json
+from datetime import date
+from enum import Enum
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, field_validator
+from msgspec.structs import replace
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from handrail import keys
 from handrail.calls import ToolCall
@@ -665,22 +668,94 @@ def measure(city: str, days: int = 1, share: float = 0.5) -> str:
     return f"{city} {days} {share}"
 
 
+def count(city: str, days: int = 1, share: Literal[1, "all", True] | None = None, exact: bool = False) -> str:
+    """Count something. All of its parameters are such that what fits is what it takes."""
+    return f"{city!r} {days!r} {share!r} {exact!r}"
+
+
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
-WRITTEN = st.dictionaries(st.sampled_from(["city", "days", "share", "day"]), VALUES).map(json.dumps)
+WRITTEN = st.dictionaries(st.sampled_from(["city", "days", "share", "exact"]), VALUES).map(json.dumps)
 NEARLY_WRITTEN = st.tuples(
     WRITTEN, st.integers(0, 40), st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"])
 )
 
 
+@pytest.mark.parametrize("fn", [measure, count])
 @settings(max_examples=500)
-@given(WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
-def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(text):
-    call, tool = ToolCall("1", "measure", text), FunctionTool(measure, effect="read")
+@given(text=WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
+def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(fn, text):
+    tool = FunctionTool(fn, effect="read")
+    call = ToolCall("1", tool.name, text)
     at_once = admitted_at_once(call, tool, Policy())
     if at_once is not None:
         known = read(call, Toolset([tool]), "calls")
         assert isinstance(known, Read)
-        assert at_once == admit(known, Policy())
+        by_every_check = admit(known, Policy())
+        assert replace(at_once, bound=by_every_check.bound) == by_every_check
+        assert fn(**at_once.bound) == fn(**by_every_check.bound)
+
+
+class Color(Enum):
+    """Colors that a tool knows."""
+
+    RED = "red"
+
+
+class Named(BaseModel):
+    """A city with its name."""
+
+    name: str
+
+
+def from_day(day: date, city: str) -> str: ...
+
+
+def of_list(cities: list[str]) -> str: ...
+
+
+def of_model(city: Named) -> str: ...
+
+
+def within(days: Annotated[int, Field(ge=1)]) -> str: ...
+
+
+def within_by_default(days: int = Field(1, ge=1)) -> str: ...
+
+
+def of_changed(city: Annotated[str, AfterValidator(list)]) -> str: ...
+
+
+def of_color(color: Literal[Color.RED]) -> str: ...
+
+
+def of_a_list_by_default(city: str = [1]) -> str: ...
+
+
+@pytest.mark.parametrize(("fn", "kept"), [
+    (count, True), (from_day, False), (of_list, False), (of_model, False), (within, False), (within_by_default, False),
+    (of_changed, False), (of_color, False), (of_a_list_by_default, False), (measure, False),
+])  # fmt: skip
+def test_a_tool_takes_what_fits_as_it_stands_only_where_pydantic_turns_nothing_into_anything(fn, kept):
+    assert FunctionTool(fn, effect="read").as_written is kept
+
+
+def test_a_tool_that_binds_or_describes_its_arguments_in_its_own_way_is_asked_to():
+    class Loud(BaseTool):
+        """Says it loudly."""
+
+        effect = "read"
+
+        def run(self, city: str) -> str:
+            return city
+
+        @property
+        def bind(self):
+            return lambda arguments: {"city": arguments["city"].upper()}
+
+    described = FunctionTool(count, effect="read", parameters={"type": "object", "properties": {"city": {}}})
+    assert not described.as_written
+    at_once = admitted_at_once(ToolCall("1", "Loud", '{"city": "Paris"}'), Loud(), Policy())
+    assert at_once.bound == {"city": "PARIS"}
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyError("canary")])

@@ -168,7 +168,8 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
     try:
         if arguments is None or not fits(arguments):
             return None
-        bound, verdict = tool.bind(arguments), policy.judge(tool, arguments)
+        bound = arguments if tool.as_written else tool.bind(arguments)
+        verdict = policy.judge(tool, arguments)
     except KeyboardInterrupt:
         raise
     except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is

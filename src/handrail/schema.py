@@ -49,9 +49,10 @@ class Signature(Struct, frozen=True, dict=True):
 
     Attributes:
         tool: The name for errors.
-        visible: Parameter name -> type hint with its default, for what the model sends.
+        visible: Parameter name -> type hint, for what the model sends.
         hidden: Parameter name -> type hint, for what the caller fills in.
         docs: The docstring, for descriptions.
+        defaults: Parameter name -> what it is when the model sends nothing.
         model: The pydantic model that is the whole input, when it is the type of the one visible parameter.
     """
 
@@ -59,6 +60,7 @@ class Signature(Struct, frozen=True, dict=True):
     visible: Mapping[str, Any]
     hidden: Mapping[str, Any]
     docs: Docs
+    defaults: Mapping[str, Any] = {}
     model: type[pydantic.BaseModel] | None = None
 
     @property
@@ -90,9 +92,25 @@ class Signature(Struct, frozen=True, dict=True):
         return bound if self.model is None else {self.names[0]: bound}
 
     @cached_property
+    def as_written(self) -> bool:
+        """Whether a flat object that fits the schema is what the function takes, as it stands (`strictjson.flat`).
+
+        It is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
+        pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
+        """
+        kept = all(map(_is_as_written, self.visible.values()))
+        return kept and self.model is None and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
+
+    @property
+    def _fields(self) -> Mapping[str, Any]:
+        """The hints as pydantic takes them, with their defaults."""
+        defaults = {name: _with_default(self.visible[name], default) for name, default in self.defaults.items()}
+        return {**self.visible, **defaults}
+
+    @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
-            return pydantic.TypeAdapter(self.model or _arguments_type(self.visible))
+            return pydantic.TypeAdapter(self.model or _arguments_type(self._fields))
         except _UNDESCRIBABLE as error:
             self._blame(error)
 
@@ -117,7 +135,7 @@ class Signature(Struct, frozen=True, dict=True):
 
     def _blame(self, error: Exception) -> NoReturn:
         """Find the parameter that cannot be described, and raise the definition error that names it."""
-        for name, hint in self.visible.items():
+        for name, hint in self._fields.items():
             try:
                 pydantic.TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_plain())
             except _UNDESCRIBABLE as reason:
@@ -150,8 +168,9 @@ def of_function(
     parameters = parameters_of(fn, name=tool)
     hints = _resolved({p.name: p.annotation for p in parameters}, _globals_of(fn), tool)
     hidden = {name: hint for name, hint in hints.items() if injected(hint)}
-    visible = {p.name: _with_default(hints[p.name], p.default) for p in parameters if p.name not in hidden}
-    return Signature(tool, visible, hidden, docs, _only_model(visible))
+    visible = {name: hint for name, hint in hints.items() if name not in hidden}
+    defaults = {p.name: p.default for p in parameters if p.name in visible and p.default is not p.empty}
+    return Signature(tool, visible, hidden, docs, defaults, None if defaults else _only_model(visible))
 
 
 def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
@@ -250,15 +269,25 @@ def _modern(hint: Any) -> Any:
 
 
 def _with_default(hint: Any, default: Any) -> Any:
-    if default is inspect.Parameter.empty:
-        return hint
     return Annotated[
         hint, default if isinstance(default, pydantic_fields.FieldInfo) else pydantic.Field(default=default)
     ]
 
 
+_AS_WRITTEN = frozenset((str, int, bool, type(None)))
+
+
+def _is_as_written(hint: Any) -> bool:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is typing.Literal:
+        return _AS_WRITTEN.issuperset(map(type, parts))
+    if origin is Union or origin is UnionType:
+        return all(map(_is_as_written, parts))
+    return any(hint is each for each in _AS_WRITTEN)
+
+
 def _only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
-    """Return the model when it is the type of the only parameter, which has no default."""
+    """Return the model when it is the type of the only parameter."""
     hints = list(visible.values())
     if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
         return None

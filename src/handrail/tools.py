@@ -186,8 +186,8 @@ class BaseTool:
         def __setattr__(self, name, value):
             # A tool may be told later to ask somebody; what it was until then must not let the next call pass.
             object.__setattr__(self, name, value)
-            self.__dict__.pop("plain", None)
-            self.__dict__.pop("at_hand", None)
+            for followed in ("plain", "at_hand", "as_written"):
+                self.__dict__.pop(followed, None)
 
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
@@ -300,6 +300,16 @@ class BaseTool:
     def bind(self) -> Callable[[dict[str, Json]], dict[str, Any] | Failure]:
         """Turns valid JSON into the keyword arguments of `run`, or says what does not fit after all."""
         return self.signature.bind
+
+    @cached_property
+    def as_written(self) -> bool:
+        """Whether a flat object that fits goes to `run` as it stands; what `bind` would add are defaults, and no more.
+
+        Not where a tool describes or binds its arguments in a way of its own.
+        """
+        if getattr(self.bind, "__func__", None) is not schema.Signature.bind:
+            return False
+        return self.parameters is self.signature.schema and self.signature.as_written
 
     @cached_property
     def hidden(self) -> Mapping[str, Any]:
@@ -442,7 +452,7 @@ class BaseTool:
     ) -> partial[Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        if not _SAFE.issuperset(map(type, bound.values())):
+        if not (self.as_written or _SAFE.issuperset(map(type, bound.values()))):
             bound = deepcopy(bound)
         if self.hidden:
             given = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
