@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -46,8 +47,9 @@ class Asker:
             MissingInjection: One of them needs a value that the caller did not give.
         """
         tools = self._showing.permitted(reads_on=session.progress.reads_on)
-        if session.checked is not tools:  # of a thousand tools it would cost more than the turn
-            check_injected(tools, session.injected)
+        if session.checked is not tools:
+            # Of a thousand tools a look at each would cost more than the turn.
+            check_injected(tools.remembered("needing", partial(_needing, tools)), session.injected)
             session.checked = tools
         return tools
 
@@ -151,6 +153,11 @@ class Asker:
 def _raised(model: Model, error: BaseException) -> ModelError:
     """Return the failure of a model that raised what it may not, without the text of that, which may hold keys."""
     return ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised")
+
+
+def _needing(tools: Toolset) -> list[BaseTool]:
+    """Return the tools that need something of whoever runs them."""
+    return [tool for tool in tools if tool.hidden or tool.then is not None or tool.isolation != "none"]
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:

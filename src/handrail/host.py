@@ -442,8 +442,9 @@ class Host:
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
-        tools = (tool.name for tool in self.callable_tools() if self.policy.sees(tool))
-        return course(rules, tools) if rules else None
+        if not rules:
+            return None
+        return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
     def taken_over(self, session: Session, begun: Begun, *, anew: bool) -> RunRecord | None:
         """Return what a resume takes over; None where the run has its answer, and its journal tells it again.
@@ -490,12 +491,15 @@ class Host:
         """
         if output is not None:
             session.wanted = wanted(output, way_of(model))
-        tools = self.callable_tools()
-        sound = mended(messages, reads=lambda name: (tool := tools.get(name)) is not None and not tool.writes)
+        sound = mended(messages, reads=self._reads)
         session.progress.messages = list(sound.messages)
         self.begin(session, model.name)
         if sound.notes:
             session.tell(HistoryMended(sound.notes))
+
+    def _reads(self, name: str) -> bool:
+        tool = self.callable_tools().get(name)
+        return tool is not None and not tool.writes
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """End a run, from any thread: its calls are told, and its `Run` has the status `cancelled`.

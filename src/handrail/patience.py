@@ -6,6 +6,9 @@ import asyncio
 from contextlib import suppress
 from typing import Any, cast
 
+_NEARLY_S = 0.001
+"""A timer that rings by so much later serves as well: the same end, counted in two clocks, is never quite the same."""
+
 
 class Patience:
     """How long a task waits for its model: each answer until the run's end, or until somebody ends the run.
@@ -26,7 +29,7 @@ class Patience:
         """A question is asked now, and may take so long."""
         self._cancelling, self._asking, self._ended = self.task.cancelling(), True, False
         self._until = self._loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._until:
+        if self._timer is None or self._timer.when() > self._until + _NEARLY_S:
             self._set()
 
     def stop(self) -> None:
