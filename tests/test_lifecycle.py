@@ -4,6 +4,7 @@ import json
 from datetime import date
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -783,6 +784,19 @@ def test_a_policy_of_one_s_own_class_is_asked_about_every_call():
     call = ToolCall("1", "look_up", '{"city": "Paris"}')
     assert admitted_at_once(call, reading(), NoParis()) is None
     assert admit(read(call, Toolset([reading()]), "calls"), NoParis()).code == Code.NOT_PERMITTED
+
+
+@pytest.mark.parametrize("condition", ["path == '/etc/passwd'", "days > 100"])
+def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admitted_at_once(condition):
+    def look_into(path: Path, days: int = 1000) -> str:
+        """Look into a file."""
+        return f"{path} {days}"
+
+    tool, call = FunctionTool(look_into, effect="read"), ToolCall("1", "look_into", '{"path": "/etc//passwd"}')
+    policy = Policy(rules=[Rule("look_into", "deny", when=condition), Rule("*", "allow")])
+    assert admitted_at_once(call, tool, policy) is None
+    allowing = Policy(rules=[Rule("*", "allow")])
+    assert admitted_at_once(call, tool, allowing) == admit(read(call, Toolset([tool]), "calls"), allowing)
 
 
 @pytest.mark.parametrize(("setting", "value"), [

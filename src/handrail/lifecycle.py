@@ -168,13 +168,17 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
     try:
         if arguments is None or not fits(arguments):
             return None
-        bound = arguments if tool.as_written else tool.bind(arguments)
+        bound = arguments if tool.as_written and not policy.rules else tool.bind(arguments)
+        if type(bound) is Failure:
+            return None
+        if policy.rules:
+            arguments = tool.meant(arguments, bound)
         verdict = policy.judge(tool, arguments)
     except KeyboardInterrupt:
         raise
     except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
         return None
-    if verdict.decision is not _ALLOW or type(bound) is Failure:
+    if verdict.decision is not _ALLOW:
         return None
     return Admitted(call, tool, arguments, bound, verdict)
 

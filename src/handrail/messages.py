@@ -57,6 +57,9 @@ class Turn(Struct, frozen=True):
         """Whether the same was said, whatever a provider wrapped it in."""
         return isinstance(other, Turn) and all(getattr(self, name) == getattr(other, name) for name in _SAID)
 
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in _SAID))
+
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SAID if getattr(self, name))
         return f"Turn({said})"
