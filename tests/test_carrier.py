@@ -5,9 +5,10 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import Future
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pytest
+from pydantic import BaseModel, computed_field
 
 import handrail as hr
 from handrail import carrier
@@ -1101,3 +1102,22 @@ def test_what_an_iterator_raises_its_tool_has_raised(drive, is_async):
 
     tool = hr.FunctionTool(task if is_async else thread, name="numbers", effect="read")
     assert drive([tool]).call("numbers").failure.code == "GONE"
+
+
+class Broken(BaseModel):
+    """A value that raises when it is written down."""
+
+    raises: ClassVar[BaseException]
+
+    @computed_field
+    def total(self) -> int:
+        raise self.raises
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+@pytest.mark.parametrize("raises", [KeyError("canary"), SystemExit("canary")])
+def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(drive, effect, raises):
+    Broken.raises = raises
+    driver = drive([hr.FunctionTool(Broken, name="total", parameters={"type": "object"}, effect=effect)])
+    result = driver.call("total")
+    assert (result.ok, result.text) == (True, "<Broken>")
