@@ -5,9 +5,10 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import Future
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pytest
+from pydantic import BaseModel, computed_field
 
 import handrail as hr
 from handrail import carrier
@@ -1061,3 +1062,62 @@ def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_
     result = drive([hr.FunctionTool(pay, effect="write")]).call("pay", {"order": "7"})
     assert started == []
     assert "not started" in result.failure.message
+
+
+# -- what a tool returns -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("inside", [lambda rows: rows, lambda rows: {"rows": rows}, lambda rows: [rows]])
+def test_an_iterator_in_a_result_is_read_once_whatever_its_length_and_whoever_looks_at_it(
+    drive, effect, is_async, inside
+):
+    async def task():
+        return inside(map(int, range(5000)))
+
+    def thread():
+        return inside(map(int, range(5000)))
+
+    tool = hr.FunctionTool(
+        task if is_async else thread, name="numbers", effect=effect, key="all" if effect == "write" else None
+    )
+    driver = drive([tool])
+    first, again = driver.call("numbers"), driver.call("numbers")
+    assert [first.value, again.value] == [inside([*range(5000)])] * 2
+    assert first.text.startswith(json.dumps(inside([*range(20)]), separators=(",", ":")).rstrip("]}"))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_an_iterator_raises_its_tool_has_raised(drive, is_async):
+    def rows():
+        yield 1
+        raise hr.ToolError("GONE", "The connection is gone.", suggestion="Try later.")
+
+    async def task():
+        return {"rows": rows()}
+
+    def thread():
+        return {"rows": rows()}
+
+    tool = hr.FunctionTool(task if is_async else thread, name="numbers", effect="read")
+    assert drive([tool]).call("numbers").failure.code == "GONE"
+
+
+class Broken(BaseModel):
+    """A value that raises when it is written down."""
+
+    raises: ClassVar[BaseException]
+
+    @computed_field
+    def total(self) -> int:
+        raise self.raises
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+@pytest.mark.parametrize("raises", [KeyError("canary"), SystemExit("canary")])
+def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(drive, effect, raises):
+    Broken.raises = raises
+    driver = drive([hr.FunctionTool(Broken, name="total", parameters={"type": "object"}, effect=effect)])
+    result = driver.call("total")
+    assert (result.ok, result.text) == (True, "<Broken>")

@@ -23,9 +23,9 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, cast
 
-from handrail.effects import End, Outcome, Returned, Unfinished
+from handrail.effects import End, Outcome, Unfinished
 from handrail.grounds import Work
-from handrail.workers import raised
+from handrail.workers import raised, returned
 
 
 class Runners:
@@ -54,7 +54,7 @@ class Runners:
             runner.steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
             runner.waits_for = context.run(steps.send, None)
         except StopIteration as end:
-            outcome = Returned(end.value)
+            outcome = returned(end.value)
         except BaseException as error:
             outcome = _outcome_of(error)
         finally:
@@ -128,7 +128,7 @@ class Runner(Coroutine[Any, Any, None]):
 def _outcome_of(end: BaseException) -> Outcome:
     """Return how work ended whose last step ended with this exception; `StopIteration` is a coroutine's return."""
     if isinstance(end, StopIteration):
-        return Returned(end.value)
+        return returned(end.value)
     if isinstance(end, asyncio.CancelledError):
         return Unfinished(End.STOPPED, cancelled=True)
     return raised(end)

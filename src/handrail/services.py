@@ -36,7 +36,7 @@ from handrail.locks import Locks
 from handrail.ports import Approver
 from handrail.processes import Apart, Processes
 from handrail.tools import BaseTool
-from handrail.workers import Threads, raised
+from handrail.workers import Threads, raised, returned
 
 PEOPLE_AT_ONCE = 16
 
@@ -173,7 +173,7 @@ def cancelled_from_outside() -> bool:
 async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
     try:
-        return Returned(await start())
+        return returned(await start())
     except asyncio.CancelledError:
         if cancelled_from_outside():
             raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
 from handrail.errors import Failure, Json
@@ -171,7 +171,9 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     return _cut_text(text, room)
 
 
-_NO_JSON = (PydanticSerializationError, ValueError, TypeError, RecursionError)
+# A value's own code (a computed field, a serializer, a `__repr__`) may raise anything, `SystemExit` too: it has been
+# returned, so the call has succeeded. An interrupt from the keyboard is no doing of the value's, and passes.
+_NO_JSON = (Exception, SystemExit, GeneratorExit)
 
 
 def _carried(text: str) -> str:
@@ -186,7 +188,7 @@ def _otherwise(value: Any) -> Any:
 def _repr(value: Any) -> str:
     try:
         return repr(value)
-    except Exception:  # the author's own `__repr__`, or a structure too deep for it
+    except _NO_JSON:  # the author's own `__repr__`, or a structure too deep for it
         return f"<{type(value).__name__}>"
 
 

@@ -10,7 +10,6 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread, current_thread, main_thread
-from types import GeneratorType
 from typing import Any, TypeAlias
 
 from handrail.effects import Raised, Returned
@@ -39,10 +38,39 @@ class Job:
 def attempted(work: Callable[[], Any]) -> Returned | Raised:
     """Call, and say how it ended."""
     try:
-        value = work()
-        return Returned(list(value) if isinstance(value, GeneratorType) else value)  # a generator runs when it is read
+        return returned(work())
     except BaseException as error:  # the one broad catch around a user's tool
         return raised(error)
+
+
+def returned(value: Any) -> Returned | Raised:
+    """Say what a tool returned. Iterators, also in its list or under its keys, are read to their end, into lists.
+
+    One runs when it is read, so this is a part of the tool: what it raises, the tool raises, and whoever looks at the
+    result a second time (the ledger, the journal, a cut) finds what the first one found.
+    """
+    kind = type(value)
+    parts = value.values() if kind is dict else value if kind is list or kind is tuple else (value,)
+    try:
+        if _AT_REST.issuperset(map(type, parts)):  # as of nearly every result
+            return Returned(value)
+    except TypeError:  # there is a class without a hash
+        pass
+    try:
+        if kind is dict:
+            return Returned({name: _at_rest(each) for name, each in value.items()})
+        if kind is list or kind is tuple:
+            return Returned(kind(map(_at_rest, value)))
+        return Returned(_at_rest(value))
+    except BaseException as error:  # the tool's own, as far as it runs here
+        return raised(error)
+
+
+def _at_rest(value: Any) -> Any:
+    return list(value) if hasattr(type(value), "__next__") else value
+
+
+_AT_REST = frozenset((str, int, float, bool, type(None), list, dict))
 
 
 def raised(error: BaseException) -> Raised:
