@@ -1,6 +1,7 @@
 """The life of one call: what happens in which order, and what the model is told of every way it may go."""
 
 import json
+import operator
 from datetime import date
 from enum import Enum
 from itertools import pairwise
@@ -805,12 +806,25 @@ def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admitted_at_once(co
     ("resource", "city:{city}"),
     ("isolation", "isolated"),
     ("ends_run", True),
+    ("effect", "destructive"),
+    ("risk", "high"),
+    ("permission", "admin"),
 ])  # fmt: skip
 def test_what_a_tool_is_told_after_its_first_call_holds_for_the_next(setting, value):
     tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
     assert admitted_at_once(call, tool, Policy()) is not None
     setattr(tool, setting, value)
     assert admitted_at_once(call, tool, Policy()) is None
+
+
+def test_what_followed_from_what_a_tool_was_is_forgotten_when_it_is_told_something_else():
+    tool = FunctionTool(measure, effect="read", resource="city:{city}", rate="5/s")
+    was = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
+    tool.effect, tool.rate, tool.resource, tool.key = "destructive", None, "town:{city}", "{city}"
+    now = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
+    assert not any(map(operator.eq, was, now))
+    assert now[:4] == (True, "high", "write", None)
+    assert tool.key_of({"city": "Oslo"}, "") == "Oslo"
 
 
 class Particular(BaseTool):

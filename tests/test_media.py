@@ -119,3 +119,9 @@ def test_handling_a_message_gives_results_and_what_they_show(drive):
     tool = hr.FunctionTool(lambda: PNG, name="look", effect="read")
     replies = drive([tool]).handle(chat_message(call("look")))
     assert [reply["role"] for reply in replies] == ["tool", "user"]
+
+
+@pytest.mark.parametrize("given", [(b"png", "image/png"), ("image/png", "png"), (None,), ("image/png", b"", b"https:")])
+def test_what_is_no_media_is_refused_where_it_is_made(given):
+    with pytest.raises(TypeError, match="such as 'image/png', bytes and an address"):
+        hr.Media(*given)

@@ -41,6 +41,11 @@ class Media(Struct, frozen=True):
     url: str = ""
     name: str = ""
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.media_type, str) and isinstance(self.data, bytes) and isinstance(self.url, str)):
+            kinds = ", ".join(type(each).__name__ for each in (self.media_type, self.data, self.url))
+            raise TypeError(f"Media has a type such as 'image/png', bytes and an address, not {kinds}")
+
     def __repr__(self) -> str:
         return f"Media({self.media_type!r}, <{len(self.data)} bytes>, url={self.url!r}, name={self.name!r})"
 

@@ -248,9 +248,10 @@ class Cassette:
         """Return a tool that checks and judges as this one does, and takes its values from the tape."""
         silent: Any = copy(tool)
         # What would touch the world beside the call itself: opening, asking whether it happened, a process.
-        silent.opens, silent.verify, silent.isolation, silent.breaker = False, None, "none", 0
-        silent.blocking, silent.is_async, silent.attempts = False, False, 1
+        silent.verify, silent.isolation, silent.breaker = None, "none", 0
+        silent.blocking, silent.attempts = False, 1
         silent.ready = partial(self._ready, tool)
+        silent.opens, silent.is_async = False, False  # at last: what is declared says otherwise
         return silent  # type: ignore[no-any-return]
 
     def _ready(self, tool: BaseTool, bound: Mapping[str, Any], *_: Any) -> Callable[[], Json]:

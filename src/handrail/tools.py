@@ -172,6 +172,7 @@ class BaseTool:
 
     _DECLARABLE: ClassVar[frozenset[str]]
     _pinned: tuple[Any, str] = (None, "")
+    _settled: bool = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", "") or cls.__name__
@@ -184,10 +185,11 @@ class BaseTool:
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
-            # A tool may be told later to ask somebody; what it was until then must not let the next call pass.
+            # A tool may be told later that it writes, or to ask somebody: what it was must not let the next call pass.
             object.__setattr__(self, name, value)
-            for followed in ("plain", "at_hand", "as_written"):
-                self.__dict__.pop(followed, None)
+            if self._settled and name in _TOLD:
+                for each in _FOLLOWING:
+                    self.__dict__.pop(each, None)
 
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
@@ -500,6 +502,7 @@ class BaseTool:
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
+        self._settled = True
 
     def _page(self) -> None:
         """Let a generator's rows come page by page."""
@@ -539,7 +542,15 @@ class BaseTool:
 _CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
 """What says whether arguments fit. A class that has its own is asked each time."""
 
-BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned"}
+BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned", "_settled"}
+
+_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
+    "docs", "description", "signature", "parameters", "bind", "hidden", "_defaults",
+}  # fmt: skip
+"""What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
+
+_TOLD = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _FOLLOWING - {"_pinned", "_settled"}
+"""What a tool may be told anew. A class of yours keeps other things in its instances."""
 
 
 class Then(Struct, frozen=True):
