@@ -198,6 +198,25 @@ def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
     assert server.got == []
 
 
+def test_schemas_whose_names_are_spelled_alike_stay_two(server):
+    def named(field, type):
+        return {"type": "object", "properties": {field: {"type": type}}, "required": [field]}
+
+    schemas = {"用户": named("name", "string"), "订单": named("amount", "integer")}
+    spec = document(
+        components={"schemas": schemas},
+        **fields(user={"$ref": "#/components/schemas/用户"}, order={"$ref": "#/components/schemas/%E8%AE%A2%E5%8D%95"}),
+    )
+    assert called(spec, server, {"user": {"name": "王"}, "order": {"amount": 1}}).ok
+    result = called(spec, server, {"user": {"name": "王"}, "order": {"name": "王"}})
+    assert result.failure.code == Code.INVALID_ARGUMENTS and "order" in result.failure.message
+
+
+def test_more_values_than_a_thousand_whose_names_are_spelled_alike_are_read():
+    (act,) = operations(document(**fields(**{f"{'值' * (n + 1)}": TEXT for n in range(1100)})))
+    assert len(act.places) == 1100
+
+
 def test_two_values_of_one_name_have_two_names(server):
     spec = document("/things/{id}", parameters=[param("id", "path"), param("id", "query")], **fields(id=TEXT))
     assert set(hr.openapi(spec, base_url=server.url)["act"].parameters["properties"]) == {
