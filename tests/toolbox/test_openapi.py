@@ -328,13 +328,22 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
+MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
+    f"{here}: &{here} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+    for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
 
 @pytest.mark.parametrize(("text", "said"), [
     ("a: [", "it is no YAML: while parsing a flow node"),
     ("a: !!python/object/apply:os.system [true]", "it is no YAML: could not determine a constructor"),
     ("a: !!timestamp 2026-11-21", "it holds a date, which JSON does not have"),
     ("&a [*a]", "its aliases make more than 200 levels of it"),
+    ("a: !!timestamp soon", "a value of it cannot be read: AttributeError"),
+    ("a: !!bool perhaps", "a value of it cannot be read: KeyError"),
+    ("a: 1e999", "it holds a number that is too large"),
     (LAUGHS, "its aliases make more than 2,000,000 values of it"),
+    (MERGES, "its merges make more than 2,000,000 values of it"),
     ("[" * 1_000_000, "it is nested deeper than 200 levels"),
     ("- " * 200_000, "it is nested deeper than 200 levels"),
 ])  # fmt: skip
