@@ -226,6 +226,36 @@ if __name__ == "__main__":
     _once(lambda: not _runs(pid))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a closed pipe by a signal of our choice")
+def test_a_worker_ends_with_its_parent_while_a_library_holds_the_interpreter_s_lock(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import ctypes, os
+import handrail as hr
+
+@hr.tool(effect="write", isolation="process")
+def hold() -> str:
+    open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(60)
+
+if __name__ == "__main__":
+    with hr.SyncRuntime([hold]) as runtime:
+        runtime.call("hold")
+""")
+    parent = subprocess.Popen([sys.executable, str(program)])
+    pid = int(_once(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    parent.kill()
+    parent.wait()
+    _once(lambda: not _alive(pid))
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def _once(holds):
     deadline = time.monotonic() + BOUND_S
     while not (told := holds()):

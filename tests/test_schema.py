@@ -508,10 +508,13 @@ def nested(depth):
     return schema
 
 
-def laughing(times):
+def laughing(times, by="#/$defs/{}", name="$anchor"):
     """Thirty definitions that each ask twice for the next: 2^30 schemas for one value."""
-    definitions = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(times)}
-    return {"type": "object", "allOf": [{"$ref": "#/$defs/d0"}], "$defs": {**definitions, f"d{times}": {}}}
+    definitions = {
+        f"d{i}": {name: f"d{i}", "allOf": [{"$ref": by.format(f"d{i + 1}")}] * 2 if i < times else [{}]}
+        for i in range(times + 1)
+    }
+    return {"type": "object", "allOf": [{"$ref": by.format("d0")}], "$defs": definitions}
 
 
 @pytest.mark.parametrize(
@@ -522,6 +525,9 @@ def laughing(times):
         ({"properties": {str(i): {} for i in range(MOST_SUBSCHEMAS)}}, "more than 10,000 subschemas"),
         ({"description": "x" * MOST_BYTES}, "bytes, and at most 262,144"),
         (laughing(30), "expand to more than 1,000"),
+        (laughing(30, by="#/%24defs/{}"), "expand to more than 1,000"),
+        (laughing(30, by="#{}"), "expand to more than 1,000"),
+        (laughing(30, by="{}", name="$id"), "expand to more than 1,000"),
         ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "leads back to itself"),
         ({"properties": {"a": {"$ref": "https://example.org/a.json"}}}, "nothing is fetched"),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "nothing is fetched"),

@@ -70,6 +70,7 @@ def main(fd: int, life_fd: int) -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of a call
     _adopt_orphans()
+    _be_killed_with_parent(life_fd)
     Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
     with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
         line.send_bytes(b"")  # ready: what comes before this has certainly not been begun
@@ -189,6 +190,21 @@ def _adopt_orphans() -> None:
     """Become the parent of grandchildren whose own parent has ended, so that they are found when we are killed."""
     with suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _be_killed_with_parent(life_fd: int) -> None:
+    """Have the kernel kill our group when the parent's end is closed (Linux).
+
+    The thread that does so as well waits for the interpreter's lock, which a library in C may hold while it writes.
+    """
+    try:
+        import fcntl
+
+        fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    except (ImportError, AttributeError, OSError):
+        return
 
 
 def _die_with_parent(life_fd: int) -> None:

@@ -21,6 +21,7 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -100,8 +101,19 @@ def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
 
 
 def _looks(name: str) -> str:
-    seen = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
-    return " ".join(seen.casefold().split())
+    # Without what nobody sees before it is composed, for that may stand between a letter and its accent.
+    shown = "".join(char for char in name if char.isspace() or not _is_unseen(char))
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold()).split())
+
+
+def _is_unseen(char: str) -> bool:
+    return unicodedata.category(char) in ("Cf", "Cc") or _UNSEEN.match(char) is not None
+
+
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+"""What is no format character and is shown as nothing all the same: joiners, fillers, selectors (Unicode, DI)."""
 
 
 class Approval(Struct, frozen=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, field
@@ -164,6 +165,7 @@ class _Reader(Struct):
     item: Mapping[str, Any]
     told: Mapping[str, Any]
     definitions: dict[str, Json] = field(default_factory=dict)
+    meant: dict[str, str] = field(default_factory=dict)
     properties: dict[str, Json] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
@@ -254,7 +256,7 @@ class _Reader(Struct):
         said = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:64] or "value"
         free = next(
             each
-            for each in (said, f"{said}_in_{place.where}", *(f"{said}_{n}" for n in range(2, 1000)))
+            for each in chain((said, f"{said}_in_{place.where}"), (f"{said}_{n}" for n in count(2)))
             if each not in self.places
         )
         self.places[free], self.properties[free] = place, schema
@@ -363,7 +365,10 @@ class _Reader(Struct):
     def _defined(self, reference: str) -> str:
         """Put what a reference leads to under `$defs`, once, and return its new address."""
         name = reference.removeprefix("#/components/schemas/").replace("/", ".").lstrip("#.")
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
+        said = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
+        # `用户` and `订单` are both `_` then, and `a/b` is spelled as `a.b` is.
+        names = chain((said,), (f"{said}_{n}" for n in count(2)))
+        name = next(each for each in names if self.meant.setdefault(each, reference) == reference)
         if name not in self.definitions:
             found = target(dict(self.document), reference)
             if not isinstance(found, dict | bool):

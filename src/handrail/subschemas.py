@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, cast
+from urllib.parse import unquote, urljoin
 
 import jsonschema_rs
 from pydantic_core import PydanticSerializationError, to_json
@@ -87,8 +88,11 @@ def target(root: Schema, reference: str) -> Json:
         return None
     here: Json = root
     for step in reference[2:].split("/"):
-        step = step.replace("~1", "/").replace("~0", "~")
-        here = here.get(step) if isinstance(here, dict) else None
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(here, list):
+            here = here[int(step)] if step.isdecimal() and len(step) < 7 and int(step) < len(here) else None
+        else:
+            here = here.get(step) if isinstance(here, dict) else None
     return here
 
 
@@ -121,13 +125,14 @@ def measure(schema: Schema) -> None:
         refuse("it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type")
     if size > MOST_BYTES:
         refuse(f"it has {size:,} bytes, and at most {MOST_BYTES:,} are read")
-    if any("$ref" in here for here in walk(schema)):
+    if any(keyword in here for here in walk(schema) for keyword in _REFERENCES):
         _measure_references(schema)
 
 
 def _measure_references(root: Schema) -> None:
     """Count the `$ref`s followed for one place of an instance; each definition is counted once and remembered."""
     known: dict[int, int] = {}
+    resources = _Resources(root)
 
     def cost(here: Json, chain: tuple[int, ...]) -> int:
         if not isinstance(here, dict):
@@ -138,8 +143,9 @@ def _measure_references(root: Schema) -> None:
             refuse(f"more than {MOST_CHAINED} `$ref`s in it lead from one to the next")
         if id(here) not in known:
             total = sum(cost(part, chain) for path, part in children(here) if path[0] in IN_PLACE)
-            if isinstance(reference := here.get("$ref"), str):
-                total += 1 + cost(target(root, reference), (*chain, id(here)))
+            for keyword in _REFERENCES:
+                if isinstance(reference := here.get(keyword), str):
+                    total += 1 + cost(resources.led_to(here, reference), (*chain, id(here)))
             known[id(here)] = total
         if known[id(here)] > MOST_EXPANSIONS:
             refuse(f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value")
@@ -147,6 +153,55 @@ def _measure_references(root: Schema) -> None:
 
     for here in walk(root):
         cost(here, ())
+
+
+class _Resources:
+    """Where references by anchor or address lead within a schema: each `$id` in it begins a resource of its own.
+
+    What cannot be found here is refused, or else the validator might find it and expand what nobody has counted.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._at: dict[str, Schema] = {_HERE: root}
+        self._base: dict[int, str] = {}
+        waiting: list[tuple[Json, str]] = [(root, _HERE)]
+        while waiting:
+            here, base = waiting.pop()
+            if not isinstance(here, dict):
+                continue
+            if isinstance(own := here.get("$id"), str):
+                base = _joined(base, own).removesuffix("#")
+                self._at.setdefault(base, here)
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(name := here.get(keyword), str):
+                    self._at.setdefault(f"{base}#{name}", here)
+            self._base[id(here)] = base
+            waiting.extend((part, base) for _, part in children(here))
+
+    def led_to(self, here: Schema, reference: str) -> Json:
+        base, _, part = _joined(self._base.get(id(here), _HERE), reference).partition("#")
+        if base.startswith(_META):
+            return True  # the schema of schemas, which the validator has with it
+        found = self._at.get(base)
+        if found is not None and (not part or part.startswith("/")):
+            found = cast(Any, target(found, f"#{part}"))
+        elif found is not None:
+            found = self._at.get(f"{base}#{unquote(part)}")
+        if found is None:
+            refuse(f"a `$ref` leads out of it, and nothing is fetched: {reference[:200]}. Put the target under `$defs`")
+        return found
+
+
+def _joined(base: str, reference: str) -> str:
+    try:
+        return urljoin(base, reference) if not reference.startswith("#") else base + reference
+    except ValueError:
+        return reference
+
+
+_HERE = "http://here.invalid/"
+_META = ("https://json-schema.org/", "http://json-schema.org/")
+_REFERENCES = ("$ref", "$dynamicRef")
 
 
 def compiled(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -> jsonschema_rs.Validator:

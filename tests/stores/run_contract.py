@@ -191,7 +191,9 @@ class RunContract:
         assert (second.state, second.by) == ("approved", "anna and cleo")
         assert [self.settled(store.use("q_1")) for _ in range(2)] == [True, False]
 
-    @pytest.mark.parametrize("by", ["anna", " ANNA ", "ann\u200ba", "ben", "Ben", "", "  "])
+    @pytest.mark.parametrize(
+        "by", ["anna", " ANNA ", "ann\u200ba", "ann\ufe0fa", "anna\u3164", "\u2800", "ben", "Ben", "", "  "]
+    )
     def test_the_same_person_the_one_it_is_for_and_nobody_do_not_count_as_a_second_one(self, store, by):
         self.asked(store, self.OF_TWO)
         first = self.decided(store, "anna")

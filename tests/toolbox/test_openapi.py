@@ -198,6 +198,25 @@ def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
     assert server.got == []
 
 
+def test_schemas_whose_names_are_spelled_alike_stay_two(server):
+    def named(field, type):
+        return {"type": "object", "properties": {field: {"type": type}}, "required": [field]}
+
+    schemas = {"用户": named("name", "string"), "订单": named("amount", "integer")}
+    spec = document(
+        components={"schemas": schemas},
+        **fields(user={"$ref": "#/components/schemas/用户"}, order={"$ref": "#/components/schemas/%E8%AE%A2%E5%8D%95"}),
+    )
+    assert called(spec, server, {"user": {"name": "王"}, "order": {"amount": 1}}).ok
+    result = called(spec, server, {"user": {"name": "王"}, "order": {"name": "王"}})
+    assert result.failure.code == Code.INVALID_ARGUMENTS and "order" in result.failure.message
+
+
+def test_more_values_than_a_thousand_whose_names_are_spelled_alike_are_read():
+    (act,) = operations(document(**fields(**{f"{'值' * (n + 1)}": TEXT for n in range(1100)})))
+    assert len(act.places) == 1100
+
+
 def test_two_values_of_one_name_have_two_names(server):
     spec = document("/things/{id}", parameters=[param("id", "path"), param("id", "query")], **fields(id=TEXT))
     assert set(hr.openapi(spec, base_url=server.url)["act"].parameters["properties"]) == {
@@ -309,13 +328,22 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
+MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
+    f"{here}: &{here} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+    for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
 
 @pytest.mark.parametrize(("text", "said"), [
     ("a: [", "it is no YAML: while parsing a flow node"),
     ("a: !!python/object/apply:os.system [true]", "it is no YAML: could not determine a constructor"),
     ("a: !!timestamp 2026-11-21", "it holds a date, which JSON does not have"),
     ("&a [*a]", "its aliases make more than 200 levels of it"),
+    ("a: !!timestamp soon", "a value of it cannot be read: AttributeError"),
+    ("a: !!bool perhaps", "a value of it cannot be read: KeyError"),
+    ("a: 1e999", "it holds a number that is too large"),
     (LAUGHS, "its aliases make more than 2,000,000 values of it"),
+    (MERGES, "its merges make more than 2,000,000 values of it"),
     ("[" * 1_000_000, "it is nested deeper than 200 levels"),
     ("- " * 200_000, "it is nested deeper than 200 levels"),
 ])  # fmt: skip

@@ -10,6 +10,7 @@ Rule 2: what aliases make of a few lines is bounded before anybody walks through
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import Any, ClassVar
 
 from handrail.errors import ConfigError, Json
@@ -46,6 +47,8 @@ def loads(text: str) -> Json:
         return _Plain().value(yaml.load(text, _loader(yaml)), 0)
     except yaml.YAMLError as error:
         raise ConfigError(f"it is no YAML: {' '.join(str(error).split())}") from error
+    except (ValueError, LookupError, AttributeError) as error:  # PyYAML's, of a tag such as `!!timestamp soon`
+        raise ConfigError(f"a value of it cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def _check_depth(yaml: Any, text: str) -> None:
@@ -67,6 +70,14 @@ def _loader(yaml: Any) -> Any:
             "tag:yaml.org,2002:int": lambda loader, node: int(loader.construct_scalar(node)),
             "tag:yaml.org,2002:float": lambda loader, node: float(loader.construct_scalar(node)),
         }
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Put in what `<<` names; each merge may hold ten that hold ten, so it is counted as it grows."""
+            super().flatten_mapping(node)
+            self.merged += len(node.value)
+            if self.merged > MOST_VALUES:
+                raise ConfigError(f"its merges make more than {MOST_VALUES:,} values of it")
 
     for kind, words, begins in _KINDS:
         firsts = ["" if each == "\0" else each for each in begins]
@@ -91,6 +102,8 @@ class _Plain:
                 return {_key(name): self.value(each, depth + 1) for name, each in found.items()}
             case list():
                 return [self.value(each, depth + 1) for each in found]
+            case float() if not isfinite(found):
+                raise ConfigError("it holds a number that is too large")
             case str() | bool() | int() | float() | None:
                 return found
         raise ConfigError(f"it holds a {type(found).__name__}, which JSON does not have")
