@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from handrail.docstrings import Docs, read
@@ -375,12 +376,17 @@ def test_a_value_written_as_json_fits_the_schema_and_binds_back_equal(data, hint
 # ---------------------------------------------------------------------- mistakes in a signature
 
 
+class Item(Struct):
+    sku: str
+
+
 def without_hint(when, city: str): ...
 def any_number(*names: str): ...
 def any_names(**names: str): ...
 def by_position(city: str, /): ...
 def unresolved(city: str, when: "Tomorrow"): ...  # noqa: F821
 def no_json(city: str, then: Callable[[int], int]): ...
+def no_model(city: str, item: Item): ...
 
 
 @pytest.mark.parametrize(
@@ -392,6 +398,7 @@ def no_json(city: str, then: Callable[[int], int]): ...
         (by_position, "`city` is positional-only"),
         (unresolved, "`when`, 'Tomorrow', cannot be resolved"),
         (no_json, "`then` has no JSON form"),
+        (no_model, "Item'>). Use a dataclass, a pydantic model or another type that JSON can hold"),
     ],
 )
 def test_a_parameter_that_cannot_be_described_is_named(fn, said):

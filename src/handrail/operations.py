@@ -289,7 +289,8 @@ class _Reader(Struct):
         whole = self._schema(held.get("schema"))
         flat = self._resolved(whole)
         fields = _object(flat.get("properties"))
-        if kind != "text" and fields and not (flat.keys() & _WHOLE):
+        says_more = {word for word in flat.keys() & _WHOLE if (word, flat[word]) != _CLOSED}
+        if kind != "text" and fields and not says_more:
             for name, schema in fields.items():
                 if _object(self._resolved(schema)).get("readOnly") is not True:
                     needed = name in _list(flat.get("required"))
@@ -395,6 +396,8 @@ _WHOLE = {"allOf", "anyOf", "oneOf", "not", "if", "additionalProperties", "patte
     "minProperties", "maxProperties", "dependentRequired", "unevaluatedProperties", "propertyNames",
 }  # fmt: skip
 """Words that say something of an object as a whole, so that its fields cannot be told apart from it."""
+_CLOSED = ("additionalProperties", False)
+"""Except this one: the object of arguments takes no other fields either."""
 _UNTOLD = {"xml", "externalDocs", "discriminator"}
 """Words of OpenAPI's schemas that say nothing to a model."""
 

@@ -141,11 +141,17 @@ class Signature(Struct, frozen=True, dict=True):
             except _UNDESCRIBABLE as reason:
                 _undescribable(
                     self.tool,
-                    f"the type of parameter `{name}` has no JSON form ({str(reason).splitlines()[0]}). "
-                    "Use a type that JSON can hold, or mark it as injected with `Injected`.",
+                    f"the type of parameter `{name}` has no JSON form ({_first_sentence(reason)}). "
+                    "Use a dataclass, a pydantic model or another type that JSON can hold, or mark it as "
+                    "injected with `Injected`.",
                     reason,
                 )
         _undescribable(self.tool, str(error), error)
+
+
+def _first_sentence(reason: Exception) -> str:
+    """Return what pydantic says is wrong, without its advice, which is for the author of a model's configuration."""
+    return str(reason).splitlines()[0].partition(". Set `arbitrary_types_allowed")[0].removesuffix(".")
 
 
 _UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)

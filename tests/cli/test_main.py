@@ -87,6 +87,20 @@ def test_debugging_shows_the_traceback(words, environment):
     assert result.stderr.endswith("error: there is no file nowhere.py\n")
 
 
+@pytest.mark.parametrize(("words", "environment", "shown"), [
+    (["--debug"], {}, True),
+    ([], {"HANDRAIL_DEBUG": "1"}, True),
+    ([], {}, False),  # the text of an exception may hold a secret
+])  # fmt: skip
+def test_debugging_shows_what_a_tool_raised(tmp_path, words, environment, shown):
+    tools = tmp_path / "tools.py"
+    tools.write_text("import handrail as hr\n\n@hr.tool(effect='read')\ndef ask():\n    raise KeyError('the door')\n")
+    result = handrail("call", "ask", "--tools", str(tools), *words, **environment)
+    assert result.returncode == 1
+    assert "KeyError in ask" in result.stderr
+    assert ("KeyError: 'the door'" in result.stderr) == shown
+
+
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(shop):
     listing = [sys.executable, "-m", "handrail", "tools", "list", "--tools", shop]
     with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:

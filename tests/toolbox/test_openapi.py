@@ -460,6 +460,7 @@ def test_headers_cookies_and_json_in_a_parameter(server):
     ("application/json", {"type": "array", "items": TEXT}, {"body": ["a", "ü"]}, '["a","ü"]'),
     ("application/json", {"type": "object", "additionalProperties": True}, {"body": {"x": 1}}, '{"x":1}'),
     ("application/merge-patch+json", {"properties": {"a": {}}}, {"a": None}, '{"a":null}'),
+    ("application/json", {"properties": {"a": {}}, "additionalProperties": False}, {"a": 1}, '{"a":1}'),
     ("application/x-www-form-urlencoded", AB, {"a": ["1", "2"], "b": "x&y"}, "a=1&a=2&b=x%26y"),
     ("text/plain", TEXT, {"body": "héllo"}, "héllo"),
     ("application/json", {"properties": {"a": {}}}, {}, "{}"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -22,6 +24,7 @@ from handrail.context import Injected
 from handrail.dialects import WireDialect
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Failure, MissingInjection
+from handrail.logs import log
 from handrail.messages import ToolMessage
 from handrail.policy import Policy
 from handrail.ports import Observer, Store
@@ -67,6 +70,21 @@ verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
     context.meta["debug"] = context.meta.get("debug") or value
+    if value or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"):
+        context.with_resource(_log_shown())
+
+
+@contextmanager
+def _log_shown() -> Iterator[None]:
+    """Print the log whole: what a tool raised, with the text and the traceback that it keeps for level DEBUG."""
+    handler, before = logging.StreamHandler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 debug = click.option(
