@@ -9,7 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import Code
-from handrail.events import AttemptFailed, RunEnded, RunStarted
+from handrail.events import ApprovalGiven, AttemptFailed, RunEnded, RunStarted
 from handrail.messages import ToolMessage
 from handrail.ports import Request
 from handrail.stores.memory import MemoryStore
@@ -411,7 +411,12 @@ def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_
     tool = hr.FunctionTool(pay, effect="write", approve=True)
     driver = drive([tool], approver=approver, store=f"sqlite:///{tmp_path}/runs.db")
     model = ScriptedModel([[call("pay", to="a"), call("pay", to="b")], "never asked"])
-    run = cancelled(driver, gate.wait_for, model=model)
+
+    def one_waits_and_one_is_asked():
+        gate.wait_for()
+        until(lambda: driver.told(ApprovalGiven))  # of the first: nobody said a word about it
+
+    run = cancelled(driver, one_waits_and_one_is_asked, model=model)
     assert codes_of(run) == [Code.APPROVAL_PENDING, Code.CANCELLED]
     with SqliteStore(tmp_path / "runs.db") as store:  # what waits is gone on with once it is approved
         assert store.recorded("r").result().record.status == "cancelled"
