@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from handrail import keys
@@ -692,9 +691,7 @@ def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(fn, te
     if at_once is not None:
         known = read(call, Toolset([tool]), "calls")
         assert isinstance(known, Read)
-        by_every_check = admit(known, Policy())
-        assert replace(at_once, bound=by_every_check.bound) == by_every_check
-        assert fn(**at_once.bound) == fn(**by_every_check.bound)
+        assert at_once == admit(known, Policy())
 
 
 class Color(Enum):

@@ -168,7 +168,7 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
     try:
         if arguments is None or not fits(arguments):
             return None
-        bound = arguments if tool.as_written and not policy.rules else tool.bind(arguments)
+        bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
         if type(bound) is Failure:
             return None
         if policy.rules:

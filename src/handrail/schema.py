@@ -60,7 +60,7 @@ class Signature(Struct, frozen=True, dict=True):
     visible: Mapping[str, Any]
     hidden: Mapping[str, Any]
     docs: Docs
-    defaults: Mapping[str, Any] = {}
+    defaults: dict[str, Any] = {}
     model: type[pydantic.BaseModel] | None = None
 
     @property
@@ -93,9 +93,9 @@ class Signature(Struct, frozen=True, dict=True):
 
     @cached_property
     def as_written(self) -> bool:
-        """Whether a flat object that fits the schema is what the function takes, as it stands (`strictjson.flat`).
+        """Whether `bind` only adds the defaults to a flat object that fits the schema (see `strictjson.flat`).
 
-        It is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
+        That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
         pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
         """
         kept = all(map(_is_as_written, self.visible.values()))

@@ -305,7 +305,7 @@ class BaseTool:
 
     @cached_property
     def as_written(self) -> bool:
-        """Whether a flat object that fits goes to `run` as it stands; what `bind` would add are defaults, and no more.
+        """Whether a flat object that fits goes to `run` as it stands, with its defaults: `bind` would do no more.
 
         Not where a tool describes or binds its arguments in a way of its own.
         """
