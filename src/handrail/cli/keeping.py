@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import click
 
-from handrail import plugins
+from handrail import logkeys, plugins
 from handrail.approvers.terminal import printable
-from handrail.cli.options import USUAL_STORE, Setup, failures_of, usual_store
+from handrail.cli.options import USUAL_STORE, Setup, failures_of, key_file, usual_store
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import Code, ConfigError, Json
@@ -31,11 +31,14 @@ T = TypeVar("T")
 
 
 @contextmanager
-def opened(place: str, *, create: bool = False) -> Iterator[Store]:
-    """Open a store by what `Runtime(store=...)` takes, and close it.
+def opened(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
+    """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
+
+    Args:
+        writes: What is done with it will be recorded, so its log must go on with that key.
 
     Raises:
-        ConfigError: It is not there and is not to be made, or cannot be a store.
+        ConfigError: It is not there and is not to be made, cannot be a store, or its log has another key.
         StoreUnavailable: It cannot be opened now.
     """
     kind, _, where = place.partition(":")
@@ -46,6 +49,9 @@ def opened(place: str, *, create: bool = False) -> Iterator[Store]:
     else:
         store = make(where) if where else make()
     try:
+        logkeys.give(store, key_file())
+        if writes:
+            logkeys.check(store)
         yield store
     finally:
         if close := getattr(store, "close", None):

@@ -6,7 +6,6 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import click
 
@@ -14,8 +13,8 @@ from handrail import chain
 from handrail.cli import cases, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
-from handrail.cli.loading import file_at
 from handrail.errors import ConfigError
+from handrail.logkeys import key_in
 from handrail.ports import AuditStore, now_of
 from handrail.records import AuditRecord
 
@@ -71,7 +70,7 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 
 
 @command.command("verify")
-@click.option("--key-file", metavar="FILE", help="The key with which the log is written, if there is one.")
+@click.option("--key-file", metavar="FILE", help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.")
 @click.option("--checkpoint", metavar="FILE", help="A record as it was once: a line of `audit tail --json`.")
 @options.kept
 @options.as_json
@@ -84,8 +83,9 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
       handrail audit verify
       handrail audit verify --key-file audit.key --checkpoint checkpoint.json
     """
-    key = _key(key_file) if key_file else b""
     known = _checkpoint(checkpoint) if checkpoint else None
+    file = key_file or options.key_file()
+    key = key_in(file) if file else b""
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.opened(store) as kept:
         count, broken = chain.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
@@ -139,17 +139,6 @@ def _print(record: AuditRecord, as_json: bool) -> None:
         click.echo(json.dumps(record.as_json(), ensure_ascii=False))
     else:
         say(f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}  {brief(dict(record.body))}")
-
-
-def _key(file: str) -> bytes:
-    """Return a key; the line end at the end of its file is an editor's."""
-    try:
-        key = Path(file_at(file)).read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    if not key:
-        raise ConfigError(f"{file} holds no key: it is empty")
-    return key
 
 
 def _checkpoint(file: str) -> tuple[int, str]:

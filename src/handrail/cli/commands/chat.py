@@ -55,7 +55,7 @@ def command(model: str, system: str, setup: Setup, budget: Budget, store: str, w
     """
     timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire)
     printer = Printer(timeline, console(sys.stderr), answers=console())
-    with opened(store, create=True) as kept, asyncio.Runner() as runner:
+    with opened(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
         runtime = setup.runtime(printer, store=kept)
         here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
 

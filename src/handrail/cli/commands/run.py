@@ -45,7 +45,7 @@ def command(
     """
     asked = options.text_or_stdin(question)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with opened(store, create=True) as kept:
+    with opened(store, create=True, writes=True) as kept:
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(_run(setup, watch, kept, asked, model=model, system=system, budget=budget))
         code = watch.conclude(run, debugging=is_debugging(context))

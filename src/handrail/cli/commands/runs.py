@@ -171,7 +171,7 @@ def resume(
         raise click.UsageError("name one RUN, or say --all.")
     if anyway and every:
         raise click.UsageError("--anyway is said of one RUN that somebody has looked at, not of all.")
-    with opened(store) as kept:
+    with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
             return _resumed(wheel, run, model, limits, anyway=anyway)
@@ -225,7 +225,7 @@ def fork(
     Example:
       handrail runs fork r_1f2e3d4c --at-turn 3 --tools shop.tools --model openai:NAME
     """
-    with opened(store) as kept:
+    with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         forked = wheel.driven("fork", run, at_turn=at_turn, **_how(wheel.checked(run), model, limits))
         watch.tell(f"{forked.id} is the fork of {run}")
