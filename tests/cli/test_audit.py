@@ -69,6 +69,19 @@ def test_the_last_records_are_printed_in_order(cli, logged):
     assert '{"n": 5, "tool": "refund"}' in lines[1]  # canonical, as it is hashed
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(cli, logged, monkeypatch, width):
+    body = {"arguments": {"order_id": "A-1"}, "arguments_sha256": "ab" * 32, "why": "low risk, as every read is"}
+    logged(count=0).append(Notice("r_1", "CallAdmitted", body))
+    whole = cli("audit", "tail").stdout
+    assert whole.count("\n") == 1  # for whoever picks lines out of a pipe
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, *below = cli("audit", "tail").stdout.splitlines()
+    assert head.split()[-1] == "CallAdmitted"
+    assert all(line.startswith("         ") and len(line) <= width for line in below)
+    assert " ".join([head, *map(str.strip, below)]).split() == whole.split()
+
+
 def test_the_records_of_one_run_can_be_picked(cli, logged):
     logged()
     told = [json.loads(line) for line in cli("audit", "tail", "--run", "r_1", "--json").stdout.splitlines()]
@@ -108,7 +121,9 @@ def test_a_chain_that_holds_is_said_to_and_how_much_that_proves(cli, logged):
     told = cli("audit", "verify")
     assert told.exit_code == 0
     assert told.stdout.splitlines() == [
-        "5 records stand in good order (without a key and no checkpoint for its end)",
+        "5 records stand in good order: none was changed, taken out or put in between",
+        "not known without a checkpoint (--checkpoint): whether records were cut off at the end",
+        "not known without a key (--key-file): whether somebody who may write to the store has written the log anew",
         f"the last is 5, {log.records[-1].hash}",
     ]
 

@@ -13,6 +13,7 @@ from handrail import chain
 from handrail.cli import cases, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
+from handrail.cli.printer import console, print_entry
 from handrail.errors import ConfigError
 from handrail.logkeys import key_in
 from handrail.ports import AuditStore, now_of
@@ -100,8 +101,11 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
     elif broken is not None:
         say(f"the log is broken: {broken.why}; {count} records before it stand in good order")
     else:
-        say(f"{count} records stand in good order{_proved(key, known)}")
-        say(f"the last is {last.seq}, {last.hash}" if last else "")
+        say(f"{count} records stand in good order: none was changed, taken out or put in between")
+        for line in _limits(key, known):
+            say(line)
+        if last:
+            say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
 
 
@@ -138,7 +142,8 @@ def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record.as_json(), ensure_ascii=False))
     else:
-        say(f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}  {brief(dict(record.body))}")
+        head = f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}"
+        print_entry(console(), head, brief(dict(record.body)))
 
 
 def _checkpoint(file: str) -> tuple[int, str]:
@@ -151,8 +156,15 @@ def _checkpoint(file: str) -> tuple[int, str]:
     return seq, hash
 
 
-def _proved(key: bytes, checkpoint: tuple[int, str] | None) -> str:
-    """Say how much that proves."""
-    said = [] if key else ["without a key"]
-    said += [f"and with the checkpoint at {checkpoint[0]}"] if checkpoint else ["and no checkpoint for its end"]
-    return f" ({' '.join(said).removeprefix('and ')})"
+def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
+    """Say what a checkpoint adds, and what is not known without one, and without a key."""
+    if checkpoint:
+        yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was written anew"
+    else:
+        yield "not known without a checkpoint (--checkpoint): whether records were cut off at the end"
+    if not key:
+        behind = f" behind record {checkpoint[0]}" if checkpoint else ""
+        yield (
+            "not known without a key (--key-file): whether somebody who may write to the store has written the log "
+            f"anew{behind}"
+        )
