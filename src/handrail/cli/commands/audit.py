@@ -99,9 +99,11 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
             "last": None if last is None else {"seq": last.seq, "hash": last.hash},
         })  # fmt: skip
     elif broken is not None:
-        say(f"the log is broken: {broken.why}; {count} records before it stand in good order")
+        before = "1 record before it stands" if count == 1 else f"{count} records before it stand"
+        say(f"the log is broken: {broken.why}; {before} in good order")
     else:
-        say(f"{count} records stand in good order: none was changed, taken out or put in between")
+        stand = "1 record stands" if count == 1 else f"{count} records stand"
+        say(f"{stand} in good order: none was changed, taken out or put in between")
         for line in _limits(key, known):
             say(line)
         if last:
