@@ -12,8 +12,9 @@ import click
 
 from handrail.budgets import Budget
 from handrail.cli import conversing, exits, options
+from handrail.cli.doubts import way_on
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import opened, way_on
+from handrail.cli.keeping import opened
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline

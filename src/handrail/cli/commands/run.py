@@ -11,7 +11,8 @@ import click
 
 from handrail.budgets import Budget
 from handrail.cli import conversing, is_debugging, options
-from handrail.cli.keeping import opened, way_on
+from handrail.cli.doubts import way_on
+from handrail.cli.keeping import opened
 from handrail.cli.options import Setup
 from handrail.cli.watching import Watch, watched
 from handrail.ports import Store
