@@ -49,7 +49,7 @@ class Commands(click.Group):
 
 tools = click.option(
     "--tools", "places", metavar="PLACE", multiple=True,
-    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE.json. May be given several times.",
+    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE (JSON or YAML). May be repeated.",
 )  # fmt: skip
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
