@@ -10,7 +10,7 @@ SRC = Path(handrail.__file__).parent
 # fmt: off
 NOUNS = [
     "late", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups",
-    "ports", "plugins", "isolation", "logs",
+    "ports", "logkeys", "plugins", "isolation", "logs",
 ]
 # fmt: on
 # fmt: off

@@ -31,6 +31,7 @@ from handrail.lifecycle import (
     admit,
     admitted_at_once,
     carry_out,
+    claim_of,
     invoke,
     is_plain,
     read,
@@ -179,6 +180,13 @@ class Batch:
         """Return the results once it is done, one per call, in order."""
         assert self.left == 0
         return cast("list[ToolResult]", self.results.copy())
+
+    def write_of(self, lane: Lane) -> tuple[str, str, str]:
+        """Return scope, key and fingerprint of a write as the ledger has it; empty ones where it was never one."""
+        if lane.admitted is None:
+            return "", "", ""
+        claim = claim_of(lane.admitted, self._conduct)
+        return claim.scope, claim.key, claim.fingerprint.hex()
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Take the answer to a lane's last effect."""

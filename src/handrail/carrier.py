@@ -554,8 +554,10 @@ class Carrier:
         if tool.breaker:
             self.note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
-            # Its text goes to the log, under the reference that the model is told.
-            logs.raised(f"{tool.name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
+            # Its text goes to the log, under the reference that the model is told; of what passes it is told none.
+            is_passing = retries.diagnose(outcome, tool.name, tool.timeout_s).passing
+            reference = "" if is_passing else f" (reference {outcome.reference})"
+            logs.raised(f"{tool.name} raised in run {self.session.id}{reference}", outcome.error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:

@@ -68,6 +68,22 @@ def verify(
     return seq, None
 
 
+def refusal(last: AuditRecord, key: bytes) -> str:
+    """Return why a log with this end is not gone on with under a key (empty: none); empty when it is."""
+    if _is_whole(last, key):
+        return ""
+    if key and _is_whole(last, b""):
+        return (
+            f"the audit log is written without a key (see record {last.seq}), so nothing is added with one: a key is "
+            "there from the first record on, so begin a new store, or leave the key out"
+        )
+    how = "another key" if key else "a key, and none is given"
+    return (
+        f"the last record of the audit log ({last.seq}) was hashed with {how}, or was changed, so nothing is added: "
+        "name the file of its key in HANDRAIL_AUDIT_KEY_FILE, and look with `handrail audit verify`"
+    )
+
+
 def _is_whole(record: AuditRecord, key: bytes) -> bool:
     try:
         body = spelled(record.body)

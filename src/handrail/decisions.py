@@ -5,12 +5,14 @@ The functions wait for the store; call them in a thread where that matters.
 
 Rule 1: the first word counts; a later one changes nothing and is told so.
 Rule 2: a word that cannot be meant (arguments that do not fit) decides nothing: the question stays open.
+Rule 3: whether the audit log takes a record is asked before anything is decided: a word without a trace is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from handrail import logkeys
 from handrail.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.audit import notice_of_word
 from handrail.effects import ApprovalScope, not_counted
@@ -45,6 +47,7 @@ def approve(
         ConfigError: There is no such question, it is open no longer, the arguments do not fit the tool, or the store
             keeps no standing words; or several people must agree, and this word would not count. Nothing was decided.
     """
+    logkeys.check(store)
     asked = question(store, id)
     if asked.people > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
         raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
@@ -69,6 +72,7 @@ def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> Questi
     Raises:
         ConfigError: There is no such question, or it is open no longer.
     """
+    logkeys.check(store)
     return _decided(store, question(store, id), granted=False, by=by, because=because, edited=None)
 
 
@@ -119,6 +123,7 @@ def revoke(store: GrantStore, id: str, *, by: str) -> Grant:
     Raises:
         ConfigError: None of that id is in force.
     """
+    logkeys.check(store)
     found = next((each for each in grants(store) if each.id == id), None)
     if found is None or not now_of(store.revoke(id, by=by)):
         raise ConfigError(f"no standing word {id!r} is in force; `handrail approvals rules` shows those that are")
@@ -144,6 +149,7 @@ def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str
     Raises:
         ConfigError: There is no such write, or it takes no word: it has ended, is under way, or somebody was quicker.
     """
+    logkeys.check(store)
     before, state = write(store, scope, key), "done" if happened else "failed"
     now = now_of(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
     if (now.state, now.resolved_by) != (state, by):
@@ -158,6 +164,7 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     Raises:
         ConfigError: There is no such run, or it is over.
     """
+    logkeys.check(store)
     if not now_of(store.request_cancel(run_id)):
         known = now_of(store.recorded(run_id))
         status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"

@@ -6,6 +6,7 @@ A driver adds only how effects are performed: `runtime` on asyncio, `sync` in th
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from handrail import late, plugins, shaping, showing
+from handrail import late, logkeys, plugins, shaping, showing
 from handrail.approvals import Approvals
 from handrail.asking import Asker, check_injected
 from handrail.audit import notice_of_word
@@ -632,6 +633,13 @@ def _store(store: str | Store) -> Store:
         made: Store = make(place) if place else make()
     except TypeError as error:
         raise ConfigError(f"the store {store!r} cannot be opened: {kind!r} takes no place; write '{kind}:'") from error
+    try:
+        logkeys.give(made, os.environ.get(logkeys.VARIABLE, ""))
+        logkeys.check(made)
+    except BaseException:
+        if close := getattr(made, "close", None):
+            close()
+        raise
     return made
 
 

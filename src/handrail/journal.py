@@ -28,7 +28,7 @@ from handrail import keys
 from handrail.budgets import Budget
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.effects import Approval
-from handrail.errors import Failure, JournalMismatch, Json
+from handrail.errors import Code, Failure, JournalMismatch, Json
 from handrail.messages import (
     AssistantMessage,
     Finish,
@@ -187,6 +187,18 @@ def call_by_code(step: Step) -> ToolCall | None:
     if step.kind != "call" or not isinstance(body, Mapping) or "arguments" not in body:
         return None
     return ToolCall(str(body.get("call", "")), str(body.get("name", "")), str(body["arguments"]))
+
+
+def doubt_in(step: Step) -> tuple[str, str, str, str] | None:
+    """Return tool, scope, key and fingerprint of the write that a step leaves in doubt; None where it leaves none.
+
+    The last three are empty in a journal of an earlier version, which does not have them.
+    """
+    body = step.body
+    if step.kind != "call" or (failure := result_from_json(body).failure) is None or failure.code != Code.IN_DOUBT:
+        return None
+    scope, key, fingerprint = body.get("write") or ("", "", "")
+    return str(body.get("name", "")), str(scope), str(key), str(fingerprint)
 
 
 def approval_as_json(approval: Approval) -> dict[str, Json]:

@@ -385,7 +385,7 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
     """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on."""
     ended: Ended | None = None
     while True:
-        claim, act = _claim_of(call, conduct), call.key
+        claim, act = claim_of(call, conduct), call.key
         try:
             claimed = yield from _claimed(claim, call.tool, conduct)
         except (StoreUnavailable, CallCancelled):
@@ -414,7 +414,8 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         return ended
 
 
-def _claim_of(call: Admitted, conduct: Conduct) -> Claim:
+def claim_of(call: Admitted, conduct: Conduct) -> Claim:
+    """Return the claim of a write: what it is called in the ledger, and how it is guarded there."""
     tool = call.tool
     return Claim(
         f"{conduct.scope}{tool.name}",

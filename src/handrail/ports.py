@@ -201,6 +201,22 @@ class AuditStore(Protocol):
         ...
 
 
+@runtime_checkable
+class KeyedAuditStore(AuditStore, Protocol):
+    """A store whose audit log can be hashed with a key; see `chain`."""
+
+    audit_key: bytes
+    """The key; empty for none."""
+
+    def log_refuses(self) -> Answer[str]:
+        """Return why nothing is added to the log with this key, as a sentence; empty when it goes on with it.
+
+        A log goes on with the key that its last record was hashed with. `append` raises StoreUnavailable otherwise, and
+        nothing was added.
+        """
+        ...
+
+
 class Described(Struct, frozen=True):
     """A tool as a model is told of it, without anything that could be run."""
 

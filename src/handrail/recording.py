@@ -87,6 +87,8 @@ class Recording:
                 body = journal.result_as_json(result)
                 if lane.key:  # a step that follows a call; every other call stands in an answer
                     body["arguments"] = lane.call.arguments
+                if result.failure is not None and result.failure.code == Code.IN_DOUBT:
+                    body["write"] = list(batch.write_of(lane))
                 self._happened[key] = result
                 self._noted.append(Step(key, "call", body, elapsed_s))
 

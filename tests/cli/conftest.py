@@ -57,6 +57,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     for name in (
         "HANDRAIL_MODEL",
         "HANDRAIL_STORE",
+        "HANDRAIL_AUDIT_KEY_FILE",
         "HANDRAIL_DEBUG",
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",

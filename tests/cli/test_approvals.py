@@ -269,7 +269,9 @@ def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two
     question = of_two.question()
     assert (question["people"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
     assert "open, 1 of 2" in of_two("approvals", "list").stdout
-    assert "1 of 2 people: anna did; not otto" in of_two("approvals", "show", id).stdout
+    shown = of_two("approvals", "show", id).stdout
+    assert "1 of 2 people: anna did; not otto" in shown
+    assert f"approvals approve {id} --by NAME\n" in shown
     second = of_two.process("approvals", "approve", id, "--by", "ben")
     assert second.stdout.startswith("approved by anna and ben: delete_order")
     assert resumed(of_two, *of_two.rules).exit_code == 0

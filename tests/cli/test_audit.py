@@ -7,6 +7,10 @@ from contextlib import closing
 
 import pytest
 
+import handrail as hr
+from handrail import logkeys
+from handrail.chain import verify
+from handrail.errors import ConfigError
 from handrail.records import Notice
 from handrail.stores.sqlite import SqliteStore
 
@@ -65,6 +69,19 @@ def test_the_last_records_are_printed_in_order(cli, logged):
     assert '{"n": 5, "tool": "refund"}' in lines[1]  # canonical, as it is hashed
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(cli, logged, monkeypatch, width):
+    body = {"arguments": {"order_id": "A-1"}, "arguments_sha256": "ab" * 32, "why": "low risk, as every read is"}
+    logged(count=0).append(Notice("r_1", "CallAdmitted", body))
+    whole = cli("audit", "tail").stdout
+    assert whole.count("\n") == 1  # for whoever picks lines out of a pipe
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, *below = cli("audit", "tail").stdout.splitlines()
+    assert head.split()[-1] == "CallAdmitted"
+    assert all(line.startswith("         ") and len(line) <= width for line in below)
+    assert " ".join([head, *map(str.strip, below)]).split() == whole.split()
+
+
 def test_the_records_of_one_run_can_be_picked(cli, logged):
     logged()
     told = [json.loads(line) for line in cli("audit", "tail", "--run", "r_1", "--json").stdout.splitlines()]
@@ -104,7 +121,9 @@ def test_a_chain_that_holds_is_said_to_and_how_much_that_proves(cli, logged):
     told = cli("audit", "verify")
     assert told.exit_code == 0
     assert told.stdout.splitlines() == [
-        "5 records stand in good order (without a key and no checkpoint for its end)",
+        "5 records stand in good order: none was changed, taken out or put in between",
+        "not known without a checkpoint (--checkpoint): whether records were cut off at the end",
+        "not known without a key (--key-file): whether somebody who may write to the store has written the log anew",
         f"the last is 5, {log.records[-1].hash}",
     ]
 
@@ -174,6 +193,84 @@ def test_a_file_that_is_no_key_or_no_checkpoint_is_one_sentence(cli, logged, tmp
     result = cli("audit", "verify", option, str(file))
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    """The key of a deployment in a file, as an editor leaves it."""
+    file = tmp_path / "audit.key"
+    file.write_bytes(KEY + b"\n")
+    return str(file)
+
+
+@hr.tool(effect="write")
+def add(amount: int) -> int:
+    """Add an amount."""
+    return amount
+
+
+def test_one_key_file_serves_programs_that_name_their_store_the_command_line_and_the_check(
+    deployed, key_file, monkeypatch
+):
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", key_file)
+    made = deployed()
+    made.begin()
+    assert made("approvals", "approve", made.question()["id"], "--by", "anna").exit_code == 0
+    with hr.SyncRuntime([add], store=made.place) as runtime:
+        runtime.call("add", {"amount": 1})
+    assert made("audit", "verify").exit_code == 0
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        assert verify(store.log().result(10), key=KEY)[1] is None
+
+
+def test_the_settings_of_a_project_name_the_key_too(cli, logged, key_file, tmp_path, monkeypatch):
+    logged(key=KEY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handrail.toml").write_text('[store]\naudit_key_file = "audit.key"\n')
+    assert cli("audit", "verify").exit_code == 0
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", "nowhere.key")  # and the environment goes before it
+    result = cli("audit", "verify")
+    assert (result.exit_code, "there is no file nowhere.key" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("of_log", "given", "says"), [
+    (KEY, None, "was hashed with a key, and none is given"),
+    (KEY, b"another", "was hashed with another key"),
+    (b"", KEY, "the audit log is written without a key"),
+])  # fmt: skip
+def test_no_word_is_heard_and_no_run_begun_that_would_spoil_the_log(
+    deployed, tmp_path, monkeypatch, of_log, given, says
+):
+    files = {key: tmp_path / f"{number}.key" for number, key in enumerate((KEY, b"another"))}
+    for key, file in files.items():
+        file.write_bytes(key)
+    made = deployed()
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(files[of_log]) if of_log else "")
+    run, _ = made.begin()
+    question = made.question()["id"]
+    before = made("audit", "export").stdout
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(files[given]) if given else "")
+    for words in (
+        ("approvals", "approve", question), ("approvals", "deny", question), ("runs", "cancel", run),
+        ("runs", "resume", run, "--tools", made.tools), ("run", "Delete A-1.", "--tools", made.tools),
+    ):  # fmt: skip
+        result = made(*words)
+        assert (result.exit_code, says in result.stderr) == (2, True), words
+    with pytest.raises(ConfigError, match=says):
+        hr.SyncRuntime(store=made.place)
+    assert made.question()["id"] == question  # whoever only looks needs no key
+    assert made("audit", "export").stdout == before
+
+
+def test_a_key_for_a_log_that_takes_none_is_refused():
+    class Log:
+        """A log of somebody else."""
+
+        def append(self, notices): ...
+        def log(self, *, after=0, run_id="", most=1000): ...
+
+    with pytest.raises(ConfigError, match="takes none"):
+        logkeys.give(Log(), "audit.key")
 
 
 @pytest.mark.parametrize("verb", ["tail", "verify", "export"])

@@ -100,3 +100,12 @@ def test_an_injected_parameter_that_nobody_fills_is_told_with_the_option(cli, te
     result = cli("call", "orders_of", '{"day": 3}', "--tools", tenants, *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
+
+
+@pytest.mark.parametrize(("words", "times"), [((), 1), (("--debug",), 3)])
+def test_what_is_down_is_said_once_and_for_each_attempt_with_debug(cli, shop, caplog, words, times):
+    result = cli("call", "get_order", '{"order_id": "down"}', "--tools", shop, *words)
+    assert result.exit_code == 1
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == times
+    assert all("get_order raised in run" in each and "ConnectionRefusedError" in each for each in told)

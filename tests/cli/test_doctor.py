@@ -63,3 +63,13 @@ def test_the_sandboxes_of_this_machine_are_told():
         name: finding.found for name, finding in told.items() if name.startswith("sandbox")
     }
     assert all(told[f"sandbox {each.level}"].ok for each in offered())
+
+
+def test_where_the_key_of_the_audit_log_is_is_said_and_nothing_of_it(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(tmp_path / "audit.key"))
+    missing = cli("doctor")
+    assert (missing.exit_code, "there is no file" in missing.stdout) == (1, True)
+    (tmp_path / "audit.key").write_text("open sesame")
+    shown = cli("doctor").stdout
+    assert "audit.key" in shown
+    assert "sesame" not in shown

@@ -149,7 +149,7 @@ def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(
     assert made.process("run", "Send it.", "--tools", made.tools).returncode == -signal.SIGKILL
     (run,) = made.json("runs", "list")["runs"]
     assert made.process("runs", "resume", run["run"], "--tools", made.tools).returncode == 6
-    look = f"handrail ledger list --state in_doubt --run {run['run']}\n"
+    look = f"handrail ledger show send {run['run']}/1/0\n"
     assert look in made("runs", "show", run["run"]).stdout
     (doubted,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
     assert (doubted["scope"], doubted["run_id"]) == ("send", run["run"])

@@ -51,6 +51,28 @@ def test_what_becomes_no_tool_is_named_in_one_line_and_not_looked_at(cli):
     assert "not looked at" in line and "addPicture: its body is application/xml" in line
 
 
+YAML = """
+openapi: 3.1.0
+info: {title: Shop, version: "1"}
+paths:
+  /orders:
+    post:
+      operationId: placeOrder
+      parameters: [{name: order_id, in: query, required: true, schema: {type: string}}]
+"""
+
+
+@pytest.mark.parametrize("place", ["service.yaml", "openapi:service.yaml", "openapi:service.yaml@http://localhost:1"])
+def test_an_openapi_document_in_yaml_is_looked_at_itself_however_it_is_named(cli, tmp_path, monkeypatch, place):
+    pytest.importorskip("yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "service.yaml").write_text(YAML, encoding="utf-8")
+    told = cli("lint", place, "--notes")
+    assert told.stdout.startswith("placeOrder  service.yaml")
+    assert "description-missing" in told.stdout
+    assert "key=" not in told.stdout  # there is no place for it in such a document
+
+
 def test_errors_fail(cli):
     result = cli("lint", "-", stdin=json.dumps(BROKEN))
     assert result.exit_code == 1

@@ -296,8 +296,40 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     (run,) = made.json("runs", "list")["runs"]
     gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools)
     assert (gone_on.returncode, gone_on.stdout) == (6, "I do not know.\n")
-    assert f"look:    handrail ledger list --state in_doubt --run {run['run']}" in gone_on.stderr
+    (write,) = made.json("ledger", "list", "--state", "in_doubt", "--run", run["run"])["writes"]
+    for told in (gone_on.stderr, made("runs", "show", run["run"]).stdout):
+        assert "book may or may not have happened; a person must look" in told
+        assert f"look:    handrail ledger show book {write['key']}" in told
     assert "taken over                     once from a process" in made("runs", "show", run["run"]).stdout
+
+
+@pytest.mark.parametrize(("word", "says"), [("--happened", "happened"), ("--did-not-happen", "did not happen")])
+def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(deployed, tmp_path, word, says):
+    (tmp_path / "rooms.py").write_text(DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8")
+    made = deployed([call("book", room=7), call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+    made.process("run", "Book 7.", "--tools", made.tools)
+    (run,) = made.json("runs", "list")["runs"]
+    resume = ("runs", "resume", run["run"], "--tools", made.tools)
+    made.process(*resume)
+    (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
+    made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
+    for told in (made("runs", "show", run["run"]).stdout, made.process(*resume).stderr):
+        assert f"book was in doubt when the model was told of it; maria has said since that it {says}\n" in told
+        assert "must look" not in told
+        assert "look:" not in told
+
+
+def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(deployed, tmp_path):
+    shared = 'effect="write", key="book:{room}"'
+    (tmp_path / "rooms.py").write_text(KILLED.replace('effect="write", replay="key"', shared), encoding="utf-8")
+    made = deployed([call("book", room=7), call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+    made.process("run", "Book 7.", "--tools", made.tools)
+    second = made.process("run", "Book 7.", "--tools", made.tools)
+    assert second.returncode == 6
+    assert "look:    handrail ledger show book book:7\n" in second.stderr
+    made("ledger", "resolve", "book", "book:7", "--happened", "--by", "maria")
+    (run,) = made.json("runs", "list", "--status", "done")["runs"]
+    assert "maria has said since that it happened\n" in made("runs", "show", run["run"]).stdout
 
 
 def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed, tmp_path):

@@ -146,6 +146,23 @@ class DurableContract(StoreContract):
         assert verify(now(store.log()), key=b"secret") == (1, None)
         assert verify(now(store.log()))[1].seq == 1
 
+    @pytest.mark.parametrize(("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")])
+    def test_a_log_is_gone_on_with_under_its_own_key_only_and_nothing_else_suffers(self, store, before, after):
+        store.audit_key = before
+        now(store.append([Notice("r_1", "RunEnded", {})]))
+        other = self.again()
+        other.audit_key = after
+        refused, begun = other.append([Notice("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
+        with pytest.raises(StoreUnavailable, match="audit log"):
+            now(refused)
+        assert now(begun).record.run_id == "r_2"
+        assert now(other.log_refuses())
+        other.audit_key = before
+        assert now(other.log_refuses()) == ""
+        now(other.append([Notice("r_2", "RunEnded", {})]))
+        assert verify(now(store.log()), key=before) == (2, None)
+        closed(other)
+
     @pytest.mark.parametrize("value", [
         "\0\x7f\u2028\ud83d", "北京😀", 2**70, -0.0, 1e300, 1e-7, 0.1 + 0.2, True, None, [[[]]], {"1": {"": []}},
     ])  # fmt: skip

@@ -10,9 +10,12 @@ Rule 3: nothing imports this package.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -23,6 +26,7 @@ import click
 from handrail import __version__
 from handrail.cli import exits
 from handrail.errors import HandrailError
+from handrail.logs import log
 
 COMMANDS = {
     "demo": "Watch a model and its tools at work; needs no key and no network.",
@@ -85,6 +89,7 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its return value is the exit code."""
         _open_streams()
+        ctx.with_resource(_said_once())
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe can still be caught
@@ -105,6 +110,25 @@ class Program(click.Group):
 def is_debugging(ctx: click.Context) -> bool:
     """Whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
     return bool(ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"))
+
+
+@contextmanager
+def _said_once() -> Iterator[None]:
+    """Let each warning of the log be shown once, and not for every attempt of a call, unless all of it is wanted."""
+    shown: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        told = record.getMessage()
+        if log.isEnabledFor(logging.DEBUG) or told not in shown:
+            shown.add(told)
+            return True
+        return False
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
 
 
 def _open_streams() -> None:

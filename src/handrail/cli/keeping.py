@@ -17,25 +17,27 @@ from typing import Any, Generic, TypeVar, cast
 
 import click
 
-from handrail import plugins
+from handrail import logkeys, plugins
 from handrail.approvers.terminal import printable
-from handrail.cli.options import USUAL_STORE, Setup, failures_of, usual_store
+from handrail.cli.options import USUAL_STORE, key_file, usual_store
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
-from handrail.errors import Code, ConfigError, Json
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
-from handrail.runs import Run
+from handrail.errors import ConfigError, Json
+from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
 
 
 @contextmanager
-def opened(place: str, *, create: bool = False) -> Iterator[Store]:
-    """Open a store by what `Runtime(store=...)` takes, and close it.
+def opened(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
+    """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
+
+    Args:
+        writes: What is done with it will be recorded, so its log must go on with that key.
 
     Raises:
-        ConfigError: It is not there and is not to be made, or cannot be a store.
+        ConfigError: It is not there and is not to be made, cannot be a store, or its log has another key.
         StoreUnavailable: It cannot be opened now.
     """
     kind, _, where = place.partition(":")
@@ -46,6 +48,9 @@ def opened(place: str, *, create: bool = False) -> Iterator[Store]:
     else:
         store = make(where) if where else make()
     try:
+        logkeys.give(store, key_file())
+        if writes:
+            logkeys.check(store)
         yield store
     finally:
         if close := getattr(store, "close", None):
@@ -101,27 +106,6 @@ def shown(place: str) -> str:
     'postgresql://me:***@host/database'
     """
     return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:***@", place)
-
-
-def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
-    """Return what a person may do next with a run that has just ended; empty when there is nothing."""
-    if not isinstance(store, RunStore):
-        return ""
-    lines = []
-    if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
-        lines.append(way_to_doubts(run.id, place))
-    if run.status == "waiting" and isinstance(store, ApprovalStore):
-        asked = now_of(store.questions(run_id=run.id))
-        lines += [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked]
-    if run.status in ("waiting", "failed", "cancelled", "budget"):
-        words = "".join(f" --tools {quote(each)}" for each in setup.places)
-        lines.append(f"go on:   {command_line(f'runs resume {run.id}{words}', place)}")
-    return "\n".join(lines)
-
-
-def way_to_doubts(run_id: str, place: str) -> str:
-    """Return the command that lists the writes of a run of which nobody knows the end."""
-    return f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
 
 
 # ---------------------------------------------------------------------- what is printed

@@ -30,7 +30,8 @@ from handrail.errors import ConfigError, HandrailError
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
-_OPENAPI = "openapi:"
+OPENAPI = "openapi:"
+"""What stands before an OpenAPI document that tools are made of."""
 
 
 def tools_from(places: Iterable[str]) -> Toolset:
@@ -51,11 +52,11 @@ def tools_from(places: Iterable[str]) -> Toolset:
 
 
 def _tools_at(place: str) -> Iterable[BaseTool]:
-    if place.startswith(_OPENAPI):
+    if place.startswith(OPENAPI):
         # Here, because whoever names Python tools never needs it.
         from handrail.toolbox.openapi import service_at
 
-        return service_at(place.removeprefix(_OPENAPI), os.environ)
+        return service_at(place.removeprefix(OPENAPI), os.environ)
     path, attribute = _split(place)
     module = _module(path)
     if attribute:
@@ -157,7 +158,7 @@ def file_at(place: str | Path) -> Path:
 
 def _module(path: str) -> ModuleType:
     if path.endswith((".json", ".yaml", ".yml")):
-        raise ConfigError(f"{path} is no Python file; an OpenAPI document is named as {_OPENAPI}{path}")
+        raise ConfigError(f"{path} is no Python file; an OpenAPI document is named as {OPENAPI}{path}")
     is_file = path.endswith(".py") or "/" in path or "\\" in path
     is_file = is_file or not path.strip(".")  # `.` and `..` are places in the file system
     file = file_at(path) if is_file else Path()

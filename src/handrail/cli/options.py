@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 import click
 from msgspec import Struct
 
-from handrail import dialects, plugins
+from handrail import dialects, logkeys, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
 from handrail.cli import settings
@@ -49,7 +49,7 @@ class Commands(click.Group):
 
 tools = click.option(
     "--tools", "places", metavar="PLACE", multiple=True,
-    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE.json. May be given several times.",
+    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE (JSON or YAML). May be repeated.",
 )  # fmt: skip
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
@@ -109,6 +109,11 @@ USUAL_STORE = "sqlite:///handrail.db"
 def usual_store(otherwise: str) -> str:
     """Return HANDRAIL_STORE, else `place` in the table `store` of the settings, else this one."""
     return os.environ.get("HANDRAIL_STORE") or str(settings.table("store").get("place", otherwise))
+
+
+def key_file() -> str:
+    """Return HANDRAIL_AUDIT_KEY_FILE, else `audit_key_file` in the table `store` of the settings; empty for none."""
+    return os.environ.get(logkeys.VARIABLE) or str(settings.table("store").get("audit_key_file", ""))
 
 
 def store(otherwise: str) -> Callable[[F], F]:

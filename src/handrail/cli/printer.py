@@ -238,6 +238,23 @@ def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequenc
             target.print(line, soft_wrap=True)
 
 
+def print_entry(target: Console, head: str, words: str) -> None:
+    """Print an entry of a log: the words behind its head where they fit on that line, else below, wrapped and set in.
+
+    Into a file or a pipe it goes on one line, for whoever picks lines out, unless COLUMNS says how wide it is.
+    """
+    line, told = f"{printable(head)}  ", Text(printable(words))
+    is_bounded = target.is_terminal or "COLUMNS" in os.environ
+    if not is_bounded or cell_len(line) + told.cell_len <= target.width:
+        rows = [Text(line) + told]
+    else:
+        room = max(_LEAST_ROOM, target.width - len(_INDENT))
+        rows = [Text(line), *(Text(_INDENT) + each for each in told.wrap(target, room, overflow="fold"))]
+    for row in rows:
+        row.rstrip()
+        target.print(row, soft_wrap=True)
+
+
 _LEAST_ROOM, _BELOW = 20, "    "
 """Columns: in fewer, words are hard to read, so they stand below, set in."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from handrail.cli.keeping import command_line, laid_out, moment, say, span, way_to_doubts
+from handrail.cli.keeping import command_line, laid_out, moment, say, span
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.retelling import Retold, lines_of, question_of
 from handrail.cli.timeline import Timeline
-from handrail.errors import Code, JournalMismatch, Json
+from handrail.errors import JournalMismatch, Json
 from handrail.journal import input_from_json
 from handrail.owners import is_gone
 from handrail.records import Question, RunRecord
@@ -62,8 +62,8 @@ def document(told: Retold, questions: Sequence[Question]) -> dict[str, Json]:
 class Page:
     """A kept run as a person reads it, on stdout."""
 
-    def __init__(self, told: Retold, questions: Sequence[Question], place: str) -> None:
-        self._told, self._questions, self._place = told, questions, place
+    def __init__(self, told: Retold, questions: Sequence[Question], place: str, doubts: Sequence[str] = ()) -> None:
+        self._told, self._questions, self._place, self._doubts = told, questions, place, doubts
         self._at_s = 0.0
         self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
 
@@ -112,10 +112,7 @@ class Page:
             if question.state == "open":
                 yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"
                 yield f"decide:  {command_line(f'approvals approve {question.id}', self._place)}   (or deny)"
-        results = [result for told in self._told.turns for result in told.results]
-        if any(result and result.failure and result.failure.code == Code.IN_DOUBT for result in results):
-            yield "a write may or may not have happened; a person must look, and say what became of it"
-            yield way_to_doubts(run_id, self._place)
+        yield from self._doubts
         if stands(self._told.begun.record) == "poisoned":
             yield "its processes die, one after the other: look at the last call above before anybody goes on with it"
             yield f"go on:   {go_on} --anyway"

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from pydantic_core import to_json
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, Renew, Settle
-from handrail.errors import Fenced, StoreUnavailable
+from handrail.errors import HandrailError, StoreUnavailable
 from handrail.stores.ledger import Ledger, Row
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Deed(Struct, frozen=True):
     """Something to be done in the transaction of a group: once for all of a group that share `do`.
 
     Attributes:
-        do: Takes the connection, the time and what was `given` with each; returns an answer for each. A `Fenced` among
+        do: Takes the connection, the time and what was `given` with each; returns an answer for each. An error among
             them is raised to its own caller, and stands for nothing having changed. It may be done twice, the first
             time in vain.
     """
@@ -358,7 +358,7 @@ def _together(base: Base, asks: list[_Ask], begun: float | Exception | None = No
             ask.answer.set_exception(_told(error))
     else:
         for ask, answer in zip(asks, answers, strict=True):
-            if isinstance(answer, Fenced):
+            if isinstance(answer, HandrailError):
                 ask.answer.set_exception(answer)
             else:
                 ask.answer.set_result(answer)

@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail.chain import FIRST, digest
+from handrail.chain import FIRST, digest, refusal
 from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
-from handrail.errors import Fenced, Json
+from handrail.errors import Fenced, Json, StoreUnavailable
 from handrail.owners import has_died_here
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
 from handrail.stores.durable import (
@@ -47,6 +47,8 @@ class DurableRuns(DurableStore):
     """
 
     audit_key = b""
+    _fitting: bytes | None = None
+    """The key with which the end of the log was found to be hashed."""
 
     # ------------------------------------------------------------------ runs
 
@@ -200,17 +202,37 @@ class DurableRuns(DurableStore):
         told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
         return self._writer.share(self._chained, told)
 
-    def _chained(self, base: Keeper, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]) -> list[None]:
-        """Add what was told to the end of the log, in this order.
+    def log_refuses(self) -> Future[str]:
+        """See `ports.KeyedAuditStore.log_refuses`."""
+        key = self.audit_key
+        return self._writer.ask(lambda base: self._refuses(base, key))
+
+    def _refuses(self, base: Keeper, key: bytes) -> str:
+        """Look once, at the end that is there when this store comes to it: whoever comes later has looked as well."""
+        found = base.run(_SQL["end"])
+        if not found:
+            return ""  # and the next look is at a record
+        if why := refusal(_audited(found[0]), key):
+            return why
+        self._fitting = key
+        return ""
+
+    def _chained(
+        self, base: Keeper, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]
+    ) -> Sequence[StoreUnavailable | None]:
+        """Add what was told to the end of the log, in this order; or return why it goes on with another key only.
 
         Raises:
             Again: Another process has the next number.
         """
+        key = self.audit_key
+        if key != self._fitting and (why := self._refuses(base, key)):
+            return [StoreUnavailable(why) for _ in groups]
         last = base.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
         rows = []
         for seq, (run_id, event, body) in enumerate(chain.from_iterable(groups), count + 1):
-            hash = digest(seq, now, run_id, event, body, prev, self.audit_key)
+            hash = digest(seq, now, run_id, event, body, prev, key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
         if len(base.run_with(_SQL["append"], rows)) < len(rows):

@@ -88,6 +88,9 @@ WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fen
 -- last: The end of the audit log.
 SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1
 
+-- end: The last record of the audit log, whole.
+SELECT seq, at, run_id, event, body, prev, hash FROM audit ORDER BY seq DESC LIMIT 1
+
 -- append: More records, but for those whose number another process has.
 INSERT INTO audit(seq, at, run_id, event, body, prev, hash) VALUES (?)
 ON CONFLICT(seq) DO NOTHING RETURNING 1

@@ -106,8 +106,9 @@ def show(id: str, store: str, as_json: bool) -> None:
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if question.state == "open":
-        for verb in ("approve", "deny"):
-            say(f"{verb + ':':<9}{command_line(f'approvals {verb} {id}', store)}")
+        another = " --by NAME" if question.agreed else ""  # the login name may be that of who has agreed
+        for verb, by in (("approve", another), ("deny", "")):
+            say(f"{verb + ':':<9}{command_line(f'approvals {verb} {id}{by}', store)}")
 
 
 @command.command("approve")

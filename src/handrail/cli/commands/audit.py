@@ -6,7 +6,6 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import click
 
@@ -14,8 +13,9 @@ from handrail import chain
 from handrail.cli import cases, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
-from handrail.cli.loading import file_at
+from handrail.cli.printer import console, print_entry
 from handrail.errors import ConfigError
+from handrail.logkeys import key_in
 from handrail.ports import AuditStore, now_of
 from handrail.records import AuditRecord
 
@@ -71,7 +71,7 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 
 
 @command.command("verify")
-@click.option("--key-file", metavar="FILE", help="The key with which the log is written, if there is one.")
+@click.option("--key-file", metavar="FILE", help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.")
 @click.option("--checkpoint", metavar="FILE", help="A record as it was once: a line of `audit tail --json`.")
 @options.kept
 @options.as_json
@@ -84,8 +84,9 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
       handrail audit verify
       handrail audit verify --key-file audit.key --checkpoint checkpoint.json
     """
-    key = _key(key_file) if key_file else b""
     known = _checkpoint(checkpoint) if checkpoint else None
+    file = key_file or options.key_file()
+    key = key_in(file) if file else b""
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.opened(store) as kept:
         count, broken = chain.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
@@ -98,10 +99,15 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
             "last": None if last is None else {"seq": last.seq, "hash": last.hash},
         })  # fmt: skip
     elif broken is not None:
-        say(f"the log is broken: {broken.why}; {count} records before it stand in good order")
+        before = "1 record before it stands" if count == 1 else f"{count} records before it stand"
+        say(f"the log is broken: {broken.why}; {before} in good order")
     else:
-        say(f"{count} records stand in good order{_proved(key, known)}")
-        say(f"the last is {last.seq}, {last.hash}" if last else "")
+        stand = "1 record stands" if count == 1 else f"{count} records stand"
+        say(f"{stand} in good order: none was changed, taken out or put in between")
+        for line in _limits(key, known):
+            say(line)
+        if last:
+            say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
 
 
@@ -138,18 +144,8 @@ def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record.as_json(), ensure_ascii=False))
     else:
-        say(f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}  {brief(dict(record.body))}")
-
-
-def _key(file: str) -> bytes:
-    """Return a key; the line end at the end of its file is an editor's."""
-    try:
-        key = Path(file_at(file)).read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    if not key:
-        raise ConfigError(f"{file} holds no key: it is empty")
-    return key
+        head = f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}"
+        print_entry(console(), head, brief(dict(record.body)))
 
 
 def _checkpoint(file: str) -> tuple[int, str]:
@@ -162,8 +158,15 @@ def _checkpoint(file: str) -> tuple[int, str]:
     return seq, hash
 
 
-def _proved(key: bytes, checkpoint: tuple[int, str] | None) -> str:
-    """Say how much that proves."""
-    said = [] if key else ["without a key"]
-    said += [f"and with the checkpoint at {checkpoint[0]}"] if checkpoint else ["and no checkpoint for its end"]
-    return f" ({' '.join(said).removeprefix('and ')})"
+def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
+    """Say what a checkpoint adds, and what is not known without one, and without a key."""
+    if checkpoint:
+        yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was written anew"
+    else:
+        yield "not known without a checkpoint (--checkpoint): whether records were cut off at the end"
+    if not key:
+        behind = f" behind record {checkpoint[0]}" if checkpoint else ""
+        yield (
+            "not known without a key (--key-file): whether somebody who may write to the store has written the log "
+            f"anew{behind}"
+        )

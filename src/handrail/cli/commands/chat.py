@@ -12,8 +12,9 @@ import click
 
 from handrail.budgets import Budget
 from handrail.cli import conversing, exits, options
+from handrail.cli.doubts import way_on
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import opened, way_on
+from handrail.cli.keeping import opened
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
 from handrail.cli.timeline import Timeline
@@ -55,7 +56,7 @@ def command(model: str, system: str, setup: Setup, budget: Budget, store: str, w
     """
     timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire)
     printer = Printer(timeline, console(sys.stderr), answers=console())
-    with opened(store, create=True) as kept, asyncio.Runner() as runner:
+    with opened(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
         runtime = setup.runtime(printer, store=kept)
         here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
 

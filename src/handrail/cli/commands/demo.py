@@ -70,7 +70,7 @@ def command(lang: Language, no_input: bool, model: str | None, wire: str | None,
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
     _introduce(printer, model, texts.question, asks)
-    with _chosen(model, lang, spoken) as chosen, opened(store, create=True) as kept:
+    with _chosen(model, lang, spoken) as chosen, opened(store, create=True, writes=True) as kept:
         run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer, kept))
         is_kept = isinstance(kept, RunStore)
     printer.close()

@@ -19,9 +19,11 @@ from handrail import __version__, plugins
 from handrail.cli import options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
-from handrail.cli.options import USUAL_STORE, usual_store
+from handrail.cli.options import USUAL_STORE, key_file, usual_store
 from handrail.cli.printer import console, print_columns
+from handrail.errors import ConfigError
 from handrail.isolation import offered
+from handrail.logkeys import key_in
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -81,6 +83,7 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
         if name in environment:
             yield Finding(name, environment[name])
     yield Finding("store", _store(environment))
+    yield _audit_key()
     yield Finding("terminal", _terminal())
     yield Finding("encoding", f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}")
 
@@ -108,6 +111,17 @@ def _store(environment: Mapping[str, str]) -> str:
     elif settings.table("store").get("place"):
         said = "by `place` in the table `store` of the settings"
     return f"{place}, {said}"
+
+
+def _audit_key() -> Finding:
+    """Say where the key of the audit log is, and whether it can be read; nothing of the key."""
+    if not (file := key_file()):
+        return Finding("audit key", "none: the audit log is hashed without one", there=False)
+    try:
+        key_in(file)
+    except ConfigError as error:
+        return Finding("audit key", str(error), ok=False)
+    return Finding("audit key", f"in {file}")
 
 
 def _terminal() -> str:

@@ -16,10 +16,11 @@ from handrail.approvers.terminal import printable
 from handrail.cli import options, settings
 from handrail.cli.cases import json_of
 from handrail.cli.exits import Exit
-from handrail.cli.loading import tools_from
+from handrail.cli.loading import OPENAPI, tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
 from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
+from handrail.toolbox import yamltext
 
 
 @click.command("lint")
@@ -47,8 +48,8 @@ def command(
     """Say what is wrong with tools, as a model that must choose and fill them would meet it.
 
     PLACES are FILE.py, MODULE, MODULE:ATTRIBUTE, or FILE.json with definitions for OpenAI, Anthropic or Gemini, with
-    the answer of an MCP server to tools/list, or with an OpenAPI document; `-` reads JSON from stdin. The exit code is
-    1 when there are errors.
+    the answer of an MCP server to tools/list, or with an OpenAPI document, which may be YAML (FILE.yaml); `-` reads
+    JSON from stdin. The exit code is 1 when there are errors.
 
     \b
     Examples:
@@ -58,7 +59,7 @@ def command(
     """
     if as_json and as_sarif:
         raise click.UsageError("--json and --sarif both print one document; choose one.")
-    where = [*files, *places]
+    where = [_document_of(each) for each in [*files, *places]]
     if not where:
         raise click.UsageError("Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin.")
     chosen = Settings.from_table(settings.table("lint", config))
@@ -81,14 +82,23 @@ def _is_json(place: str) -> bool:
     return place == "-" or place.endswith(".json")
 
 
+def _is_document(place: str) -> bool:
+    return _is_json(place) or place.lower().endswith((".yaml", ".yml"))
+
+
+def _document_of(place: str) -> str:
+    """Return the file of `openapi:FILE@ADDRESS`: what is found is set right there, not in tools made of it."""
+    return place.removeprefix(OPENAPI).partition("@http")[0] if place.startswith(OPENAPI) else place
+
+
 def _subjects(places: Sequence[str]) -> list[Subject]:
-    python = [place for place in places if not _is_json(place)]
+    python = [place for place in places if not _is_document(place)]
     found = linting.subjects_of(tools_from(python)) if python else []
-    for place in filter(_is_json, places):
+    for place in filter(_is_document, places):
         text = options.text_of(place)
         try:
             file = "" if place == "-" else place
-            document = json_of(text, place)
+            document = json_of(text, place) if _is_json(place) else yamltext.loads(text)
             found += definitions.read(document, file=file, text=text)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from error

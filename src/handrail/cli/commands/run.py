@@ -11,7 +11,8 @@ import click
 
 from handrail.budgets import Budget
 from handrail.cli import conversing, is_debugging, options
-from handrail.cli.keeping import opened, way_on
+from handrail.cli.doubts import way_on
+from handrail.cli.keeping import opened
 from handrail.cli.options import Setup
 from handrail.cli.watching import Watch, watched
 from handrail.ports import Store
@@ -45,7 +46,7 @@ def command(
     """
     asked = options.text_or_stdin(question)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with opened(store, create=True) as kept:
+    with opened(store, create=True, writes=True) as kept:
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(_run(setup, watch, kept, asked, model=model, system=system, budget=budget))
         code = watch.conclude(run, debugging=is_debugging(context))

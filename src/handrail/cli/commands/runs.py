@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from handrail import decisions
 from handrail.approvers.terminal import printable
 from handrail.cli import conversing, exits, exporting, is_debugging, options
+from handrail.cli.doubts import lines_on, way_on
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import (
     RUNS,
@@ -24,7 +25,6 @@ from handrail.cli.keeping import (
     print_json,
     print_table,
     say,
-    way_on,
 )
 from handrail.cli.loading import tools_from
 from handrail.cli.options import Setup
@@ -108,10 +108,11 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
     with RUNS.opened(store) as kept:
         told = retold(_found(now_of(kept.recorded(run)), run))
         questions = now_of(kept.questions(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
+        doubts = lines_on(told.begun.steps, run, kept, store)
     if as_json:
         print_json(document(told, questions))
         return
-    page = Page(told, questions, store)
+    page = Page(told, questions, store, doubts)
     page.head()
     if is_debugging(context):
         click.echo("\n" + printable(told.as_run().transcript(debug=True), keep="\n"))
@@ -171,7 +172,7 @@ def resume(
         raise click.UsageError("name one RUN, or say --all.")
     if anyway and every:
         raise click.UsageError("--anyway is said of one RUN that somebody has looked at, not of all.")
-    with opened(store) as kept:
+    with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
             return _resumed(wheel, run, model, limits, anyway=anyway)
@@ -225,7 +226,7 @@ def fork(
     Example:
       handrail runs fork r_1f2e3d4c --at-turn 3 --tools shop.tools --model openai:NAME
     """
-    with opened(store) as kept:
+    with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         forked = wheel.driven("fork", run, at_turn=at_turn, **_how(wheel.checked(run), model, limits))
         watch.tell(f"{forked.id} is the fork of {run}")

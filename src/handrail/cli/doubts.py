@@ -1,0 +1,68 @@
+"""What a person may do next with a run; above all, what became of the writes that it left in doubt.
+
+The journal names these, and the ledger knows how they stand now. The row may be another run's: two runs that ask for
+one act share its key. Where the journal does not name the write, or the ledger has forgotten it, a person must look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from handrail import journal
+from handrail.cli.keeping import command_line
+from handrail.cli.options import Setup, failures_of
+from handrail.errors import Code
+from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
+from handrail.records import Step, WriteRecord
+from handrail.runs import Run
+
+_EVERY = 1_000_000_000
+
+
+def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
+    """Return what a person may do next with a run that has just ended; empty when there is nothing."""
+    if not isinstance(store, RunStore):
+        return ""
+    lines = []
+    if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
+        begun = now_of(store.recorded(run.id))
+        lines += lines_on(begun.steps if begun else (), run.id, store, place)
+    if run.status == "waiting" and isinstance(store, ApprovalStore):
+        asked = now_of(store.questions(run_id=run.id))
+        lines += [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked]
+    if run.status in ("waiting", "failed", "cancelled", "budget"):
+        words = "".join(f" --tools {quote(each)}" for each in setup.places)
+        lines.append(f"go on:   {command_line(f'runs resume {run.id}{words}', place)}")
+    return "\n".join(lines)
+
+
+def lines_on(steps: Sequence[Step], run_id: str, kept: object, place: str) -> list[str]:
+    """Say of each write that a run left in doubt how it stands now, and where a person looks while nobody knows."""
+    doubts = list(dict.fromkeys(filter(None, map(journal.doubt_in, steps))))
+    lines: list[str] = []
+    for tool, scope, key, fingerprint in doubts:
+        row = _row(kept, run_id, scope, key, fingerprint) if scope and isinstance(kept, LedgerStore) else None
+        lines += _line(tool, row, run_id, place)
+    return list(dict.fromkeys(lines))
+
+
+def _row(kept: LedgerStore, run_id: str, scope: str, key: str, fingerprint: str) -> WriteRecord | None:
+    """Return the write; where it was held back as the same act again in its run, that act."""
+    if row := now_of(kept.written(scope, key)):
+        return row
+    same = (each for each in now_of(kept.writes(run_id=run_id, most=_EVERY)) if each.scope == scope)
+    return next((each for each in same if each.fingerprint == fingerprint), None)
+
+
+def _line(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterator[str]:
+    if row is None:
+        yield "a write may or may not have happened; a person must look, and say what became of it"
+        yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
+    elif row.state in ("in_doubt", "claimed"):
+        yield f"{tool} may or may not have happened; a person must look, and say what became of it"
+        yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"
+    else:
+        happened = "happened" if row.state == "done" else "did not happen"
+        said = f"{row.resolved_by} has said since that it" if row.resolved_by else "it is known since that it"
+        yield f"{tool} was in doubt when the model was told of it; {said} {happened}"
