@@ -225,8 +225,8 @@ class BaseTool:
             return
         with _TELLING:
             self.__dict__["_times_told"] = self._times_told + 1
-            for each in _FOLLOWING:
-                self.__dict__.pop(each, None)
+            for each in _FOLLOWING.intersection(self.__dict__):
+                del self.__dict__[each]
         if self._settled and told in ("people", "approve"):
             self._ask_several()
 
