@@ -40,6 +40,7 @@ from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_
 from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
+from handrail.validation import Checker
 from tests.lives import World, admitted
 
 
@@ -822,6 +823,118 @@ def test_what_followed_from_what_a_tool_was_is_forgotten_when_it_is_told_somethi
     assert not any(map(operator.eq, was, now))
     assert now[:4] == (True, "high", "write", None)
     assert tool.key_of({"city": "Oslo"}, "") == "Oslo"
+
+
+def asked_about(tool):
+    """Return whether a call that nobody has looked at yet would run, be asked about, or be refused."""
+    call = ToolCall("1", tool.name, '{"city": "Paris"}')
+    at_once = admitted_at_once(call, tool, Policy())
+    return (at_once or admit(read(call, Toolset([tool]), "calls"), Policy(), "place")).verdict.decision
+
+
+def test_a_tool_that_is_told_later_that_two_people_must_agree_asks_them():
+    tool = reading()
+    assert asked_about(tool) is Decision.ALLOW
+    tool.people = 2
+    assert asked_about(tool) is Decision.ASK
+    tool.approve = False  # several are asked always, where no condition says when
+    assert asked_about(tool) is Decision.ASK
+
+
+@pytest.mark.parametrize(("setting", "value"), [("effect", "destrictive"), ("risk", 3), ("people", 0), ("people", "2")])
+def test_what_no_tool_can_be_told_is_refused_also_later_and_changes_nothing(setting, value):
+    tool = reading()
+    was = getattr(tool, setting)
+    with pytest.raises(ToolDefinitionError, match=setting):
+        setattr(tool, setting, value)
+    assert getattr(tool, setting) == was
+
+
+def test_what_a_tool_is_no_longer_told_does_not_hold_for_the_next_call():
+    class Writing(BaseTool):
+        """Writes something."""
+
+        effect = "write"
+
+        def run(self, city: str) -> str: ...
+
+    tool = Writing()
+    tool.effect = "read"
+    assert not tool.writes
+    del tool.effect
+    assert tool.writes
+
+
+class Bare(BaseTool):
+    """Has an `__init__` of its own, and forgets the one above it."""
+
+    effect = "read"
+
+    def __init__(self, **told):
+        vars(self).update(told)
+
+    def run(self, city: str) -> str: ...
+
+
+def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
+    [tool] = Toolset([Bare(people=2)])
+    assert asked_about(tool) is Decision.ASK
+    with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
+        Toolset([Bare(effect="reed")])
+
+
+def test_a_tool_that_no_set_has_settled_yet_is_told_something_else_too():
+    tool = Bare()
+    assert not tool.writes
+    tool.effect = "write"
+    assert tool.writes
+
+
+def test_a_class_that_works_out_what_it_declares_is_asked_each_time():
+    class Either(BaseTool):
+        """Reads, until it is allowed to write."""
+
+        mode = "read"
+
+        @property
+        def effect(self):
+            return self.mode
+
+        def run(self, city: str) -> str: ...
+
+    tool = Either()
+    call = ToolCall("1", "Either", '{"city": "Paris"}')
+    assert admitted_at_once(call, tool, Policy()) is not None
+    tool.mode = "write"
+    assert (tool.writes, tool.needs, tool.weighs) == (True, "write", "medium")
+    assert admitted_at_once(call, tool, Policy()) is None
+    assert tool.checker is tool.checker
+
+
+def test_what_was_being_found_out_when_a_tool_was_told_something_else_is_not_kept():
+    class Meanwhile(BaseTool):
+        """Is told that it writes while it is found out that it only reads, as by another thread."""
+
+        effect = "read"
+
+        @property
+        def checker(self):
+            self.effect = "write"
+            return Checker(self.parameters)
+
+        def run(self, city: str) -> str: ...
+
+    tool = Meanwhile()
+    assert tool.plain is not None
+    assert tool.plain is None
+
+
+def test_a_tool_that_binds_by_another_s_signature_is_asked_to():
+    def days(city: str, days: date) -> str: ...
+
+    tool = reading()
+    tool.bind = FunctionTool(days).signature.bind
+    assert not tool.as_written
 
 
 class Particular(BaseTool):

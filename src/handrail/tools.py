@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -68,6 +69,26 @@ _WORDS: Mapping[str, Sequence[str]] = {
 # Words of a schema by which arguments may have names that its `properties` do not list.
 _MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
 _RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
+
+
+_TELLING = Lock()
+
+if TYPE_CHECKING:
+    following = cached_property
+else:
+
+    class following(cached_property):  # noqa: N801  # it is written like the one that it is
+        """What follows from a declaration: found out once, and once more when the tool was told something meanwhile."""
+
+        def __get__(self, tool, owner=None):
+            if tool is None:
+                return self
+            told = tool._times_told
+            value = self.func(tool)
+            with _TELLING:
+                if tool._times_told == told:
+                    tool.__dict__[self.attrname] = value
+            return value
 
 
 class BaseTool:
@@ -173,23 +194,41 @@ class BaseTool:
     _DECLARABLE: ClassVar[frozenset[str]]
     _pinned: tuple[Any, str] = (None, "")
     _settled: bool = False
+    _times_told: int = 0
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", "") or cls.__name__
+        if any(isinstance(getattr(cls, each, None), property) for each in cls._DECLARABLE):
+            # What it declares may be another thing at the next call, and so is what follows.
+            for each in _FOLLOWING - _COMPILED:
+                if (follows := vars(BaseTool)[each]) is getattr(cls, each):
+                    setattr(cls, each, property(follows.func))
 
     def __init__(self) -> None:
-        if not callable(getattr(self, "run", None)):
-            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
-        self._settle()
+        self.settle()
 
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
-            # A tool may be told later that it writes, or to ask somebody: what it was must not let the next call pass.
+            if self._settled:
+                self._check_word(name, value)
             object.__setattr__(self, name, value)
-            if self._settled and name in _TOLD:
-                for each in _FOLLOWING:
-                    self.__dict__.pop(each, None)
+            self._forget(name)
+
+        def __delattr__(self, name):
+            object.__delattr__(self, name)
+            self._forget(name)
+
+    def _forget(self, told: str) -> None:
+        """Find out anew what follows: a tool may be told later that it writes, or to ask somebody."""
+        if told not in _TOLD:
+            return
+        with _TELLING:
+            self.__dict__["_times_told"] = self._times_told + 1
+            for each in _FOLLOWING.intersection(self.__dict__):
+                del self.__dict__[each]
+        if self._settled and told in ("people", "approve"):
+            self._ask_several()
 
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
@@ -199,12 +238,12 @@ class BaseTool:
 
     # ------------------------------------------------------------------ what follows from the declaration
 
-    @cached_property
+    @following
     def writes(self) -> bool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
 
-    @cached_property
+    @following
     def plain(self) -> Fits | None:
         """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
@@ -213,23 +252,23 @@ class BaseTool:
             return None
         return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
 
-    @cached_property
+    @following
     def at_hand(self) -> bool:
         """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
         declares = self.writes or self.opens or self.hidden
         return (self.is_async or not self.blocking) and not declares and self.isolation == "none"
 
-    @cached_property
+    @following
     def opens(self) -> bool:
         """Whether it has something to open before its first call, or to close at the end."""
         return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
 
-    @cached_property
+    @following
     def needs(self) -> Permission:
         """The permission that a run needs to see it."""
         return self.permission or ("read" if self.effect == "read" else "write")
 
-    @cached_property
+    @following
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
         return self.risk or _RISK_OF[self.effect]
@@ -237,7 +276,7 @@ class BaseTool:
     @property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        told = (self.name, self.version, self.description, self.effect, self.weighs, id(self.parameters))
+        told = (self.name, self.version, self.description, self.effect, self.weighs, self.parameters)
         if self._pinned[0] != told:
             shown = {"tool": self.name, "version": self.version, "description": self.description}
             does = {"effect": self.effect, "risk": self.weighs}
@@ -249,12 +288,12 @@ class BaseTool:
         """What may happen after a lost answer: ask again with the key, verify, or neither."""
         return "key" if self.replay == "key" else "verify" if self.verify else "none"
 
-    @cached_property
+    @following
     def asks_before_repeating(self) -> bool:
         """Whether a person is asked before the same write is done again."""
         return (self.on_repeat or ("ask" if self.effect == "destructive" else "")) == "ask"
 
-    @cached_property
+    @following
     def may_ask_later(self) -> bool:
         """Whether a person may be asked once the ledger has spoken."""
         return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
@@ -287,13 +326,13 @@ class BaseTool:
         self._check_names(self.signature.schema)
         return self.signature.schema
 
-    @cached_property
+    @following
     def strict_parameters(self) -> dict[str, Json] | None:
         """The schema in OpenAI's strict form, or None where that would lose something."""
         strict = portability.for_openai_strict(self.parameters)
         return strict if isinstance(strict, dict) else None
 
-    @cached_property
+    @following
     def checker(self) -> Checker:
         """The compiled schema."""
         return Checker(self.parameters, coerce=self.coerce)
@@ -303,13 +342,15 @@ class BaseTool:
         """Turns valid JSON into the keyword arguments of `run`, or says what does not fit after all."""
         return self.signature.bind
 
-    @cached_property
+    @following
     def as_written(self) -> bool:
         """Whether a flat object that fits goes to `run` as it stands, with its defaults: `bind` would do no more.
 
         Not where a tool describes or binds its arguments in a way of its own.
         """
         if getattr(self.bind, "__func__", None) is not schema.Signature.bind:
+            return False
+        if getattr(self.bind, "__self__", None) is not self.signature:
             return False
         return self.parameters is self.signature.schema and self.signature.as_written
 
@@ -318,34 +359,34 @@ class BaseTool:
         """Parameters that the model never sees: name -> `Context` or `Injected`."""
         return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
 
-    @cached_property
+    @following
     def _resources(self) -> Sequence[keys.Template]:
         declared = [self.resource] if isinstance(self.resource, str) else self.resource or ()
         return [keys.template(text) for text in declared]
 
-    @cached_property
+    @following
     def seat(self) -> Resource | None:
         """What a call sits on while it is under way, where they are counted."""
         if self.most_at_once is None:
             return None
         return Resource(f"tool:{self.name}", exclusive=False, seats=self.most_at_once)
 
-    @cached_property
+    @following
     def pace(self) -> limits.Rate | None:
         """Its rate."""
         return limits.rate(self.rate) if self.rate else None
 
-    @cached_property
+    @following
     def _rate_key(self) -> keys.Template | None:
         return keys.template(self.rate_key) if self.rate_key else None
 
-    @cached_property
+    @following
     def _approval(self) -> Callable[..., Any] | None:
         if isinstance(self.approve, str):
             return expressions.condition(self.approve)
         return None
 
-    @cached_property
+    @following
     def _key(self) -> keys.Template | None:
         return keys.template(self.key) if isinstance(self.key, str) else None
 
@@ -444,7 +485,7 @@ class BaseTool:
             text = f"`{self.name}` needs {wanted}, so that the same act is not done twice."
             return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {wanted}.")
 
-    @cached_property
+    @following
     def is_async(self) -> bool:
         """Whether `run` is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)
@@ -463,12 +504,18 @@ class BaseTool:
 
     # ------------------------------------------------------------------ checks when it is declared
 
-    def _settle(self) -> None:
-        """Check the declaration; raises ToolDefinitionError with the tool's name."""
-        for setting, permitted in _WORDS.items():
-            if (said := getattr(self, setting)) is not None and said not in permitted:
-                known = ", ".join(permitted)
-                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
+    def settle(self) -> None:
+        """Check the declaration, once: when the tool is made, or by its first `Toolset` if `__init__` is not called.
+
+        Raises:
+            ToolDefinitionError: It contradicts itself, or is for something that no tool has.
+        """
+        if self._settled:
+            return
+        if not callable(getattr(self, "run", None)):
+            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
+        for setting in _WORDS:
+            self._check_word(setting, getattr(self, setting))
         if self.then is not None and not isinstance(self.then, Then):
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if self.effect == "read" and (self.key or self.replay or self.verify or self.compensate):
@@ -493,16 +540,26 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `key_ttl_s` is above 0 and `repeat_window_s` at least 0.")
         if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
-        if type(self.people) is not int or self.people < 1:
-            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
-        if self.people > 1 and self.approve is False:
-            self.approve = True
+        self._check_word("people", self.people)
+        self._ask_several()
         try:
             _ = self.pace
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
         self._settled = True
+
+    def _check_word(self, setting: str, said: Any) -> None:
+        permitted = _WORDS.get(setting, ())
+        if permitted and said is not None and said not in permitted:
+            known = ", ".join(permitted)
+            raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
+        if setting == "people" and (type(said) is not int or said < 1):
+            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
+
+    def _ask_several(self) -> None:
+        if self.people > 1 and self.approve is False:
+            self.approve = True
 
     def _page(self) -> None:
         """Let a generator's rows come page by page."""
@@ -542,14 +599,17 @@ class BaseTool:
 _CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
 """What says whether arguments fit. A class that has its own is asked each time."""
 
-BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run", "_DECLARABLE", "_pinned", "_settled"}
+_OURS = {"_DECLARABLE", "_pinned", "_settled", "_times_told"}
 
-_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
-    "docs", "description", "signature", "parameters", "bind", "hidden", "_defaults",
-}  # fmt: skip
+BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _OURS
+
+_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, following))
 """What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
 
-_TOLD = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _FOLLOWING - {"_pinned", "_settled"}
+_COMPILED = frozenset({"checker", "strict_parameters", "as_written"})
+"""What follows from the schema, which no declaration changes."""
+
+_TOLD = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _FOLLOWING - _OURS
 """What a tool may be told anew. A class of yours keeps other things in its instances."""
 
 
@@ -638,7 +698,7 @@ class FunctionTool(BaseTool):
             schema.parameters_of(fn, name=self.name)
         else:
             self._take(parameters)
-        self._settle()
+        self.settle()
 
     def _take(self, parameters: Mapping[str, Json]) -> None:
         """Be described by a schema. What is set here stands in place of what a signature would give."""

@@ -199,6 +199,7 @@ class Toolset:
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
     if isinstance(given, BaseTool):
+        given.settle()
         return given
     if isinstance(given, type) and issubclass(given, BaseTool):
         raise ToolDefinitionError(f"{given.__name__} is a class of tools; make one: `{given.__name__}()`.")

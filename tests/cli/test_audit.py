@@ -134,7 +134,11 @@ def test_a_log_of_many_pages_is_checked_whole(cli, logged, monkeypatch):
     assert json.loads(cli("audit", "verify", "--json").stdout)["records"] == 7
 
 
-@pytest.mark.parametrize("body", ["""replace(body, '"n":3', '"n":99')""", "'{'", "''"])
+TWICE = """replace(body, '"n":3', '"n":99,"n":3')"""  # SQLite's own `json_extract` takes the first of them, we the last
+DEEP = "replace(hex(zeroblob(50000)), '0', '[')"
+
+
+@pytest.mark.parametrize("body", ["""replace(body, '"n":3', '"n":99')""", "'{'", "''", TWICE, DEEP])
 def test_a_record_that_was_changed_is_named(cli, logged, body):
     log = logged()
     log.change(f"UPDATE audit SET body = {body} WHERE seq = 3")
@@ -184,6 +188,8 @@ def test_a_log_with_a_key_is_checked_with_that_key(cli, logged, tmp_path):
     ("--checkpoint", "", "holds no checkpoint; write one with: handrail audit tail -n 1 --json"),
     ("--checkpoint", "{", "is no JSON"),
     ("--checkpoint", '{"seq": "5"}', "holds no checkpoint"),
+    ("--checkpoint", '{"seq": 0, "hash": ""}', "holds no checkpoint"),
+    ("--checkpoint", '{"seq": true, "hash": "00"}', "holds no checkpoint"),
 ])  # fmt: skip
 def test_a_file_that_is_no_key_or_no_checkpoint_is_one_sentence(cli, logged, tmp_path, option, text, says):
     logged()

@@ -164,6 +164,17 @@ def test_a_file_that_went_away_takes_no_claim_until_it_is_back(file, befalls):
         assert claimed(store).state is ClaimState.FRESH
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_store_whose_log_or_index_was_removed_takes_no_claim_that_others_would_not_see(file, end):
+    with SqliteStore(file) as store:
+        beside = file.with_name(f"{file.name}{end}")
+        aside = beside.rename(file.with_suffix(".aside"))
+        with pytest.raises(StoreUnavailable, match=f"{end} was removed or replaced"):
+            claimed(store)
+        aside.rename(beside)
+        assert claimed(store).state is ClaimState.FRESH
+
+
 def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
     """The kernel refuses to let the files grow, as it would on a full disk."""
     with SqliteStore(file) as store:

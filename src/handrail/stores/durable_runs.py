@@ -344,10 +344,17 @@ def _write(row: Sequence[Any]) -> WriteRecord:
 def _audited(row: Sequence[Any]) -> AuditRecord:
     seq, at, run_id, event, body, prev, digest = row
     try:
-        told = json.loads(body)
-    except ValueError:  # changed behind our back; its hash will say so
+        told = json.loads(body, object_pairs_hook=_once)
+    except (ValueError, TypeError, RecursionError):  # changed behind our back; its hash will say so
         told = {"unreadable": body}
     return AuditRecord(seq, at, run_id, event, told, prev, digest)
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Refuse a name that stands twice: of two values we would read the last, and hash it, and others the first."""
+    if len(members := dict(pairs)) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return members
 
 
 def _aged(question: Question, now: float) -> Question:

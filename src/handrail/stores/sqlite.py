@@ -7,7 +7,8 @@ as SQLite reads it. A clock that is set forward ends leases early, which docs/de
 that is set back makes them last longer.
 
 Rule 1: a transaction that may write begins with BEGIN IMMEDIATE, so that nobody else is in it from its first row on.
-Rule 2: a file that is no longer at its path takes no claim: another process would not see it.
+Rule 2: a file that is no longer at its path takes no claim: another process would not see it. Nor does one whose log or
+        index (`-wal`, `-shm`) is not: another process would make new ones, and neither see our commits nor our locks.
 """
 
 from __future__ import annotations
@@ -89,15 +90,16 @@ class SqliteBase:
                 raise
         except sqlite3.Error as error:
             raise _unopened(file, error) from error
-        self._identity = _identity(file)
+        beside = (file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm"))
+        self._identities = [(str(each), _identity(each)) for each in beside]
 
     def begin(self) -> float:
         """See `durable.Base.begin`."""
         with self._told():
             self._db.execute("BEGIN IMMEDIATE")
-            if _identity(self.file) != self._identity:
+            if gone := [file for file, known in self._identities if _identity(file) != known]:
                 raise StoreUnavailable(
-                    f"the store {self.file} was removed or replaced while it was open; nothing was claimed. "
+                    f"the store {gone[0]} was removed or replaced while it was open; nothing was claimed. "
                     "Put the file back, or start again with the new one"
                 )
             [self._now] = self._db.execute(_SQL["clock"]).fetchone()
@@ -307,7 +309,7 @@ def _holder(file: Path) -> str:
     return ""
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def _identity(file: Path | str) -> tuple[int, int] | None:
     """Return what tells a file from another one at the same path, or None where there is none."""
     try:
         found = os.stat(file)  # noqa: PTH116  # once for every group: a third of the cost of Path.stat

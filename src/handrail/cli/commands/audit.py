@@ -153,7 +153,7 @@ def _checkpoint(file: str) -> tuple[int, str]:
     lines = [line for line in options.text_of(file).splitlines() if line.strip()]
     told = cases.json_of(lines[-1], file) if lines else None
     seq, hash = (told.get("seq"), told.get("hash")) if isinstance(told, dict) else (None, None)
-    if not (isinstance(seq, int) and isinstance(hash, str)):
+    if not (type(seq) is int and seq > 0 and isinstance(hash, str)):  # one before the first record proves nothing
         raise ConfigError(f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}")
     return seq, hash
 
