@@ -555,7 +555,9 @@ class Carrier:
             self.note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             # Its text goes to the log, under the reference that the model is told.
-            logs.raised(f"{tool.name} raised in run {self.session.id} (reference {outcome.reference})", outcome.error)
+            status = retries.http_status(outcome.error)
+            told = f"reference {outcome.reference}" + (f", HTTP {status}" if status else "")
+            logs.raised(f"{tool.name} raised in run {self.session.id} ({told})", outcome.error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:
