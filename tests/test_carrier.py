@@ -898,6 +898,17 @@ USER_ID = {"type": "object", "properties": {"user_id": {"type": "integer"}}, "re
 # -- who looks on, and what breaks -------------------------------------------------------------------------------------
 
 
+def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(drive, caplog):
+    @hr.tool(effect="read", timeout_s=5, attempts=1)
+    def look() -> None:
+        """Look."""
+        raise type("HTTPError", (Exception,), {"status_code": 500})("canary")
+
+    drive([look]).call("look", {})
+    assert ", HTTP 500): HTTPError in look (" in caplog.text
+    assert "canary" not in "".join(record.message for record in caplog.records)
+
+
 def test_an_observer_that_raises_costs_no_result(drive, caplog):
     def broken(event):
         raise RuntimeError("the disk is full")

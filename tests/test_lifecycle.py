@@ -161,6 +161,46 @@ def test_a_rule_that_raises_does_not_allow():
     assert refusal.code == Code.RULE_VIOLATED
 
 
+@pytest.mark.parametrize("told", [
+    lambda: None,                              # a `return` was forgotten
+    lambda: True,
+    lambda: Decision.ALLOW,
+    lambda: Verdict("perhaps", "low"),
+    lambda: Verdict("deny", "low"),            # the word, and not the decision
+    lambda: Verdict(Decision.ASK, "low", people=0),
+    lambda: 1 / 0,
+])  # fmt: skip
+@pytest.mark.parametrize("tool", [reading(), writing()], ids=["read", "write"])
+def test_a_policy_of_one_s_own_that_does_not_clearly_allow_has_not_allowed(tool, told):
+    class Mine(Policy, frozen=True):
+        def judge(self, tool, arguments):
+            return told()
+
+    arguments = {"order": "881", "amount": 1} if tool.writes else {"city": "Paris"}
+    call = ToolCall("c1", tool.name, json.dumps(arguments))
+    assert admitted_at_once(call, tool, Mine()) is None
+    assert isinstance(admit(Read(call, tool, arguments), Mine()), Failure)
+
+
+def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
+    seen = []
+
+    class Mine(Policy, frozen=True):
+        def judge(self, tool, arguments):
+            seen.append(dict(arguments))
+            return super().judge(tool, arguments)
+
+    def show(file: Path, lines: int = 10) -> str:
+        """Show a file."""
+        return ""
+
+    tool, arguments = FunctionTool(show, effect="read", timeout_s=5), {"file": "/etc//passwd"}
+    call = ToolCall("c1", "show", json.dumps(arguments))
+    assert admitted_at_once(call, tool, Mine()) is not None
+    admit(Read(call, tool, arguments), Mine())
+    assert seen == [{"file": "/etc/passwd", "lines": 10}] * 2
+
+
 def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_call_and_tells_the_engineer():
     class Order(BaseModel):
         order: str

@@ -104,6 +104,13 @@ def test_a_status_is_found_where_http_libraries_keep_it(error):
     assert known_of(error) == (Code.UNAVAILABLE, True, False)
 
 
+def test_a_service_that_answered_is_not_said_to_be_out_of_reach():
+    said = [diagnose(Raised(error), "pay", 30.0).failure.message for error in (answered(503), ConnectionRefusedError())]
+    assert said == [
+        "The service behind `pay` answered with HTTP 503.", "The service behind `pay` cannot be reached just now.",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("status", [0, 7, 600, 1205, "503", None, True])
 def test_a_number_that_is_no_http_status_is_not_taken_for_one(status):
     assert known_of(type("DatabaseError", (Exception,), {"status": status})()) == (Code.INTERNAL_ERROR, False, False)

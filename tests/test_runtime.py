@@ -13,6 +13,7 @@ import pytest
 import handrail as hr
 from handrail.errors import Code
 from handrail.events import CallFinished, FinishedLate, ModelAsked, RunEnded, RunStarted
+from handrail.ports import later
 from handrail.stores.memory import MemoryStore
 from handrail.testing import Overlap, ScriptedModel, ScriptedServer, call
 from tests.drivers import BOUND_S, Gate, chat_message, until
@@ -83,6 +84,18 @@ async def test_a_cancelled_run_is_told_as_ended(gate):
         assert events[-1] == RunEnded("r", "cancelled", "the task that ran it was cancelled")
         assert runtime.cancel("r") is False
     assert gate.cancelled == 1
+
+
+@pytest.mark.parametrize(("ended_by", "stands"), [("its task", "running"), ("the runtime", "cancelled")])
+async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(gate, tmp_path, ended_by, stands):
+    tools = [tool_at(gate, how="task", timeout_s=BOUND_S)]
+    async with hr.Runtime(tools, store=f"sqlite:///{tmp_path}/handrail.db") as runtime:
+        running = asyncio.create_task(runtime.run("?", model=ScriptedModel([call("work"), "done"]), run_id="r"))
+        await here(gate)
+        assert running.cancel() if ended_by == "its task" else runtime.cancel("r")
+        await asyncio.wait([running])
+        kept = await later(runtime.runs.recorded("r"))
+    assert kept.record.status == stands
 
 
 async def test_a_time_limit_around_a_call_holds(gate):

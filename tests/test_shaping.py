@@ -6,8 +6,10 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,11 @@ class Point:
 class Order(BaseModel):
     id: int
     due: date
+
+
+class Line(msgspec.Struct, rename="camel", tag_field="kind", tag="line", omit_defaults=True):
+    unit_price: Any
+    left_out: msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Colour(enum.Enum):
@@ -67,6 +74,9 @@ def very_deep():
     ([b"\xff\xfe"], '["__4="]'),                                 # and some that are none: base64
     (Point(1, 2.0), '{"x":1,"y":2.0}'),
     (Order(id=7, due=date(2026, 3, 1)), '{"id":7,"due":"2026-03-01"}'),
+    (Line(2.5), '{"kind":"line","unitPrice":2.5}'),              # its own JSON, not its attributes
+    ([Line(Order(id=7, due=date(2026, 3, 1)))], '[{"kind":"line","unitPrice":{"id":7,"due":"2026-03-01"}}]'),
+    (Line(Silent()), '{"kind":"line","unitPrice":"<Silent>"}'),
     (Colour.RED, '"red"'),
     (datetime(2026, 3, 1, 12, tzinfo=UTC), '"2026-03-01T12:00:00Z"'),
     (Decimal("0.10"), '"0.10"'),

@@ -556,8 +556,10 @@ class Carrier:
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             # Its text goes to the log, under the reference that the model is told; of what passes it is told none.
             is_passing = retries.diagnose(outcome, tool.name, tool.timeout_s).passing
-            reference = "" if is_passing else f" (reference {outcome.reference})"
-            logs.raised(f"{tool.name} raised in run {self.session.id}{reference}", outcome.error)
+            status = retries.http_status(outcome.error)
+            known = ["" if is_passing else f"reference {outcome.reference}", f"HTTP {status}" if status else ""]
+            told = f" ({', '.join(filter(None, known))})" if any(known) else ""
+            logs.raised(f"{tool.name} raised in run {self.session.id}{told}", outcome.error)
         self.answer(lane, outcome)
 
     def set_alarm(self, attempt: Attempt, seconds: float) -> None:

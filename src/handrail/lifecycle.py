@@ -171,14 +171,14 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
         if type(bound) is Failure:
             return None
-        if policy.rules:
+        if policy.rules or policy.__class__ is not Policy:  # what decides by arguments sees what the tool gets
             arguments = tool.meant(arguments, bound)
         verdict = policy.judge(tool, arguments)
+        if verdict.decision is not _ALLOW:
+            return None
     except KeyboardInterrupt:
         raise
     except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
-        return None
-    if verdict.decision is not _ALLOW:
         return None
     return Admitted(call, tool, arguments, bound, verdict)
 
@@ -222,9 +222,11 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
         return broken
     # What decides sees what the tool gets: a type may make one value of several texts (a path, an identifier, a date).
     arguments = checked.arguments
-    if tool.writes or tool.resource or tool.approve or policy.rules:
+    if tool.writes or tool.resource or tool.approve or policy.rules or type(policy) is not Policy:
         arguments = tool.meant(arguments, bound)
     verdict = policy.judge(tool, arguments)
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict")
     if verdict.decision is Decision.DENY:
         return Failure(
             Code.NOT_PERMITTED,

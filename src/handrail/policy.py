@@ -41,12 +41,22 @@ class Decision(Enum):
 
 
 class Verdict(Struct, frozen=True):
-    """A decision, the risk it was taken at, why (the rule or the default that decided), and how many must agree."""
+    """A decision, the risk it was taken at, why (the rule or the default that decided), and how many must agree.
+
+    Raises:
+        ValueError: It says none of the three, or asks nobody. Raised in a `judge`, this refuses the call.
+    """
 
     decision: Decision
     risk: Risk
     reason: str = ""
     people: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.decision) is not Decision:  # "deny" is taken for what it says: to be no `DENY` would allow it
+            force_setattr(self, "decision", Decision(self.decision))
+        if type(self.people) is not int or self.people < 1:
+            raise ValueError(f"a verdict asks {self.people!r} people; it is a whole number, at least 1")
 
 
 class Rule(Struct, frozen=True):

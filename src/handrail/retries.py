@@ -129,7 +129,7 @@ def _by_status(status: int, headers: Mapping[str, str], tool: str, reference: st
         wait = f"Wait {after_s:.0f} s before calling it again." if after_s else "Call it again a little later."
         failure = Failure(Code.RATE_LIMITED, text, wait, retryable=True)
     elif status in _PASSING_STATUS:
-        failure = _unavailable(tool)
+        failure = _unavailable(tool, status)
     else:
         failure = internal(tool, reference)
     no_effect = 400 <= status < 500 and status not in _AMBIGUOUS_STATUS
@@ -159,10 +159,11 @@ def not_started(tool: str) -> Failure:
     return _timeout(tool, 0.0, End.NOT_STARTED)
 
 
-def _unavailable(tool: str) -> Failure:
+def _unavailable(tool: str, status: int | None = None) -> Failure:
+    happened = f"answered with HTTP {status}" if status else "cannot be reached just now"
     return Failure(
         Code.UNAVAILABLE,
-        f"The service behind `{tool}` cannot be reached just now.",
+        f"The service behind `{tool}` {happened}.",
         "Try again later, or go on without it.",
         retryable=True,
     )
@@ -186,7 +187,15 @@ def in_doubt(tool: str) -> Failure:
     )
 
 
-def _http_answer(error: Exception) -> tuple[int | None, Mapping[str, str]]:
+def http_status(error: BaseException) -> int | None:
+    """Return the status of the HTTP answer that an exception carries, if it does: safe to log, as its text is not."""
+    try:
+        return _http_answer(error)[0]
+    except Exception:  # its attributes are its author's code
+        return None
+
+
+def _http_answer(error: BaseException) -> tuple[int | None, Mapping[str, str]]:
     """Return status and headers when the exception carries an HTTP answer (httpx, requests, SDKs of providers)."""
     answer = getattr(error, "response", None)
     places = (answer, "status_code"), (error, "status_code"), (error, "status")

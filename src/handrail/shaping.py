@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
@@ -181,8 +181,13 @@ def _carried(text: str) -> str:
 
 
 def _otherwise(value: Any) -> Any:
-    """Return what stands for a value that pydantic has no JSON for: a struct's fields, else its `repr`."""
-    return asdict(value) if isinstance(value, Struct) else _repr(value)
+    """Return what stands for a value that pydantic has no JSON for: of a struct its own JSON, else its `repr`."""
+    return to_builtins(value, enc_hook=_within_a_struct) if isinstance(value, Struct) else _repr(value)
+
+
+def _within_a_struct(value: Any) -> Any:
+    """Return what stands for a value in a struct that msgspec has no JSON for, such as a model of pydantic."""
+    return to_jsonable_python(value, bytes_mode="base64", fallback=_otherwise)
 
 
 def _repr(value: Any) -> str:
