@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, cast
 from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
+_OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is dear
 
 
 class Place(NamedTuple):
@@ -163,7 +164,24 @@ def _told_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ToolError):
         failure = {**error.failure.as_json(), "details": list(error.failure.details)}
         return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect)}
-    return {"text": f"{type(error).__name__}: {error}"}
+    kind = type(error).__name__
+    return {"text": f"{kind}: {error}", "kind": kind, "place": _place(error)}
+
+
+def _place(error: BaseException) -> str:
+    """Say where in the tool's own file an exception came from: in the last step there, of whatever was called on."""
+    steps, trace = [], error.__traceback__
+    while trace is not None:
+        steps.append((trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    own = ""
+    for code, _ in steps:
+        if os.path.dirname(code.co_filename) == _OURS:  # noqa: PTH120  # pathlib is dear
+            own = ""
+        elif not own:
+            own = code.co_filename
+    code, line = [step for step in steps if step[0].co_filename == own or not own][-1]
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"  # noqa: PTH119
 
 
 def _module(name: str, file: str) -> ModuleType:

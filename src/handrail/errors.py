@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Any, final
 
 from msgspec import Struct
@@ -167,7 +168,7 @@ class ToolError(HandrailError):
 
     Args:
         retryable: The same call, unchanged, may succeed later. A read is then retried within its deadline.
-        retry_after_s: What the far side asked us to wait.
+        retry_after_s: What the far side asked us to wait; what is no time, as infinity, says nothing.
     """
 
     def __init__(
@@ -185,9 +186,10 @@ class ToolError(HandrailError):
         super().__init__(message)
         self.failure = Failure(code, message, suggestion, retryable, tuple(details))
         try:
-            self.retry_after_s = None if retry_after_s is None else float(retry_after_s)  # a header is text
-        except (TypeError, ValueError):
-            self.retry_after_s = None
+            seconds = -1.0 if retry_after_s is None else float(retry_after_s)  # a header is text
+        except (TypeError, ValueError, OverflowError):
+            seconds = -1.0
+        self.retry_after_s = seconds if 0 <= seconds < inf else None
 
 
 class NoEffect(ToolError):
