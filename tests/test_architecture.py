@@ -9,7 +9,7 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "late", "errors", "calls", "messages", "effects", "events", "context", "records", "chain", "owners", "wakeups",
+    "late", "errors", "calls", "messages", "effects", "events", "context", "owners", "records", "chain", "wakeups",
     "ports", "plugins", "isolation", "logs",
 ]
 # fmt: on
