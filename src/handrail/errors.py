@@ -60,6 +60,13 @@ class Code(StrEnum):
     NOT_ISOLATED = "NOT_ISOLATED"
 
 
+ONLY_OURS = frozenset({
+    Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.APPROVAL_PENDING, Code.IN_DOUBT, Code.REPEATED_CALL,
+    Code.BUDGET_EXHAUSTED,
+})  # fmt: skip
+"""Codes that say what handrail did with a call, by which runs wait or end. A tool's are told as `TOOL_ERROR`."""
+
+
 @final
 class Failure(Struct, frozen=True):
     """A failure told to the model: what was wrong with the call, what would be right, what to do next.
@@ -164,7 +171,8 @@ class ToolError(HandrailError):
 
         raise ToolError("ORDER_NOT_FOUND", "There is no order 881.", suggestion="Look it up with `find_orders`.")
 
-    With one positional argument the code is `TOOL_ERROR`. The message goes to the model as it stands: no secrets in it.
+    With one positional argument the code is `TOOL_ERROR`; so it is told where the code is in `ONLY_OURS`. The message
+    goes to the model as it stands: no secrets in it.
 
     Args:
         retryable: The same call, unchanged, may succeed later. A read is then retried within its deadline.
