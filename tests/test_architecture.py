@@ -10,7 +10,7 @@ SRC = Path(handrail.__file__).parent
 # fmt: off
 NOUNS = [
     "late", "errors", "calls", "messages", "effects", "events", "context", "owners", "records", "chain", "wakeups",
-    "ports", "plugins", "isolation", "logs",
+    "ports", "plugins", "isolation", "logs", "iterators",
 ]
 # fmt: on
 # fmt: off

@@ -100,6 +100,12 @@ def fail_below(how: str) -> object:
     return json.loads(how)
 
 
+@hr.tool(effect="read", isolation="process", timeout_s=30)
+def rows_inside(where: str) -> object:
+    """Return iterators where they may lie."""
+    return {"bare": map(str, range(2)), "object": {"rows": map(str, range(2))}, "list": [map(str, range(2))]}[where]
+
+
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
 def refuse_to_write() -> str:
     """Say that nothing happened."""
@@ -612,6 +618,15 @@ def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_l
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("add raised: E CRITICAL xxx") and line.isprintable() and len(line) < 300
     assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
+
+
+@pytest.mark.parametrize("level", ["process", pytest.param("isolated", marks=isolated)])
+@pytest.mark.parametrize(("where", "value"), [
+    ("bare", ["0", "1"]), ("object", {"rows": ["0", "1"]}), ("list", [["0", "1"]])
+])  # fmt: skip
+def test_iterators_are_read_where_the_tool_runs(level, where, value, call):
+    tool = hr.FunctionTool(rows_inside.fn, effect="read", isolation=level, timeout_s=30)
+    assert call(tool, {"where": where}).value == value
 
 
 @isolated

@@ -22,9 +22,10 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
-from types import GeneratorType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple, cast
 
+from handrail import iterators
 from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -110,7 +111,7 @@ def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, 
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = run(value)
-        return True, list(value) if isinstance(value, GeneratorType) else value
+        return True, iterators.read(value)
     except BaseException as error:  # the one broad catch around a user's tool, on this side
         return False, error
 
