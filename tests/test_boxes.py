@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import isolation
+from handrail import isolation, logs
 from handrail.boxes import MOST_ANSWER_BYTES, Boxed, visible_to
 from handrail.calls import Media
 from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
@@ -79,6 +79,31 @@ def fail(how: str) -> str:
             sys.exit(4)
         case _:
             raise ValueError("secret")
+
+
+@hr.tool(**HOW)
+async def fail_later(how: str) -> str:
+    """Fail in a while."""
+    await asyncio.sleep(0.001)
+    raise ValueError(how)
+
+
+@hr.tool(**HOW)
+def fail_in_a_row(how: str) -> object:
+    """Fail while its rows are read."""
+    return (json.loads(how) if n else n for n in range(2))
+
+
+@hr.tool(**HOW)
+def fail_below(how: str) -> object:
+    """Fail in what it calls."""
+    return json.loads(how)
+
+
+@hr.tool(effect="read", isolation="process", timeout_s=30)
+def rows_inside(where: str) -> object:
+    """Return iterators where they may lie."""
+    return {"bare": map(str, range(2)), "object": {"rows": map(str, range(2))}, "list": [map(str, range(2))]}[where]
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
@@ -554,12 +579,66 @@ def test_an_answer_is_a_value_with_what_is_to_be_looked_at():
 @pytest.mark.parametrize("told", [
     b"", b"garbage", b"null", b"[]", b"{}", b'{"returned": NaN}', b'{"returned": 1}{}', b'{"raised": 1}',
     b'{"raised": {"error_code": "X"}}', b'{"returned": 1, "media": 7}',
-    b'{"returned": [], "media": [[0, "", "", "", ""]]}',
+    b'{"returned": [], "media": [[0, "image/png", "", "", ""]]}',
     b'{"returned": {}, "media": [["x", "image/png", "no base64", "", ""]]}', b"[" * 100_000, b"\xff", b"9" * 5000,
+    b'{"returned": 1e999}', b'{"returned": {"a": [-1e999]}}',
+    *(b'{"raised": {"error_code": "X", "error_message": "", "suggestion": "", "retryable": true, "no_effect": true,'
+      b'"details": [], "retry_after_s": %s}}' % each for each in (b'"x"', b"[1]", b"true", b"1e999", b"-5")),
 ])  # fmt: skip
 def test_an_answer_that_is_none_is_a_failure_of_the_tool(told):
     with pytest.raises(RuntimeError, match="the answer of 'add' from its sandbox"):
         believed(b"\n" + told)
+
+
+@pytest.mark.parametrize(("kind", "url", "name"), [
+    ("image/png", "file:///etc/passwd", ""), ("image/png", "http://169.254.169.254/", ""), ("image/png", 7, ""),
+    ("image/png\r\nX-A: b", "", ""), ("image", "", ""), ("image/png; a=b", "", ""), ("", "", ""), (None, "", ""),
+    ("image/png", "", "../../n"), ("image/png", "", "..\\n"), ("image/png", "", ".."), ("image/png", "", "a\nb"),
+    ("image/png", "", "a\u202eb"), ("image/png", "", "a" * 256), ("image/png", "", ["a"]),
+])  # fmt: skip
+@pytest.mark.parametrize("place", [None, "chart"])
+def test_of_media_the_bytes_are_taken_and_neither_an_address_nor_what_is_no_name_or_type(kind, url, name, place):
+    shown = [place, kind, b64encode(b"\0PNG").decode(), url, name]
+    with pytest.raises(ToolError, match=r"`add` returned media .*, which is not taken from a sandbox") as told:
+        believed(b"\n" + json.dumps({"returned": {"chart": None}, "media": [shown]}).encode())
+    assert told.value.failure.code == "TOOL_ERROR"
+    assert str(url or "passwd") not in str(told.value)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -5, "soon", [1], 10**400])
+def test_a_wait_that_is_no_time_says_nothing(seconds):
+    assert ToolError("BUSY", "Later.", retry_after_s=seconds).retry_after_s is None
+
+
+def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_line(caplog):
+    told = {"raised": {"text": "E: a\nCRITICAL b", "kind": "E\nCRITICAL " + "x" * 5000, "place": "f (a\x1b[31m.py:1)"}}
+    with caplog.at_level("WARNING"), pytest.raises(RuntimeError, match="E: a CRITICAL b") as raised:
+        believed(b"\n" + json.dumps(told).encode())
+    logs.raised("add raised", raised.value)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("add raised: E CRITICAL xxx") and line.isprintable() and len(line) < 300
+    assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
+
+
+@pytest.mark.parametrize("level", ["process", pytest.param("isolated", marks=isolated)])
+@pytest.mark.parametrize(("where", "value"), [
+    ("bare", ["0", "1"]), ("object", {"rows": ["0", "1"]}), ("list", [["0", "1"]])
+])  # fmt: skip
+def test_iterators_are_read_where_the_tool_runs(level, where, value, call):
+    tool = hr.FunctionTool(rows_inside.fn, effect="read", isolation=level, timeout_s=30)
+    assert call(tool, {"where": where}).value == value
+
+
+@isolated
+@pytest.mark.parametrize("how", ["sync", "async", "generator", "below"])
+def test_the_log_names_what_an_isolated_tool_raised_and_its_line_and_not_its_words(how, call, caplog):
+    tool = {"sync": fail, "async": fail_later, "generator": fail_in_a_row, "below": fail_below}[how]
+    with caplog.at_level("WARNING"):
+        assert call(tool, {"how": "secret"}).failure.code == "INTERNAL_ERROR"
+    kind = "JSONDecodeError" if how in ("generator", "below") else "ValueError"
+    function = "<genexpr>" if how == "generator" else tool.name
+    assert f": {kind} in {function} (test_boxes.py:" in caplog.text
+    assert "secret" not in caplog.text
 
 
 @given(st.binary())

@@ -1080,7 +1080,10 @@ def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_
 
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("is_async", [True, False])
-@pytest.mark.parametrize("inside", [lambda rows: rows, lambda rows: {"rows": rows}, lambda rows: [rows]])
+@pytest.mark.parametrize("inside", [
+    lambda rows: rows, lambda rows: {"rows": rows}, lambda rows: [rows], lambda rows: {"a": {"rows": rows}},
+    lambda rows: [{"a": [rows]}],
+])  # fmt: skip
 def test_an_iterator_in_a_result_is_read_once_whatever_its_length_and_whoever_looks_at_it(
     drive, effect, is_async, inside
 ):
@@ -1096,7 +1099,7 @@ def test_an_iterator_in_a_result_is_read_once_whatever_its_length_and_whoever_lo
     driver = drive([tool])
     first, again = driver.call("numbers"), driver.call("numbers")
     assert [first.value, again.value] == [inside([*range(5000)])] * 2
-    assert first.text.startswith(json.dumps(inside([*range(20)]), separators=(",", ":")).rstrip("]}"))
+    assert f"[{','.join(map(str, range(20)))}," in first.text
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -64,6 +64,19 @@ def test_a_run_asks_calls_feeds_back_and_answers(drive):
     assert (run.spent.turns, run.spent.calls, run.spent.usage.input_tokens) == (2, 2, 200)
 
 
+@pytest.mark.parametrize("code", ["APPROVAL_PENDING", "BUDGET_EXHAUSTED"])
+def test_a_tool_that_says_what_only_handrail_can_say_does_not_end_its_run(drive, code):
+    @hr.tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        raise hr.NoEffect(code, "The bank wants a signature.")
+
+    run = drive([pay]).run(
+        "Pay.", model=ScriptedModel([call("pay"), "It wants a signature."]), budget=hr.Budget(calls=1)
+    )
+    assert (run.status, run.text, codes_of(run)) == ("done", "It wants a signature.", [Code.TOOL_ERROR])
+
+
 def test_two_runs_of_one_id_are_not_under_way_at_once(drive, gate):
     driver = drive([])
     first = driver.start("run", "?", model=WaitingModel(["yes"], gate), run_id="r")

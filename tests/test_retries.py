@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, ModelError, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
+from handrail.errors import (
+    ONLY_OURS,
+    Code,
+    Failure,
+    ModelError,
+    NoEffect,
+    StoreUnavailable,
+    ToolDefinitionError,
+    ToolError,
+)
 from handrail.retries import Backoff, diagnose, retry_after_s, without_effect
 
 
@@ -31,6 +40,15 @@ def answered(status: int, **headers: str) -> Exception:
 
 
 # ---------------------------------------------------------------------- exceptions
+
+
+@pytest.mark.parametrize("kind", [ToolError, NoEffect])
+@pytest.mark.parametrize("code", sorted(ONLY_OURS))
+def test_what_only_handrail_says_a_tool_says_in_words_and_not_by_code(code, kind):
+    error = kind(str(code), "Words.", suggestion="Do.", retryable=True, details=[{"n": 1}])
+    told = diagnose(Raised(error), "pay", 30.0).failure
+    assert told == Failure(Code.TOOL_ERROR, "Words.", "Do.", retryable=True, details=({"n": 1},))
+    assert error.failure.code == code
 
 
 @pytest.mark.parametrize(("error", "code", "passing", "no_effect"), [

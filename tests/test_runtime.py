@@ -317,3 +317,21 @@ async def test_finished_runs_are_told_to_the_observers_of_the_run_and_of_the_run
         {"city": "Oslo", "celsius": 21}
     ]
     assert codes_of(run) == [None]
+
+
+async def test_tools_that_call_others_in_their_first_step_leave_no_task_for_each_call():
+    @hr.tool(effect="read")
+    async def inner() -> int:
+        """Count."""
+        return 1
+
+    @hr.tool(effect="read")
+    async def outer() -> int:
+        """Ask another."""
+        return (await runtime.call("inner", {})).value
+
+    async with hr.Runtime([inner, outer]) as runtime:
+        before = len(asyncio.all_tasks())
+        for _ in range(100):
+            assert (await runtime.call("outer", {})).value == 1
+        assert len(asyncio.all_tasks()) - before <= 2

@@ -194,7 +194,7 @@ class Batch:
         if life is None:
             admitted = lane.admitted
             if type(answer) is Returned and not answer.late and admitted is not None:
-                result = result_of(admitted, answer.value, self._conduct)
+                result = result_of(admitted, answer, self._conduct)
                 if result is not None:
                     self._end(lane, result)
                     return

@@ -7,17 +7,19 @@ Inside, the tool finds the interpreter, installed packages, the package or file 
 as `mounts`, all read-only, and an empty folder that is gone afterwards. What it is given goes along: its arguments, and
 what the caller injects.
 
-Rule 1: nothing that comes out is unpickled, run or followed.
+Rule 1: nothing that comes out is unpickled, run or followed; of media the bytes are taken, and no address.
 Rule 2: a call that did not reach its tool says so: it certainly had no effect.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import sysconfig
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 from pathlib import Path
 from threading import BoundedSemaphore, Event
 from typing import Any
@@ -37,6 +39,9 @@ MOST_ANSWER_BYTES = 8 * 1024 * 1024
 _LOOK_S = 0.05
 _BEYOND_S = 5.0
 """A box ends itself so long after the call's time: whoever ends the call has ended it by then."""
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+"""RFC 6838, section 4.2; without parameters."""
+_LONGEST_NAME = 255
 _INSTALLED = ("site-packages", "dist-packages")
 _SEATS = BoundedSemaphore(MOST_WORKERS)
 
@@ -98,7 +103,8 @@ class Boxed:
         """Read what came out.
 
         Raises:
-            ToolError, NoEffect, RuntimeError: As the tool raised it, or as far as it can be told.
+            ToolError, NoEffect: As the tool raised it.
+            RuntimeError: It raised something else (`logs.RaisedElsewhere`), or its answer is none.
         """
         begun = ended.stdout.startswith(b"\n")
         if ended.stderr:
@@ -111,15 +117,45 @@ class Boxed:
                 f"The sandbox of `{self.tool.name}` could not be set up on this machine; the log says why."
             )
         try:
-            told = json.loads(ended.stdout, parse_constant=_refused)
+            told = json.loads(ended.stdout, parse_constant=_refused, parse_float=_number)
             raised = _raised(told["raised"]) if "raised" in told else None
-            value = None if raised else _value(told["returned"], told.get("media", ()))
+            value = None if raised else self._value(told["returned"], told.get("media", ()))
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             what = "is too large" if len(ended.stdout) >= MOST_ANSWER_BYTES else f"is none (exit {ended.exit_code})"
             raise RuntimeError(f"the answer of {self.tool.name!r} from its sandbox {what}") from error
         if raised:
             raise raised
         return value
+
+    def _value(self, told: Any, media: Sequence[Sequence[Any]]) -> Any:
+        """Return a value with what is to be looked at put in its place; a place of None is the value itself.
+
+        Raises:
+            ToolError: Of its media something is not taken. Somebody else would fetch an address, from where we are.
+        """
+        for place, kind, data, url, name in media:
+            if why := _not_taken(kind, url, name):
+                raise ToolError(
+                    Code.TOOL_ERROR,
+                    f"`{self.tool.name}` returned media {why}, which is not taken from a sandbox.",
+                    suggestion="Go on without it, or tell the user that this part failed.",
+                )
+            shown = Media(kind, b64decode(data, validate=True), name=name)
+            if place is None:
+                return shown
+            told[place] = shown
+        return told
+
+
+def _not_taken(kind: Any, url: Any, name: Any) -> str:
+    """Say what of media is not taken, if anything: its name and its type go into requests, paths and logs."""
+    if url != "":
+        return "with an address instead of its bytes"
+    if not (isinstance(kind, str) and _MEDIA_TYPE.fullmatch(kind)):
+        return "whose type has not the form type/subtype"
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or name in (".", "..") or set(name) & {"/", "\\"}:
+        return "whose name is not that of a file"
+    return "" if name.isprintable() else "whose name holds what nobody sees"
 
 
 def _not_isolated(message: str) -> NoEffect:
@@ -130,26 +166,24 @@ def _refused(word: str) -> None:
     raise ValueError(f"{word} is no number of JSON")
 
 
+def _number(written: str) -> float:
+    if isfinite(number := float(written)):
+        return number
+    raise ValueError(f"{written[:20]} is too large")
+
+
 def _raised(told: Mapping[str, Any]) -> Exception:
     """Return what a tool raised: a failure that it worded, or any other exception by its words, which go to the log."""
     if "text" in told:
-        return RuntimeError(str(told["text"]))
-    kind = NoEffect if told["no_effect"] is True else ToolError
+        return logs.RaisedElsewhere(*(str(told[part]) for part in ("text", "kind", "place")))
+    kind, after_s = NoEffect if told["no_effect"] is True else ToolError, told["retry_after_s"]
+    if after_s is not None and not (type(after_s) in (int, float) and 0 <= after_s < inf):
+        raise ValueError("no time to wait")
     return kind(
         str(told["error_code"]), str(told["error_message"]), suggestion=str(told["suggestion"]),
-        retryable=told["retryable"] is True, retry_after_s=told["retry_after_s"],
+        retryable=told["retryable"] is True, retry_after_s=after_s,
         details=[each for each in told["details"] if isinstance(each, dict)],
     )  # fmt: skip
-
-
-def _value(told: Any, media: Sequence[Sequence[Any]]) -> Any:
-    """Return a value with what is to be looked at put in its place; a place of None is the value itself."""
-    for place, kind, data, url, name in media:
-        shown = Media(str(kind), b64decode(data, validate=True), str(url), str(name))
-        if place is None:
-            return shown
-        told[place] = shown
-    return told
 
 
 def visible_to(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:

@@ -22,12 +22,14 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
-from types import GeneratorType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple, cast
 
+from handrail import iterators
 from handrail.errors import NoEffect, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
+_OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is dear
 
 
 class Place(NamedTuple):
@@ -109,7 +111,7 @@ def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, 
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = run(value)
-        return True, list(value) if isinstance(value, GeneratorType) else value
+        return True, iterators.read(value)
     except BaseException as error:  # the one broad catch around a user's tool, on this side
         return False, error
 
@@ -163,7 +165,24 @@ def _told_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ToolError):
         failure = {**error.failure.as_json(), "details": list(error.failure.details)}
         return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect)}
-    return {"text": f"{type(error).__name__}: {error}"}
+    kind = type(error).__name__
+    return {"text": f"{kind}: {error}", "kind": kind, "place": _place(error)}
+
+
+def _place(error: BaseException) -> str:
+    """Say where in the tool's own file an exception came from: in the last step there, of whatever was called on."""
+    steps, trace = [], error.__traceback__
+    while trace is not None:
+        steps.append((trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    own = ""
+    for code, _ in steps:
+        if os.path.dirname(code.co_filename) == _OURS:  # noqa: PTH120  # pathlib is dear
+            own = ""
+        elif not own:
+            own = code.co_filename
+    code, line = [step for step in steps if step[0].co_filename == own or not own][-1]
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"  # noqa: PTH119
 
 
 def _module(name: str, file: str) -> ModuleType:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Any, final
 
 from msgspec import Struct
@@ -57,6 +58,13 @@ class Code(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
     CANCELLED = "CANCELLED"
     NOT_ISOLATED = "NOT_ISOLATED"
+
+
+ONLY_OURS = frozenset({
+    Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.APPROVAL_PENDING, Code.IN_DOUBT, Code.REPEATED_CALL,
+    Code.BUDGET_EXHAUSTED,
+})  # fmt: skip
+"""Codes that say what handrail did with a call, by which runs wait or end. A tool's are told as `TOOL_ERROR`."""
 
 
 @final
@@ -163,11 +171,12 @@ class ToolError(HandrailError):
 
         raise ToolError("ORDER_NOT_FOUND", "There is no order 881.", suggestion="Look it up with `find_orders`.")
 
-    With one positional argument the code is `TOOL_ERROR`. The message goes to the model as it stands: no secrets in it.
+    With one positional argument the code is `TOOL_ERROR`; so it is told where the code is in `ONLY_OURS`. The message
+    goes to the model as it stands: no secrets in it.
 
     Args:
         retryable: The same call, unchanged, may succeed later. A read is then retried within its deadline.
-        retry_after_s: What the far side asked us to wait.
+        retry_after_s: What the far side asked us to wait; what is no time, as infinity, says nothing.
     """
 
     def __init__(
@@ -185,9 +194,10 @@ class ToolError(HandrailError):
         super().__init__(message)
         self.failure = Failure(code, message, suggestion, retryable, tuple(details))
         try:
-            self.retry_after_s = None if retry_after_s is None else float(retry_after_s)  # a header is text
-        except (TypeError, ValueError):
-            self.retry_after_s = None
+            seconds = -1.0 if retry_after_s is None else float(retry_after_s)  # a header is text
+        except (TypeError, ValueError, OverflowError):
+            seconds = -1.0
+        self.retry_after_s = seconds if 0 <= seconds < inf else None
 
 
 class NoEffect(ToolError):

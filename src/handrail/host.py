@@ -577,7 +577,7 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
     """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
     if not record.is_poisoned:
         return None
-    taken = f"it was taken over {record.takeovers} times in a row, each time from a process that died in it or left it"
+    taken = f"it was taken over {record.takeovers} times in a row, each time from a process that had left it"
     error = ConfigError(
         f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
     )

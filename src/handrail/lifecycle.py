@@ -20,8 +20,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from pydantic_core import from_json
 
-from handrail import isolation, jsontext, keys, logs, retries, shaping, strictjson
+from handrail import isolation, iterators, jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import (
     AGAIN,
@@ -261,16 +262,20 @@ def is_plain(call: Admitted) -> bool:
     return not (call.tool.writes or call.resources or call.tool.pace or call.verdict.decision is Decision.ASK)
 
 
-def result_of(call: Admitted, value: Any, conduct: Conduct) -> ToolResult | None:
+def result_of(call: Admitted, outcome: Returned, conduct: Conduct) -> ToolResult | None:
     """Return the result of a plain call whose first attempt returned, or None when its life has more to do.
 
     It is what `carry_out` would return: most calls are such, and their lives need not be begun.
     """
     if call.repairs or call.note:
         return None
-    tool = call.tool
+    tool, value = call.tool, outcome.value
     text = shaping.fitting(value, tool.result_bytes or conduct.result_bytes)
-    return None if text is None else ToolResult(call.call.id, tool.name, value, None, text, 1)
+    if type(text) is str:
+        return ToolResult(call.call.id, tool.name, value, None, text, 1)
+    if text is not None and iterators.are_in(value):  # they are at their end by now: what they gave is in the text
+        outcome.value = from_json(text)
+    return None
 
 
 def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> Life:
@@ -374,13 +379,21 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
         attempt += 1
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
-            return Ended(outcome.value, attempts=attempt, note=_late(outcome))
+            return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome))
         diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool))
         wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
         failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, call.tool.name))
         if failure is not None:
             return Ended(failure=failure, attempts=attempt)
+
+
+def _at_rest(value: Any) -> Any:
+    """Return a value that may be looked at twice, by the ledger and for the model."""
+    try:
+        return iterators.read_all(value) if iterators.are_in(value) else value
+    except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
+        return value
 
 
 def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
@@ -499,7 +512,7 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         attempt += 1
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
-            return Ended(outcome.value, attempts=attempt, note=_late(outcome)), "done"
+            return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
         diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool)), None
         if not diagnosis.no_effect:
             found = yield from _verified(call, outcome)

@@ -13,9 +13,33 @@ from types import TracebackType
 log = logging.getLogger("handrail")
 
 
+_LONGEST_WORD = 120
+_LONGEST_TEXT = 2000
+
+
+class RaisedElsewhere(RuntimeError):
+    """Stands for what a tool raised in its sandbox, as told from there: a stranger's text, so cut and on one line.
+
+    Attributes:
+        kind: The exception's type.
+        place: Where it came from: `function (file.py:12)`.
+    """
+
+    def __init__(self, text: str, kind: str, place: str) -> None:
+        super().__init__(_visible(text, _LONGEST_TEXT))
+        self.kind, self.place = _visible(kind, _LONGEST_WORD), _visible(place, _LONGEST_WORD)
+
+
+def _visible(text: str, most: int) -> str:
+    return "".join(each if each.isprintable() else " " for each in text[:most])
+
+
 def raised(what: str, error: BaseException) -> None:
     """Log that something raised, as `what`: a sentence without contents."""
-    log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__))
+    if isinstance(error, RaisedElsewhere):
+        log.warning("%s: %s in %s, as told from its sandbox", what, error.kind, error.place)
+    else:
+        log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__))
     log.debug("%s", what, exc_info=error)
 
 

@@ -14,6 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from socket import gethostname
 
+SILENT_S = 90.0
+"""Whoever renews its leases every 30 s (see `leases`), and has said nothing for so long, is mostly no longer there."""
+
 
 def owner() -> str:
     """Return the name of this process."""
@@ -30,12 +33,10 @@ def is_gone(owner: str) -> bool:
 
     A machine of this name that was started since then counts as this one, restarted.
     """
-    host, _, pid = (named := owner.rpartition(":"))[0].rpartition(":")
-    if host != gethostname() or not pid.isdecimal():
+    if not _is_seen_from_here(owner):
         return False
-    number, beginning = int(pid), named[2]
-    if _is_of_another_room(beginning):
-        return False
+    named, _, beginning = owner.rpartition(":")
+    number = int(named.rpartition(":")[2])
     try:
         os.kill(number, 0)  # asks, and sends nothing
     except ProcessLookupError:
@@ -53,6 +54,24 @@ def has_died_here(owner: str) -> bool:
     """
     boot, _, room = owner.rpartition(":")[2].partition("-")
     return bool(boot and room) and boot == _boot() and is_gone(owner)
+
+
+def has_left(owner: str, silent_s: float) -> bool:
+    """Whether whoever drove a run is to be taken for gone from it, and not for replaced while at work.
+
+    A process that can be seen from here is gone or is not. Of another nothing is known but its last word.
+
+    Args:
+        silent_s: How long ago that was.
+    """
+    return is_gone(owner) if _is_seen_from_here(owner) else silent_s >= SILENT_S
+
+
+def _is_seen_from_here(owner: str) -> bool:
+    """Whether a name is that of a process of this machine, and of this container."""
+    named, _, beginning = owner.rpartition(":")
+    host, _, number = named.rpartition(":")
+    return host == gethostname() and number.isdecimal() and not _is_of_another_room(beginning)
 
 
 def _beginning(number: int) -> str:

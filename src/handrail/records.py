@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from handrail.effects import not_counted
 from handrail.errors import Json
+from handrail.owners import has_left
 
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""
@@ -52,7 +53,7 @@ class RunRecord(Struct, frozen=True):
         result: How it ended, as `Run.as_json` tells it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
         owner: The process that drives it, or did so last; see `owners`.
-        takeovers: How often in a row it was taken over from a process that never brought it to an end or a pause.
+        takeovers: How often in a row it was taken over from a process that left it without an end or a pause.
     """
 
     run_id: str
@@ -74,6 +75,12 @@ class RunRecord(Struct, frozen=True):
     def is_poisoned(self) -> bool:
         """Whether it seems to be the run that kills its processes, or kills them soon enough."""
         return self.status == "poisoned" or (self.status == "running" and self.takeovers >= MOST_TAKEOVERS)
+
+    def takeovers_at(self, now: float) -> int:
+        """Return how many takeovers there are once somebody takes it now. Who is at work has not died in it."""
+        if self.status != "running" or not (self.epoch and self.owner):
+            return 0
+        return self.takeovers + has_left(self.owner, now - self.updated)
 
 
 MOST_TAKEOVERS = 5

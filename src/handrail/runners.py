@@ -29,19 +29,20 @@ from handrail.workers import raised, returned
 
 
 class Runners:
-    """The runner that is ready for the next tool of one event loop."""
+    """The runners that are ready for the next tools of one event loop: as many as called one another at once."""
 
     __slots__ = ("_loop", "_ready")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ready: Runner | None = None
+        self._ready: list[Runner] = []
 
     def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
         """See `Ground.first_step`."""
-        loop, runner = self._loop, self._ready
-        self._ready = None  # taken: a tool may call others in its first step, which come here too
-        if runner is None or runner.begun:
+        loop, ready = self._loop, self._ready
+        runner = ready.pop() if ready else Runner(loop)  # taken: a tool may call others in its first step
+        if runner.begun:
+            ready.clear()
             runner = Runner(loop)
         context = runner.context = copy_context()
         caller, task = asyncio.current_task(loop), runner.task
@@ -62,13 +63,12 @@ class Runners:
             if caller is not None:
                 _enter_task(loop, caller)
         if outcome is None or not task.cancelling():  # else it would end the next one in this one's place
-            self._ready = runner
+            ready.append(runner)
         return outcome
 
     def go_on(self, work: Work) -> None:
         """See `Ground.go_on`."""
-        runner, self._ready = cast(Runner, self._ready), None
-        runner.go_on(work)
+        self._ready.pop().go_on(work)
 
 
 class Runner(Coroutine[Any, Any, None]):

@@ -137,8 +137,8 @@ def _both_ends(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
-def fitting(value: Any, most_bytes: int) -> str | None:
-    """Return a value's text when that is all there is to show, as of nearly every value; else None."""
+def fitting(value: Any, most_bytes: int) -> str | bytes | None:
+    """Return a value's text when that is all there is to show, as of nearly every value; else its JSON, or None."""
     if isinstance(value, str):
         text = text_of(value)
         return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
@@ -146,7 +146,7 @@ def fitting(value: Any, most_bytes: int) -> str | None:
         encoded = to_json(value, inf_nan_mode="strings", fallback=_unusual)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    return encoded.decode() if len(encoded) <= most_bytes else None
+    return encoded.decode() if len(encoded) <= most_bytes else encoded
 
 
 def _unusual(value: Any) -> Any:

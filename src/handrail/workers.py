@@ -12,6 +12,7 @@ from collections.abc import Callable
 from threading import Condition, Thread, current_thread, main_thread
 from typing import Any, TypeAlias
 
+from handrail import iterators
 from handrail.effects import Raised, Returned
 
 Report: TypeAlias = Callable[["Returned | Raised"], None]
@@ -57,17 +58,9 @@ def returned(value: Any) -> Returned | Raised:
     except TypeError:  # there is a class without a hash
         pass
     try:
-        if kind is dict:
-            return Returned({name: _at_rest(each) for name, each in value.items()})
-        if kind is list or kind is tuple:
-            return Returned(kind(map(_at_rest, value)))
-        return Returned(_at_rest(value))
+        return Returned(iterators.read(value))
     except BaseException as error:  # the tool's own, as far as it runs here
         return raised(error)
-
-
-def _at_rest(value: Any) -> Any:
-    return list(value) if hasattr(type(value), "__next__") else value
 
 
 _AT_REST = frozenset((str, int, float, bool, type(None), list, dict))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
+from socket import gethostname
 
 import pytest
 from msgspec.structs import replace
 
+from handrail import owners
 from handrail.errors import Fenced
 from handrail.records import Entry, Question, RunRecord, Step
 
@@ -17,6 +21,13 @@ RESULT = Step("1.0", "call", {"value": 0}, 0.7)
 QUESTION = Question(
     "q_1", "r_1", "c_1", "refund", "d1", {"order": "7", "amount": 5.0}, "high", "it is large", "Refunds."
 )
+
+
+@cache
+def gone() -> str:
+    """Return the name of a process that has ended."""
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    return f"{gethostname()}:{int(ended.stdout)}:"
 
 
 class RunContract:
@@ -109,7 +120,7 @@ class RunContract:
         assert not self.begun(store).record.cancel_requested
 
     def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
-        record = replace(RUN, owner="here:1:x")
+        record = replace(RUN, owner=gone())
         assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
         self.settled(store.enter(Entry("r_1", 3, [ANSWER])))
         assert self.begun(store, record).record.takeovers == 3
@@ -117,13 +128,27 @@ class RunContract:
         self.settled(store.enter(Entry("r_1", 4, status="waiting")))
         assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
 
+    def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(self, store):
+        self.begun(store, replace(RUN, owner=gone()))
+        assert [self.begun(store, replace(RUN, owner=owners.owner())).record.takeovers for _ in range(7)] == [1] * 7
+        assert not self.settled(store.recorded("r_1")).record.is_poisoned
+        taken = self.begun(store, replace(RUN, owner=gone())).record
+        assert (taken.takeovers, taken.owner, taken.epoch) == (1, gone(), 9)
+        assert self.begun(store).record.takeovers == 2
+
+    def test_of_a_process_elsewhere_silence_counts(self, store, monkeypatch):
+        record = replace(RUN, owner="elsewhere:1:x")
+        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 0, 0]
+        monkeypatch.setattr(owners, "SILENT_S", 0.0)
+        assert [self.begun(store, record).record.takeovers for _ in range(2)] == [1, 2]
+
     def test_a_run_that_nobody_has_driven_yet_was_not_taken_over(self, store):
         self.begun(store)  # as a fork is made: without an owner
         assert self.begun(store, replace(RUN, owner="here:1:x")).record.takeovers == 0
 
     def test_a_poisoned_run_can_be_ended_and_begins_to_count_anew_when_somebody_insists(self, store):
         for _ in range(6):
-            record = self.begun(store, replace(RUN, owner="here:1:x")).record
+            record = self.begun(store, replace(RUN, owner=gone())).record
         assert record.is_poisoned
         self.settled(store.enter(Entry("r_1", 6, status="poisoned")))
         assert self.settled(store.records(status="poisoned"))[0].takeovers == 5

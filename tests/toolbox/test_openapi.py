@@ -447,6 +447,23 @@ def test_a_query_parameter_is_written_as_the_table_says(server, style, explode, 
     assert server.last[1] == f"/v1/things?{query}"
 
 
+@pytest.mark.parametrize(("value", "query"), [
+    ({"a": {"x": 1, "y": [2, 3]}}, "filter%5Ba%5D%5Bx%5D=1&filter%5Ba%5D%5By%5D=2&filter%5Ba%5D%5By%5D=3"),
+    ({"tenant": 1}, "filter%5Btenant%5D=1"),  # which is no `tenant`
+    ({"owner": 1}, None), ({"OWNER": 1}, None), ({"owner": {"id": 1}}, None), ({"a": {"b": 1}}, None),
+    ({"a": {"b": {"c": 1}}}, None), ({"a": {"tenant": 1}}, "filter%5Ba%5D%5Btenant%5D=1"),
+])  # fmt: skip
+def test_an_object_in_a_parameter_becomes_no_other_parameter(server, value, query):
+    deep = param("filter", "query", {"type": "object"}, style="deepObject", explode=True)
+    others = [param(name, "query") for name in ("filter[owner]", "filter[a][b]", "tenant")]
+    result = called(document(method="get", parameters=[deep, *others]), server, {"filter": value})
+    if query is None:
+        assert result.failure.code == "INVALID_ARGUMENTS"
+        assert "the service would take it for another value" in result.failure.message
+    else:
+        assert server.last[1] == f"/v1/things?{query}"
+
+
 def test_headers_cookies_and_json_in_a_parameter(server):
     as_json = {"name": "where", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
     spec = document(method="get", parameters=[param("X-Tag", "header", {}), param("sid", "cookie"), as_json])

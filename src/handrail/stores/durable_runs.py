@@ -54,16 +54,21 @@ class DurableRuns(DurableStore):
 
     def begin_run(self, record: RunRecord) -> Future[Begun]:
         """See `ports.RunStore.begin_run`."""
-        run_id, given = spelled(record.run_id), journaled(record.input)
+        run_id, given, owner = spelled(record.run_id), journaled(record.input), spelled(record.owner)
 
         def deed(base: Keeper, now: float) -> Begun:
             [row] = base.run(_SQL["begin"], (
                 run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
-                now, spelled(record.owner),
+                now, owner,
             ))  # fmt: skip
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
                 return Begun(_record(row, record.input))
-            return Begun(_record(row), _steps(base, run_id))
+            was = _record(row)
+            mine = replace(
+                was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now)
+            )  # fmt: skip
+            base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
+            return Begun(mine, _steps(base, run_id))
 
         return self._do(deed)
 

@@ -1,13 +1,14 @@
--- begin: Begin a run, or take it over: it keeps what it was asked, and a wish for its end that nobody has heeded yet.
+-- begin: Begin a run; one that is there is ours from now on, and returned as it stood.
 INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
-  epoch = runs.epoch + 1, status = 'running', updated = excluded.updated,
-  cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END,
-  takeovers = CASE WHEN runs.status = 'running' AND runs.owner <> '' THEN runs.takeovers + 1 ELSE 0 END,
-  owner = excluded.owner
+  epoch = runs.epoch + 1,
+  cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
+
+-- take: A run that was there is under way again: with a wish for its end that nobody has heeded, if there is one.
+UPDATE runs SET status = 'running', updated = ?, owner = ?, takeovers = ? WHERE run_id = ? RETURNING 1
 
 -- enter: How runs stand now, and room for their next steps; nothing for an owner who was replaced.
 UPDATE runs SET updated = CAST(g.column3 AS double precision), status = coalesce(g.column4, status),

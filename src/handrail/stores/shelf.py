@@ -36,7 +36,7 @@ class Shelf:
             mine = replace(
                 known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
                 cancel_requested=known.cancel_requested and known.status == "running",
-                takeovers=known.takeovers + 1 if known.epoch and known.status == "running" and known.owner else 0,
+                takeovers=known.takeovers_at(now),
             )  # fmt: skip
             self._runs[record.run_id] = mine
             return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))

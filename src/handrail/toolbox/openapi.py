@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import quote
 
 import httpx2
+from msgspec.structs import replace
 
 from handrail.calls import Media
 from handrail.context import Context
@@ -471,7 +472,7 @@ def _written(operation: Operation, given: Mapping[str, Json], query_keys: set[st
             case "path":
                 request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
             case "query":
-                if place.explode and not place.as_json and place.style != "deepObject":
+                if (place.explode or place.style == "deepObject") and not place.as_json:
                     _check_names(operation, argument, value, query_keys)
                 request.query += _in_query(place, value)
             case "header":
@@ -536,16 +537,28 @@ def _check_names(operation: Operation, argument: str, value: Json, keys: set[str
 
     Servers may not mind the case of a name, so it makes no difference here.
     """
-    where = operation.places[argument].where
-    others = {each.name for name, each in operation.places.items() if each.where == where and name != argument}
+    place = operation.places[argument]
+    others = {each.name for name, each in operation.places.items() if each.where == place.where and name != argument}
     taken = {each.casefold() for each in others | keys}
-    for name in value if isinstance(value, dict) else ():
-        if name.casefold() in taken:
+    inside = tuple(f"{each}[" for each in taken if each.startswith(f"{place.name.casefold()}["))  # of objects like this
+    for name, spelled in _names_in(place, value):
+        if spelled.casefold() in taken or spelled.casefold().startswith(inside):
             raise NoEffect(
                 Code.INVALID_ARGUMENTS,
                 f"`{argument}` must not hold `{name}`: the service would take it for another value.",
                 suggestion=f"Call again without `{name}` in `{argument}`.",
             )  # fmt: skip
+
+
+def _names_in(place: Place, value: Json) -> Iterator[tuple[str, str]]:
+    """Yield the names in an object, each with how it stands on the wire."""
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if place.style != "deepObject":
+            yield name, name
+            continue
+        spelled = f"{place.name}[{name}]"
+        yield name, spelled
+        yield from _names_in(replace(place, name=spelled), each)
 
 
 def _has_fields(operation: Operation) -> bool:
@@ -601,7 +614,7 @@ def _in_query(place: Place, value: Json) -> list[str]:
             return [
                 pair
                 for key, each in value.items()
-                for pair in _in_query(Place(f"{place.name}[{key}]", "query", "form", True), each)
+                for pair in _in_query(Place(f"{place.name}[{key}]", "query", "deepObject", True), each)
             ]
         if place.explode:
             return [f"{_quoted(key)}={_quoted(each)}" for key, each in value.items()]
