@@ -203,7 +203,7 @@ def names(*by):
 
 def of_two(shop, approver, **how):
     made = shop(approver, **how)
-    made.driver.runtime.tools.get("refund").people = 2
+    made.driver.runtime.tools.redeclare("refund", people=2)
     return made
 
 
@@ -407,7 +407,7 @@ def test_who_is_here_is_asked_each_time(shop):
 
 def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
     made = shop(None)
-    made.driver.runtime.tools.get("refund").repeatable = True
+    made.driver.runtime.tools.redeclare("refund", repeatable=True)
     refund = {"name": "refund", "arguments": '{"order": "7"}'}
     two = {"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": refund} for id in ("a", "b")]}
     made.driver.handle(two, run="desk")
@@ -539,6 +539,6 @@ def test_a_standing_word_is_recorded_as_if_it_had_been_said_elsewhere(shop, tmp_
 def test_a_standing_word_does_not_hold_for_a_tool_that_describes_or_declares_itself_otherwise(shop, declared, other):
     made = shop(approver := Counter(hr.Approval(True, "maria", scope="rule"), False))
     made.begin().result(BOUND_S)
-    setattr(made.driver.runtime.tools.get("refund"), declared, other)
+    made.driver.runtime.tools.redeclare("refund", **{declared: other})
     hand_over(made, "8")
     assert (approver.asked, made.refunds) == (2, ["7"])

@@ -905,7 +905,7 @@ def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(dri
         raise type("HTTPError", (Exception,), {"status_code": 500})("canary")
 
     drive([look]).call("look", {})
-    assert ", HTTP 500): HTTPError in look (" in caplog.text
+    assert "(HTTP 500): HTTPError in look (" in caplog.text
     assert "canary" not in "".join(record.message for record in caplog.records)
 
 

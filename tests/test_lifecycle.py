@@ -40,7 +40,6 @@ from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_
 from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
-from handrail.validation import Checker
 from tests.lives import World, admitted
 
 
@@ -848,61 +847,65 @@ def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admitted_at_once(co
     ("risk", "high"),
     ("permission", "admin"),
 ])  # fmt: skip
-def test_what_a_tool_is_told_after_its_first_call_holds_for_the_next(setting, value):
+def test_a_tool_does_not_change_once_a_set_has_it_and_another_has_what_it_is_told(setting, value):
     tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
+    Toolset([tool])
     assert admitted_at_once(call, tool, Policy()) is not None
-    setattr(tool, setting, value)
-    assert admitted_at_once(call, tool, Policy()) is None
+    with pytest.raises(ToolDefinitionError, match=rf"`{setting}` holds .* `tool.replace\({setting}=...\)`"):
+        setattr(tool, setting, value)
+    with pytest.raises(ToolDefinitionError, match=f"`{setting}` holds"):
+        delattr(tool, setting)
+    assert admitted_at_once(call, tool, Policy()) is not None
+    assert admitted_at_once(call, tool.replace(**{setting: value}), Policy()) is None
 
 
-def test_what_followed_from_what_a_tool_was_is_forgotten_when_it_is_told_something_else():
+def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
     tool = FunctionTool(measure, effect="read", resource="city:{city}", rate="5/s")
     was = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
-    tool.effect, tool.rate, tool.resource, tool.key = "destructive", None, "town:{city}", "{city}"
-    now = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
+    other = tool.replace(effect="destructive", rate=None, resource="town:{city}", key="{city}")
+    now = other.writes, other.weighs, other.needs, other.pace, other.resources_of({"city": "Oslo"})
     assert not any(map(operator.eq, was, now))
     assert now[:4] == (True, "high", "write", None)
-    assert tool.key_of({"city": "Oslo"}, "") == "Oslo"
+    assert other.key_of({"city": "Oslo"}, "") == "Oslo"
+    assert (tool.writes, tool.pin == other.pin) == (False, False)
 
 
-def asked_about(tool):
-    """Return whether a call that nobody has looked at yet would run, be asked about, or be refused."""
-    call = ToolCall("1", tool.name, '{"city": "Paris"}')
-    at_once = admitted_at_once(call, tool, Policy())
-    return (at_once or admit(read(call, Toolset([tool]), "calls"), Policy(), "place")).verdict.decision
+@pytest.mark.parametrize(("setting", "value"), [
+    ("effect", "destrictive"), ("risk", 3), ("people", 0), ("key", "{city"), ("efect", "read"), ("run", print),
+])  # fmt: skip
+def test_another_tool_is_checked_like_every_one(setting, value):
+    with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
+        reading().replace(**{setting: value})
 
 
-def test_a_tool_that_is_told_later_that_two_people_must_agree_asks_them():
+def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
     tool = reading()
-    assert asked_about(tool) is Decision.ALLOW
-    tool.people = 2
-    assert asked_about(tool) is Decision.ASK
-    tool.approve = False  # several are asked always, where no condition says when
-    assert asked_about(tool) is Decision.ASK
-
-
-@pytest.mark.parametrize(("setting", "value"), [("effect", "destrictive"), ("risk", 3), ("people", 0), ("people", "2")])
-def test_what_no_tool_can_be_told_is_refused_also_later_and_changes_nothing(setting, value):
-    tool = reading()
-    was = getattr(tool, setting)
-    with pytest.raises(ToolDefinitionError, match=setting):
-        setattr(tool, setting, value)
-    assert getattr(tool, setting) == was
-
-
-def test_what_a_tool_is_no_longer_told_does_not_hold_for_the_next_call():
-    class Writing(BaseTool):
-        """Writes something."""
-
-        effect = "write"
-
-        def run(self, city: str) -> str: ...
-
-    tool = Writing()
-    tool.effect = "read"
     assert not tool.writes
-    del tool.effect
-    assert tool.writes
+    tool.effect, tool.people = "write", 2
+    [held] = Toolset([tool])
+    assert (held.writes, held.approve) == (True, True)
+    changed = reading()
+    changed.risk = "much"
+    with pytest.raises(ToolDefinitionError, match="risk is 'much'"):
+        Toolset([changed])
+
+
+def test_what_a_class_keeps_in_its_instances_is_its_own():
+    class Counting(BaseTool):
+        """Counts its calls."""
+
+        effect = "read"
+
+        def __init__(self):
+            super().__init__()
+            self.calls, self.timeout_s = 0, 5
+
+        def run(self, city: str) -> int:
+            self.calls += 1
+            return self.calls
+
+    [tool] = Toolset([Counting()])
+    assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
 
 
 class Bare(BaseTool):
@@ -917,64 +920,29 @@ class Bare(BaseTool):
 
 
 def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
-    [tool] = Toolset([Bare(people=2)])
-    assert asked_about(tool) is Decision.ASK
+    bare = Bare()
+    assert not bare.writes
+    bare.effect = "write"
+    Toolset([bare])
+    assert bare.writes
     with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
         Toolset([Bare(effect="reed")])
+    [tool] = Toolset([Bare(people=2)])
+    at_once = admitted_at_once(ToolCall("1", "Bare", '{"city": "Paris"}'), tool, Policy())
+    assert at_once is None
+    assert tool.approve
 
 
-def test_a_tool_that_no_set_has_settled_yet_is_told_something_else_too():
-    tool = Bare()
-    assert not tool.writes
-    tool.effect = "write"
-    assert tool.writes
+def test_a_class_declares_values_and_works_nothing_out():
+    with pytest.raises(ToolDefinitionError, match="Tool 'Either': `effect` is a property"):
 
+        class Either(BaseTool):
+            """Reads, or writes."""
 
-def test_a_class_that_works_out_what_it_declares_is_asked_each_time():
-    class Either(BaseTool):
-        """Reads, until it is allowed to write."""
+            @property
+            def effect(self): ...
 
-        mode = "read"
-
-        @property
-        def effect(self):
-            return self.mode
-
-        def run(self, city: str) -> str: ...
-
-    tool = Either()
-    call = ToolCall("1", "Either", '{"city": "Paris"}')
-    assert admitted_at_once(call, tool, Policy()) is not None
-    tool.mode = "write"
-    assert (tool.writes, tool.needs, tool.weighs) == (True, "write", "medium")
-    assert admitted_at_once(call, tool, Policy()) is None
-    assert tool.checker is tool.checker
-
-
-def test_what_was_being_found_out_when_a_tool_was_told_something_else_is_not_kept():
-    class Meanwhile(BaseTool):
-        """Is told that it writes while it is found out that it only reads, as by another thread."""
-
-        effect = "read"
-
-        @property
-        def checker(self):
-            self.effect = "write"
-            return Checker(self.parameters)
-
-        def run(self, city: str) -> str: ...
-
-    tool = Meanwhile()
-    assert tool.plain is not None
-    assert tool.plain is None
-
-
-def test_a_tool_that_binds_by_another_s_signature_is_asked_to():
-    def days(city: str, days: date) -> str: ...
-
-    tool = reading()
-    tool.bind = FunctionTool(days).signature.bind
-    assert not tool.as_written
+            def run(self, city: str) -> str: ...
 
 
 class Particular(BaseTool):

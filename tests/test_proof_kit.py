@@ -94,8 +94,7 @@ def test_a_tool_that_calls_itself_a_key_class_and_is_none_is_found_out(tmp_path,
 
 
 def test_a_verify_that_cannot_tell_is_found_out(tmp_path, desk):
-    tool = verified(desk)
-    tool.verify = lambda arguments, context: hr.Unknown()
+    tool = verified(desk).replace(verify=lambda arguments, context: hr.Unknown())
     with pytest.raises(AssertionError, match=r"killed after effect.*IN_DOUBT"):
         at(Boundary.AFTER_EFFECT, tmp_path)(tool, {"title": "slow"}, effects=desk.count)
 
@@ -130,8 +129,7 @@ def test_a_store_that_dies_with_its_process_is_refused(desk):
 
 
 def test_what_a_person_approved_is_not_asked_again_nor_done_twice(crash, desk):
-    tool = plain(desk)
-    tool.approve = True
+    tool = plain(desk).replace(approve=True)
     asked = Desk(desk.file.parent)
     asked.file = desk.file.with_name("asked")
 

@@ -54,6 +54,22 @@ def test_two_tools_of_one_name_are_refused_with_what_to_do():
         Toolset([find, find])
 
 
+def test_a_tool_is_redeclared_in_its_place():
+    tools = users()
+    before = tools.snapshot()
+    tools.redeclare("update", effect="destructive", name="overwrite")
+    assert names(tools) == ["find", "overwrite", "drop"]
+    assert (tools["overwrite"].weighs, before["update"].weighs) == ("high", "medium")
+    for name, declared, refusal in [
+        ("gone", {}, KeyError),
+        ("find", {"name": "drop"}, DuplicateToolError),
+        ("find", {"effect": "reed"}, ToolDefinitionError),
+    ]:
+        with pytest.raises(refusal):
+            tools.redeclare(name, **declared)
+    assert names(tools) == ["find", "overwrite", "drop"]
+
+
 def test_tools_are_added_all_or_none():
     tools = Toolset([find])
     with pytest.raises(DuplicateToolError):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -246,13 +245,10 @@ class Cassette:
 
     def _silent(self, tool: BaseTool) -> BaseTool:
         """Return a tool that checks and judges as this one does, and takes its values from the tape."""
-        silent: Any = copy(tool)
-        # What would touch the world beside the call itself: opening, asking whether it happened, a process.
-        silent.verify, silent.isolation, silent.breaker = None, "none", 0
-        silent.blocking, silent.attempts = False, 1
-        silent.ready = partial(self._ready, tool)
-        silent.opens, silent.is_async = False, False  # at last: what is declared says otherwise
-        return silent  # type: ignore[no-any-return]
+        # What would touch the world beside the call itself: a process, asking whether it happened, opening.
+        silent = tool.replace(verify=None, isolation="none", mounts=(), breaker=0, blocking=False, attempts=1)
+        vars(silent).update(opens=False, is_async=False, ready=partial(self._ready, tool))
+        return silent
 
     def _ready(self, tool: BaseTool, bound: Mapping[str, Any], *_: Any) -> Callable[[], Json]:
         """Find a call on the tape when the tool would be started. What is raised here ends the run."""

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock
 from types import MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +26,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    Self,
     TypeAlias,
     Union,
     cast,
@@ -69,26 +69,6 @@ _WORDS: Mapping[str, Sequence[str]] = {
 # Words of a schema by which arguments may have names that its `properties` do not list.
 _MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
 _RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
-
-
-_TELLING = Lock()
-
-if TYPE_CHECKING:
-    following = cached_property
-else:
-
-    class following(cached_property):  # noqa: N801  # it is written like the one that it is
-        """What follows from a declaration: found out once, and once more when the tool was told something meanwhile."""
-
-        def __get__(self, tool, owner=None):
-            if tool is None:
-                return self
-            told = tool._times_told
-            value = self.func(tool)
-            with _TELLING:
-                if tool._times_told == told:
-                    tool.__dict__[self.attrname] = value
-            return value
 
 
 class BaseTool:
@@ -194,15 +174,15 @@ class BaseTool:
     _DECLARABLE: ClassVar[frozenset[str]]
     _pinned: tuple[Any, str] = (None, "")
     _settled: bool = False
-    _times_told: int = 0
+    _held: bool = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", "") or cls.__name__
-        if any(isinstance(getattr(cls, each, None), property) for each in cls._DECLARABLE):
-            # What it declares may be another thing at the next call, and so is what follows.
-            for each in _FOLLOWING - _COMPILED:
-                if (follows := vars(BaseTool)[each]) is getattr(cls, each):
-                    setattr(cls, each, property(follows.func))
+        worked_out = [each for each in sorted(cls._DECLARABLE) if isinstance(getattr(cls, each, None), property)]
+        if worked_out:
+            raise ToolDefinitionError(
+                f"Tool {cls.name!r}: `{worked_out[0]}` is a property; declare a value, which holds."
+            )
 
     def __init__(self) -> None:
         self.settle()
@@ -210,25 +190,55 @@ class BaseTool:
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
-            if self._settled:
-                self._check_word(name, value)
+            self._heed_change(name)
             object.__setattr__(self, name, value)
-            self._forget(name)
 
         def __delattr__(self, name):
+            self._heed_change(name)
             object.__delattr__(self, name)
-            self._forget(name)
 
-    def _forget(self, told: str) -> None:
-        """Find out anew what follows: a tool may be told later that it writes, or to ask somebody."""
-        if told not in _TOLD:
+    def _heed_change(self, name: str) -> None:
+        """Refuse it once a set has the tool, for people agree to what it is; before that the tool is checked anew."""
+        if name not in _DECLARED:
             return
-        with _TELLING:
-            self.__dict__["_times_told"] = self._times_told + 1
-            for each in _FOLLOWING.intersection(self.__dict__):
-                del self.__dict__[each]
-        if self._settled and told in ("people", "approve"):
-            self._ask_several()
+        if self._held:
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
+            )
+        if self._settled:
+            self._unsettle()
+
+    def _unsettle(self) -> None:
+        for each in _FOLLOWING.intersection(vars(self)):
+            del vars(self)[each]
+        vars(self).update(_settled=False, _held=False)
+
+    def hold(self) -> None:
+        """Be what it is from now on, since a set has it.
+
+        Raises:
+            ToolDefinitionError: The declaration contradicts itself.
+        """
+        self.settle()
+        vars(self)["_held"] = True
+
+    def replace(self, **declared: Any) -> Self:
+        """Return this tool with other declarations; a tool does not change once a set has it.
+
+        Args:
+            declared: The attributes of `BaseTool`.
+
+        Raises:
+            ToolDefinitionError: The declaration contradicts itself, or is for something that no tool has.
+        """
+        other = copy(self)
+        other._unsettle()
+        for setting, value in declared.items():
+            if setting not in self._DECLARABLE:
+                raise ToolDefinitionError(_unknown_setting(self.run, setting))
+            setattr(other, setting, value)
+        other.settle()
+        return other
 
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
@@ -238,12 +248,12 @@ class BaseTool:
 
     # ------------------------------------------------------------------ what follows from the declaration
 
-    @following
+    @cached_property
     def writes(self) -> bool:
         """Whether the tool counts as a write."""
         return self.effect != "read"
 
-    @following
+    @cached_property
     def plain(self) -> Fits | None:
         """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
@@ -252,23 +262,23 @@ class BaseTool:
             return None
         return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
 
-    @following
+    @cached_property
     def at_hand(self) -> bool:
         """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
         declares = self.writes or self.opens or self.hidden
         return (self.is_async or not self.blocking) and not declares and self.isolation == "none"
 
-    @following
+    @cached_property
     def opens(self) -> bool:
         """Whether it has something to open before its first call, or to close at the end."""
         return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
 
-    @following
+    @cached_property
     def needs(self) -> Permission:
         """The permission that a run needs to see it."""
         return self.permission or ("read" if self.effect == "read" else "write")
 
-    @following
+    @cached_property
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
         return self.risk or _RISK_OF[self.effect]
@@ -288,12 +298,12 @@ class BaseTool:
         """What may happen after a lost answer: ask again with the key, verify, or neither."""
         return "key" if self.replay == "key" else "verify" if self.verify else "none"
 
-    @following
+    @cached_property
     def asks_before_repeating(self) -> bool:
         """Whether a person is asked before the same write is done again."""
         return (self.on_repeat or ("ask" if self.effect == "destructive" else "")) == "ask"
 
-    @following
+    @cached_property
     def may_ask_later(self) -> bool:
         """Whether a person may be asked once the ledger has spoken."""
         return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
@@ -326,13 +336,13 @@ class BaseTool:
         self._check_names(self.signature.schema)
         return self.signature.schema
 
-    @following
+    @cached_property
     def strict_parameters(self) -> dict[str, Json] | None:
         """The schema in OpenAI's strict form, or None where that would lose something."""
         strict = portability.for_openai_strict(self.parameters)
         return strict if isinstance(strict, dict) else None
 
-    @following
+    @cached_property
     def checker(self) -> Checker:
         """The compiled schema."""
         return Checker(self.parameters, coerce=self.coerce)
@@ -342,7 +352,7 @@ class BaseTool:
         """Turns valid JSON into the keyword arguments of `run`, or says what does not fit after all."""
         return self.signature.bind
 
-    @following
+    @cached_property
     def as_written(self) -> bool:
         """Whether a flat object that fits goes to `run` as it stands, with its defaults: `bind` would do no more.
 
@@ -359,34 +369,34 @@ class BaseTool:
         """Parameters that the model never sees: name -> `Context` or `Injected`."""
         return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
 
-    @following
+    @cached_property
     def _resources(self) -> Sequence[keys.Template]:
         declared = [self.resource] if isinstance(self.resource, str) else self.resource or ()
         return [keys.template(text) for text in declared]
 
-    @following
+    @cached_property
     def seat(self) -> Resource | None:
         """What a call sits on while it is under way, where they are counted."""
         if self.most_at_once is None:
             return None
         return Resource(f"tool:{self.name}", exclusive=False, seats=self.most_at_once)
 
-    @following
+    @cached_property
     def pace(self) -> limits.Rate | None:
         """Its rate."""
         return limits.rate(self.rate) if self.rate else None
 
-    @following
+    @cached_property
     def _rate_key(self) -> keys.Template | None:
         return keys.template(self.rate_key) if self.rate_key else None
 
-    @following
+    @cached_property
     def _approval(self) -> Callable[..., Any] | None:
         if isinstance(self.approve, str):
             return expressions.condition(self.approve)
         return None
 
-    @following
+    @cached_property
     def _key(self) -> keys.Template | None:
         return keys.template(self.key) if isinstance(self.key, str) else None
 
@@ -485,7 +495,7 @@ class BaseTool:
             text = f"`{self.name}` needs {wanted}, so that the same act is not done twice."
             return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {wanted}.")
 
-    @following
+    @cached_property
     def is_async(self) -> bool:
         """Whether `run` is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)
@@ -505,17 +515,20 @@ class BaseTool:
     # ------------------------------------------------------------------ checks when it is declared
 
     def settle(self) -> None:
-        """Check the declaration, once: when the tool is made, or by its first `Toolset` if `__init__` is not called.
+        """Check the declaration: when the tool is made, and when a set takes it if it was not, or changed since.
 
         Raises:
             ToolDefinitionError: It contradicts itself, or is for something that no tool has.
         """
         if self._settled:
             return
+        self._unsettle()
         if not callable(getattr(self, "run", None)):
             raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
-        for setting in _WORDS:
-            self._check_word(setting, getattr(self, setting))
+        for setting, permitted in _WORDS.items():
+            if (said := getattr(self, setting)) is not None and said not in permitted:
+                known = ", ".join(permitted)
+                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
         if self.then is not None and not isinstance(self.then, Then):
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if self.effect == "read" and (self.key or self.replay or self.verify or self.compensate):
@@ -540,26 +553,16 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `key_ttl_s` is above 0 and `repeat_window_s` at least 0.")
         if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
             raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
-        self._check_word("people", self.people)
-        self._ask_several()
+        if type(self.people) is not int or self.people < 1:
+            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
+        if self.people > 1 and self.approve is False:
+            self.approve = True
         try:
             _ = self.pace
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
         self._settled = True
-
-    def _check_word(self, setting: str, said: Any) -> None:
-        permitted = _WORDS.get(setting, ())
-        if permitted and said is not None and said not in permitted:
-            known = ", ".join(permitted)
-            raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
-        if setting == "people" and (type(said) is not int or said < 1):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
-
-    def _ask_several(self) -> None:
-        if self.people > 1 and self.approve is False:
-            self.approve = True
 
     def _page(self) -> None:
         """Let a generator's rows come page by page."""
@@ -599,18 +602,17 @@ class BaseTool:
 _CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
 """What says whether arguments fit. A class that has its own is asked each time."""
 
-_OURS = {"_DECLARABLE", "_pinned", "_settled", "_times_told"}
+_OURS = {"_DECLARABLE", "_pinned", "_settled", "_held"}
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _OURS
 
-_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, following))
+_DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _OURS
+"""What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
+
+_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
+    "docs", "description", "signature", "parameters", "bind", "hidden", "_defaults",
+}  # fmt: skip
 """What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
-
-_COMPILED = frozenset({"checker", "strict_parameters", "as_written"})
-"""What follows from the schema, which no declaration changes."""
-
-_TOLD = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _FOLLOWING - _OURS
-"""What a tool may be told anew. A class of yours keeps other things in its instances."""
 
 
 class Then(Struct, frozen=True):

@@ -6,7 +6,6 @@ A `Toolset` may change between two turns; a turn works on a snapshot, so that it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -72,6 +71,16 @@ class Toolset:
         for name in tool_names:
             del left[name]
         self._state = _State(left)
+
+    def redeclare(self, name: str, /, **declared: Any) -> None:
+        """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
+
+        Raises:
+            KeyError: It is not here.
+            ToolDefinitionError, DuplicateToolError: There can be no such tool, or not here.
+        """
+        new = self[name].replace(**declared)
+        self._state = Toolset(new if tool.name == name else tool for tool in self)._state
 
     def snapshot(self) -> Toolset:
         """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
@@ -151,7 +160,7 @@ class Toolset:
 
     def rename(self, new_names: Mapping[str, str]) -> Toolset:
         """Return the same tools, some under new names; their keys and fingerprints follow the new name."""
-        return Toolset(_renamed(tool, new_names.get(name, name)) for name, tool in self._state.by_name.items())
+        return Toolset(tool.replace(name=new_names.get(name, name)) for name, tool in self._state.by_name.items())
 
     def __add__(self, other: Tools) -> Toolset:
         return Toolset([*self, *other])
@@ -199,7 +208,7 @@ class Toolset:
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
     if isinstance(given, BaseTool):
-        given.settle()
+        given.hold()
         return given
     if isinstance(given, type) and issubclass(given, BaseTool):
         raise ToolDefinitionError(f"{given.__name__} is a class of tools; make one: `{given.__name__}()`.")
@@ -216,9 +225,3 @@ def _check_steps(tools: Mapping[str, BaseTool]) -> None:
             tool = tool.then.tool
             if named.setdefault(tool.name, tool).run is not tool.run:
                 raise DuplicateToolError(f"The step {tool.name!r} of a `then=` has another tool's name; rename one.")
-
-
-def _renamed(tool: BaseTool, name: str) -> BaseTool:
-    renamed = copy(tool)
-    renamed.name = name
-    return renamed
