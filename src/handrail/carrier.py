@@ -447,7 +447,7 @@ class Carrier:
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
         until = self.host.now() + effect.timeout_s
         outcome: Outcome | None = None
-        if here := flag is None and (tool.is_async or not tool.blocking) and tool.isolation == "none":
+        if here := flag is None and tool.in_place:
             outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self.ended(lane, tool, outcome, until)
@@ -696,13 +696,9 @@ def _itself(value: Any) -> Any:
     return value
 
 
-# By identity, for a class may be one that has no hash.
-_VALUES = frozenset(map(id, (dict, str, list, int, float, bool, type(None))))
-
-
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
     """Whether a function returned a coroutine, or something else that is still to be awaited."""
-    return type(outcome) is Returned and id(kind := type(outcome.value)) not in _VALUES and hasattr(kind, "__await__")
+    return type(outcome) is Returned and outcome.pending
 
 
 def silent(error: Exception) -> StoreUnavailable:

@@ -222,10 +222,16 @@ class Invoke(Struct):
 
 
 class Returned(Struct):
-    """The tool returned. `late` says that it did so after its deadline, before anyone was told."""
+    """The tool returned.
+
+    Attributes:
+        late: It did so after its deadline, before anyone was told.
+        pending: Its value is still to be awaited: a plain function returned a coroutine.
+    """
 
     value: Any
     late: bool = False
+    pending: bool = False
 
 
 class Raised(Struct, frozen=True):

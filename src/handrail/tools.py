@@ -265,8 +265,12 @@ class BaseTool:
     @cached_property
     def at_hand(self) -> bool:
         """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
-        declares = self.writes or self.opens or self.hidden
-        return (self.is_async or not self.blocking) and not declares and self.isolation == "none"
+        return self.in_place and not (self.writes or self.opens or self.hidden)
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether its first step is taken here, and not in a thread or a process."""
+        return (self.is_async or not self.blocking) and self.isolation == "none"
 
     @cached_property
     def opens(self) -> bool:

@@ -57,6 +57,8 @@ def returned(value: Any) -> Returned | Raised:
             return Returned(value)
     except TypeError:  # there is a class without a hash
         pass
+    if hasattr(kind, "__await__"):
+        return Returned(value, pending=True)
     try:
         return Returned(iterators.read(value))
     except BaseException as error:  # the tool's own, as far as it runs here
