@@ -13,6 +13,7 @@ import asyncio
 import random
 import re
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import httpx2
@@ -66,6 +67,16 @@ class _Place(Struct, frozen=True):
     url: httpx2.URL
     auth: httpx2.BasicAuth | None
     target: bytes
+
+
+@lru_cache(maxsize=256)  # taking an address apart is a fortieth of a request
+def _place_at(address: str, asks: bool) -> _Place:
+    url = httpx2.URL(address)
+    auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
+    # What a person wrote into the address may be a key, and the client logs the whole address of each request.
+    target = url.raw_path if asks else b""
+    shown = url.copy_with(userinfo=b"", query=None) if target else url.copy_with(userinfo=b"") if auth else url
+    return _Place(shown, auth, target)
 
 
 Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
@@ -145,12 +156,7 @@ class HttpModel:
         return place + path + (("&" if "?" in path else "?") + query if asks else "")
 
     def _place_to_post(self, streamed: bool) -> _Place:
-        url = httpx2.URL(self.url(streamed))
-        auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
-        # What a person wrote into the address may be a key, and the client logs the whole address of each request.
-        target = url.raw_path if "?" in self.address else b""
-        shown = url.copy_with(userinfo=b"", query=None) if target else url.copy_with(userinfo=b"") if auth else url
-        return _Place(shown, auth, target)
+        return _place_at(self.url(streamed), "?" in self.address)
 
     def hidden(self, text: str) -> str:
         """Return the text without what may be a key in the headers or in the address: gateways quote what they got."""
