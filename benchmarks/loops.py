@@ -84,7 +84,7 @@ async def ten_by_four(quick: bool) -> list[Figure]:
         Figure("run of 10 turns x 4 calls: hand", hand / 40 * 1e6, "us a call"),
         Figure("  prod", times["prod"] / hand, "x hand"),
         Figure("  bare", times["bare"] / hand, "x hand"),
-        Figure("  handrail, every check on", times["handrail"] / hand, "x hand", 1.0, usual=2.5),
+        Figure("  handrail, every check on", times["handrail"] / hand, "x hand", 1.0, usual=1.0),
     ]
 
 
@@ -118,7 +118,7 @@ def sync_tools(quick: bool) -> list[Figure]:
             times["in place"] / times["hand"],
             "x hand",
             0.5,
-            usual=1.7,
+            usual=0.85,
         ),
         Figure("  in threads (the default; hand calls in place)", times["threads"] / times["hand"], "x hand"),
     ]
@@ -144,7 +144,7 @@ async def two_hundred_at_once(quick: bool) -> list[Figure]:
     await runs
     tracemalloc.stop()
     return [
-        Figure(f"{count} runs at once, 10 ms model: CPU", times["handrail"] / times["hand"], "x hand", 1.0, usual=2.4),
+        Figure(f"{count} runs at once, 10 ms model: CPU", times["handrail"] / times["hand"], "x hand", 1.0, usual=1.3),
         Figure("  memory of a run under way", grown / count / 1024, "KB", 40.0),
     ]
 
@@ -158,7 +158,7 @@ async def length(quick: bool) -> list[Figure]:
         rounds=3 if quick else 9,
         times=2,
     )
-    return [Figure("t(200 turns) / t(10 turns), linear is 20", times["200"] / times["10"], "x", 22.0, usual=17.0)]
+    return [Figure("t(200 turns) / t(10 turns), linear is 20", times["200"] / times["10"], "x", 22.0, usual=14.5)]
 
 
 async def one_call(quick: bool) -> list[Figure]:
