@@ -193,6 +193,8 @@ async def test_two_cancellations_are_no_worse_than_one(gate):
 async def test_a_stream_gives_the_events_in_order_and_the_run_at_its_end():
     async with hr.Runtime([get_weather]) as runtime:
         stream = runtime.stream("?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]))
+        with pytest.raises(RuntimeError, match="has not ended: read all of its events"):
+            _ = stream.run
         names = [type(event).__name__ async for event in stream]
     assert names == [
         "RunStarted", "ModelAsked", "ModelAnswered", "CallAdmitted", "AttemptStarted", "CallFinished",

@@ -374,9 +374,21 @@ class RunStream:
     Leaving the loop early cancels the run.
     """
 
+    _run: Run | None = None
+
     def __init__(self, runtime: Runtime, question: Any, how: dict[str, Any]) -> None:
-        self.run: Run | None = None
         self._runtime, self._question, self._how = runtime, question, how
+
+    @property
+    def run(self) -> Run:
+        """How it ended.
+
+        Raises:
+            RuntimeError: Its events have not ended yet, or nobody has read them.
+        """
+        if self._run is None:
+            raise RuntimeError("the run has not ended: read all of its events first")
+        return self._run
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -386,7 +398,7 @@ class RunStream:
         try:
             while (event := await events.get()) is not None:
                 yield event
-            self.run = await running
+            self._run = await running
         finally:
             if not running.done():
                 running.cancel()

@@ -109,3 +109,19 @@ def test_what_is_down_is_said_once_and_for_each_attempt_with_debug(cli, shop, ca
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(told) == times
     assert all("get_order raised in run" in each and "ConnectionRefusedError" in each for each in told)
+
+
+def test_with_a_store_a_write_is_done_once_over_many_commands(cli, tmp_path):
+    tools = tmp_path / "tickets.py"
+    tools.write_text(
+        'import handrail as hr\nfrom pathlib import Path\n\n\n@hr.tool(effect="write", key="ticket:{title}")\n'
+        'def open_ticket(title: str) -> str:\n    """Open a ticket."""\n'
+        '    with (Path(__file__).parent / "opened").open("a") as file:\n'
+        '        file.write(title + "\\n")\n    return "T-1"\n'
+    )
+    words = ("call", "open_ticket", '{"title": "slow"}', "--tools", str(tools), "--json")
+    kept = [json.loads(cli(*words, "--store", f"sqlite:///{tmp_path}/kept.db").stdout) for _ in range(2)]
+    assert [(told["value"], told.get("replayed")) for told in kept] == [("T-1", None), ("T-1", True)]
+    assert (tmp_path / "opened").read_text() == "slow\n"
+    assert "replayed" not in json.loads(cli(*words).stdout)  # nothing is kept unless a store is named
+    assert (tmp_path / "opened").read_text() == "slow\nslow\n"

@@ -18,41 +18,52 @@ from handrail.cli import exits, options
 from handrail.cli.options import Setup
 from handrail.errors import Code
 from handrail.events import AttemptStarted, CallFinished, Event
-from handrail.ports import Observer
+from handrail.ports import Observer, Store
 from handrail.shaping import plain
 from handrail.tools import BaseTool
 
 if TYPE_CHECKING:
-    from handrail.cli import printer, timeline
+    from handrail.cli import keeping, printer, timeline
 else:
+    keeping = late.module("handrail.cli.keeping")
     printer = late.module("handrail.cli.printer")
     timeline = late.module("handrail.cli.timeline")
+
+MEMORY = "memory:"
 
 
 @click.command("call")
 @click.argument("tool")
 @click.argument("arguments", default="{}", required=False)
 @options.setup
+@options.keeps
 @options.as_json
 @options.verbose
 @options.debug
-def command(tool: str, arguments: str, setup: Setup, as_json: bool, verbose: bool) -> int:
+def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, verbose: bool) -> int:
     """Call one tool by hand, with every check that a model's call gets.
 
     ARGUMENTS is a JSON object, or `-` for stdin. It is read as a model's text is: harmless deviations from JSON are
-    mended, and named. The result on stdout is what a model would read.
+    mended, and named. The result on stdout is what a model would read. With a store that is kept, a write of a key that
+    it knows is not done again: its first result is given.
 
     \b
     Examples:
       handrail call get_weather '{"city": "北京"}' --tools examples/weather.py
       echo '{"order_id": "A-1", "amount": 20}' | handrail call refund - --tools examples/orders.py --yes-to high
+      handrail call refund '{"order_id": "A-1", "amount": 20}' --tools examples/orders.py --store sqlite:///handrail.db
     """
     if not setup.places:
         raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
     observers: list[Observer] = (
         [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))] if verbose else []
     )
-    result = _called(setup, observers, tool, options.text_or_stdin(arguments))
+    text = options.text_or_stdin(arguments)
+    if store == MEMORY:
+        result = _called(setup, observers, tool, text, store)
+    else:
+        with keeping.opened(store, create=True, writes=True) as kept:
+            result = _called(setup, observers, tool, text, kept)
     if as_json:
         click.echo(json.dumps(_document(result), ensure_ascii=False))
     elif result.failure is None:
@@ -78,14 +89,14 @@ class _Progress(Struct):
         self.ok |= isinstance(event, CallFinished) and event.result.ok
 
 
-def _called(setup: Setup, observers: list[Observer], name: str, arguments: str) -> ToolResult:
+def _called(setup: Setup, observers: list[Observer], name: str, arguments: str, store: str | Store) -> ToolResult:
     """Carry out the call; when it is interrupted, say what a person must know of a write."""
     tool, progress = setup.tools.resolve(name), _Progress()
     if isinstance(tool, BaseTool):
         setup.check_injected([tool])
     try:
         with redirect_stdout(sys.stderr):  # what tools print is no result
-            return asyncio.run(_call(setup, [*observers, progress], name, arguments))
+            return asyncio.run(_call(setup, [*observers, progress], name, arguments, store))
     except KeyboardInterrupt:
         if isinstance(tool, BaseTool) and tool.writes and progress.begun:
             effect = "took effect" if progress.ok else "may have taken effect; look before you call it again"
@@ -93,13 +104,15 @@ def _called(setup: Setup, observers: list[Observer], name: str, arguments: str) 
         raise
 
 
-async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: str) -> ToolResult:
-    async with setup.runtime(*observers) as runtime:
+async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: str, store: str | Store) -> ToolResult:
+    async with setup.runtime(*observers, store=store) as runtime:
         return await runtime.call(tool, arguments, inject=setup.inject)
 
 
 def _document(result: ToolResult) -> dict[str, Any]:
     told: dict[str, Any] = {"v": 1, "tool": result.name, "ok": result.ok, "attempts": result.attempts}
+    if result.replayed:
+        told["replayed"] = True
     if result.repairs:
         told["repairs"] = list(result.repairs)
     if result.failure is not None:
