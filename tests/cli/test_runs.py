@@ -3,6 +3,8 @@
 import json
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 
@@ -458,6 +460,14 @@ def test_a_run_that_another_process_drives_is_asked_to_end(paid):
         told = paid.json("runs", "cancel", paid.run)
         assert (told["was"], told["status"]) == ("running", "running")
         assert store.recorded(paid.run).result(10).record.cancel_requested
+
+
+def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
+    program = "from handrail.owners import owner; print(owner(), end='')"
+    gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
+        store.begin_run(replace(recorded(paid, paid.run).record, owner=gone)).result(10)
+    assert "its process is gone, so it ends with the next one" in paid("runs", "cancel", paid.run).stdout
 
 
 def test_a_run_that_is_over_cannot_be_cancelled(paid):

@@ -383,6 +383,8 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
         say(f"{run} was cancelled before")
     elif status == "cancelled":
         say(f"{run} is cancelled; it was {record.status}, and nobody drove it")
+    elif is_gone(record.owner):
+        say(f"{run} has been asked to end; its process is gone, so it ends with the next one that goes on with it")
     else:
         say(f"{run} has been asked to end; whoever drives it ends it at its next step")
 
