@@ -64,9 +64,7 @@ class DurableRuns(DurableStore):
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
                 return Begun(_record(row, record.input))
             was = _record(row)
-            mine = replace(
-                was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now)
-            )  # fmt: skip
+            mine = replace(was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now))
             base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
             return Begun(mine, _steps(base, run_id))
 
