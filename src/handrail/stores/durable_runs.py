@@ -211,7 +211,10 @@ class DurableRuns(DurableStore):
         return self._writer.ask(lambda base: self._refuses(base, key))
 
     def _refuses(self, base: Keeper, key: bytes) -> str:
-        """Look once, at the end that is there when this store comes to it: whoever comes later has looked as well."""
+        """Return why nothing is added with this key; empty when the log goes on with it.
+
+        One look is enough, at the end that is there when this store comes to it: whoever comes later has looked too.
+        """
         found = base.run(_SQL["end"])
         if not found:
             return ""  # and the next look is at a record
