@@ -5,6 +5,7 @@ from datetime import date
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -163,6 +164,7 @@ def test_a_rule_that_raises_does_not_allow():
     lambda: None,                              # a `return` was forgotten
     lambda: True,
     lambda: Decision.ALLOW,
+    lambda: SimpleNamespace(decision=Decision.ALLOW, risk="low"),  # it only looks like one
     lambda: Verdict("perhaps", "low"),
     lambda: Verdict("deny", "low"),            # the word, and not the decision
     lambda: Verdict(Decision.ASK, "low", people=0),
