@@ -100,7 +100,7 @@ def fail_below(how: str) -> object:
     return json.loads(how)
 
 
-@hr.tool(effect="read", isolation="process", timeout_s=30)
+@hr.tool(**HOW)
 def rows_inside(where: str) -> object:
     """Return iterators where they may lie."""
     return {"bare": map(str, range(2)), "object": {"rows": map(str, range(2))}, "list": [map(str, range(2))]}[where]
@@ -165,10 +165,17 @@ def call(request):
 # ---------------------------------------------------------------------- as a tool
 
 
-@isolated
+levels = pytest.mark.parametrize("level", ["process", pytest.param("isolated", marks=isolated)])
+
+
+def at(level, tool):
+    return tool.replace(isolation=level)
+
+
+@levels
 @pytest.mark.parametrize("tool", [add, add_later])
-def test_plain_and_async_functions_return_their_values(call, tool):
-    assert call(tool, {"x": 2, "y": 40}).value == 42
+def test_plain_and_async_functions_return_their_values(call, tool, level):
+    assert call(at(level, tool), {"x": 2, "y": 40}).value == 42
 
 
 @isolated
@@ -185,20 +192,20 @@ def test_no_call_finds_anything_of_the_one_before():
     assert CALLS == []
 
 
-@isolated
-def test_a_tool_gets_its_context_and_what_is_injected(call):
-    result = call(with_context, {"order": "7"}, deps={"db": "shop"}, inject={"tenant": "acme"})
+@levels
+def test_a_tool_gets_its_context_and_what_is_injected(call, level):
+    result = call(at(level, with_context), {"order": "7"}, deps={"db": "shop"}, inject={"tenant": "acme"})
     assert (result.value["deps"], result.value["of"], result.value["left"]) == ({"db": "shop"}, "acme", True)
     assert result.value["key"]
 
 
-@isolated
+@levels
 @pytest.mark.parametrize(("kind", "text"), [
     ("point", '{"x":1,"y":2}'), ("rows", '[{"n":0},{"n":1},{"n":2}]'), ("picture", "[image/png chart.png, 4 bytes]"),
     ("pictures", '{"title":"sales","chart":"[image/png, 4 bytes]"}'),
 ])  # fmt: skip
-def test_what_a_tool_returns_is_the_same_as_in_our_own_process(call, kind, text):
-    result = call(what, {"kind": kind})
+def test_what_a_tool_returns_is_the_same_as_in_our_own_process(call, level, kind, text):
+    result = call(at(level, what), {"kind": kind})
     assert result.text == text
     assert [each.data for each in result.media] == ([b"\0PNG"] if "picture" in kind else [])
 
@@ -602,7 +609,7 @@ def test_of_media_the_bytes_are_taken_and_neither_an_address_nor_what_is_no_name
     with pytest.raises(ToolError, match=r"`add` returned media .*, which is not taken from a sandbox") as told:
         believed(b"\n" + json.dumps({"returned": {"chart": None}, "media": [shown]}).encode())
     assert told.value.failure.code == "TOOL_ERROR"
-    assert str(url or "passwd") not in str(told.value)
+    assert not [each for each in (url, name, kind) if each and str(each) in str(told.value)]  # a stranger's text
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -5, "soon", [1], 10**400])
@@ -620,13 +627,12 @@ def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_l
     assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
 
 
-@pytest.mark.parametrize("level", ["process", pytest.param("isolated", marks=isolated)])
+@levels
 @pytest.mark.parametrize(("where", "value"), [
     ("bare", ["0", "1"]), ("object", {"rows": ["0", "1"]}), ("list", [["0", "1"]])
 ])  # fmt: skip
 def test_iterators_are_read_where_the_tool_runs(level, where, value, call):
-    tool = hr.FunctionTool(rows_inside.fn, effect="read", isolation=level, timeout_s=30)
-    assert call(tool, {"where": where}).value == value
+    assert call(at(level, rows_inside), {"where": where}).value == value
 
 
 @isolated

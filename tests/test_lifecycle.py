@@ -1,11 +1,11 @@
 """The life of one call: what happens in which order, and what the model is told of every way it may go."""
 
 import json
-import operator
 from datetime import date
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -164,6 +164,7 @@ def test_a_rule_that_raises_does_not_allow():
     lambda: None,                              # a `return` was forgotten
     lambda: True,
     lambda: Decision.ALLOW,
+    lambda: SimpleNamespace(decision=Decision.ALLOW, risk="low"),  # it only looks like one
     lambda: Verdict("perhaps", "low"),
     lambda: Verdict("deny", "low"),            # the word, and not the decision
     lambda: Verdict(Decision.ASK, "low", people=0),
@@ -857,92 +858,6 @@ def test_a_tool_does_not_change_once_a_set_has_it_and_another_has_what_it_is_tol
         delattr(tool, setting)
     assert admitted_at_once(call, tool, Policy()) is not None
     assert admitted_at_once(call, tool.replace(**{setting: value}), Policy()) is None
-
-
-def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
-    tool = FunctionTool(measure, effect="read", resource="city:{city}", rate="5/s")
-    was = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
-    other = tool.replace(effect="destructive", rate=None, resource="town:{city}", key="{city}")
-    now = other.writes, other.weighs, other.needs, other.pace, other.resources_of({"city": "Oslo"})
-    assert not any(map(operator.eq, was, now))
-    assert now[:4] == (True, "high", "write", None)
-    assert other.key_of({"city": "Oslo"}, "") == "Oslo"
-    assert (tool.writes, tool.pin == other.pin) == (False, False)
-
-
-@pytest.mark.parametrize(("setting", "value"), [
-    ("effect", "destrictive"), ("risk", 3), ("people", 0), ("key", "{city"), ("efect", "read"), ("run", print),
-])  # fmt: skip
-def test_another_tool_is_checked_like_every_one(setting, value):
-    with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
-        reading().replace(**{setting: value})
-
-
-def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
-    tool = reading()
-    assert not tool.writes
-    tool.effect, tool.people = "write", 2
-    [held] = Toolset([tool])
-    assert (held.writes, held.approve) == (True, True)
-    changed = reading()
-    changed.risk = "much"
-    with pytest.raises(ToolDefinitionError, match="risk is 'much'"):
-        Toolset([changed])
-
-
-def test_what_a_class_keeps_in_its_instances_is_its_own():
-    class Counting(BaseTool):
-        """Counts its calls."""
-
-        effect = "read"
-
-        def __init__(self):
-            super().__init__()
-            self.calls, self.timeout_s = 0, 5
-
-        def run(self, city: str) -> int:
-            self.calls += 1
-            return self.calls
-
-    [tool] = Toolset([Counting()])
-    assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
-
-
-class Bare(BaseTool):
-    """Has an `__init__` of its own, and forgets the one above it."""
-
-    effect = "read"
-
-    def __init__(self, **told):
-        vars(self).update(told)
-
-    def run(self, city: str) -> str: ...
-
-
-def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
-    bare = Bare()
-    assert not bare.writes
-    bare.effect = "write"
-    Toolset([bare])
-    assert bare.writes
-    with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
-        Toolset([Bare(effect="reed")])
-    [tool] = Toolset([Bare(people=2)])
-    at_once = admitted_at_once(ToolCall("1", "Bare", '{"city": "Paris"}'), tool, Policy())
-    assert at_once is None
-    assert tool.approve
-
-
-def test_a_class_declares_values_and_works_nothing_out():
-    with pytest.raises(ToolDefinitionError, match="Tool 'Either': `effect` is a property"):
-
-        class Either(BaseTool):
-            """Reads, or writes."""
-
-            @property
-            def effect(self): ...
-
-            def run(self, city: str) -> str: ...
 
 
 class Particular(BaseTool):

@@ -1,5 +1,6 @@
 """A tool: what it declares, what follows from it, and what the model never sees."""
 
+import operator
 from typing import Annotated
 
 import pytest
@@ -238,6 +239,91 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared,
     with pytest.raises(ToolDefinitionError) as told:
         FunctionTool(get_weather, **declared)
     assert complaint in str(told.value)
+
+
+def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
+    tool = FunctionTool(get_weather, effect="read", resource="city:{city}", rate="5/s")
+    was = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
+    other = tool.replace(effect="destructive", rate=None, resource="town:{city}", key="{city}")
+    now = other.writes, other.weighs, other.needs, other.pace, other.resources_of({"city": "Oslo"})
+    assert not any(map(operator.eq, was, now))
+    assert now[:4] == (True, "high", "write", None)
+    assert other.key_of({"city": "Oslo"}, "") == "Oslo"
+    assert (tool.writes, tool.pin == other.pin) == (False, False)
+
+
+@pytest.mark.parametrize(("setting", "value"), [
+    ("effect", "destrictive"), ("risk", 3), ("people", 0), ("key", "{city"), ("efect", "read"), ("run", print),
+])  # fmt: skip
+def test_another_tool_is_checked_like_every_one(setting, value):
+    with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
+        FunctionTool(get_weather, effect="read").replace(**{setting: value})
+
+
+def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
+    tool = FunctionTool(get_weather, effect="read")
+    assert not tool.writes
+    tool.effect, tool.people = "write", 2
+    [held] = Toolset([tool])
+    assert (held.writes, held.approve) == (True, True)
+    changed = FunctionTool(get_weather, effect="read")
+    changed.risk = "much"
+    with pytest.raises(ToolDefinitionError, match="risk is 'much'"):
+        Toolset([changed])
+
+
+def test_what_a_class_keeps_in_its_instances_is_its_own():
+    class Counting(BaseTool):
+        """Counts its calls."""
+
+        effect = "read"
+
+        def __init__(self):
+            super().__init__()
+            self.calls, self.timeout_s = 0, 5
+
+        def run(self, city: str) -> int:
+            self.calls += 1
+            return self.calls
+
+    [tool] = Toolset([Counting()])
+    assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
+
+
+class Bare(BaseTool):
+    """Has an `__init__` of its own, and forgets the one above it."""
+
+    effect = "read"
+
+    def __init__(self, **told):
+        vars(self).update(told)
+
+    def run(self, city: str) -> str: ...
+
+
+def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
+    bare = Bare()
+    assert not bare.writes
+    bare.effect = "write"
+    Toolset([bare])
+    assert bare.writes
+    with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
+        Toolset([Bare(effect="reed")])
+    [tool] = Toolset([Bare(people=2)])
+    assert tool.plain is None
+    assert tool.approve
+
+
+def test_a_class_declares_values_and_works_nothing_out():
+    with pytest.raises(ToolDefinitionError, match="Tool 'Either': `effect` is a property"):
+
+        class Either(BaseTool):
+            """Reads, or writes."""
+
+            @property
+            def effect(self): ...
+
+            def run(self, city: str) -> str: ...
 
 
 def test_a_check_must_not_wait():

@@ -9,7 +9,10 @@ from typing import Any
 
 
 def read(value: Any) -> Any:
-    """Return a value whose iterators, also in its list or under its keys, are lists; raise what one of them raises."""
+    """Return a value whose iterators, also in its list or under its keys, are lists; raise what one of them raises.
+
+    No deeper, for every result is looked at so; whoever finds one below (`are_in`) takes `read_all`.
+    """
     kind = type(value)
     if kind is dict:
         return {name: _read(each) for name, each in value.items()}
@@ -23,7 +26,7 @@ def _read(value: Any) -> Any:
 
 
 def read_all(value: Any) -> Any:
-    """Do so however deep they lie, and in what they give."""
+    """Return a value whose iterators, however deep they lie and in what they give, are lists."""
     kind = type(value)
     if kind is dict:
         return {name: read_all(each) for name, each in value.items()}

@@ -189,16 +189,26 @@ def call_by_code(step: Step) -> ToolCall | None:
     return ToolCall(str(body.get("call", "")), str(body.get("name", "")), str(body["arguments"]))
 
 
-def doubt_in(step: Step) -> tuple[str, str, str, str] | None:
-    """Return tool, scope, key and fingerprint of the write that a step leaves in doubt; None where it leaves none.
+class Doubt(Struct, frozen=True):
+    """A write that a step of a run left in doubt.
 
-    The last three are empty in a journal of an earlier version, which does not have them.
+    Attributes:
+        scope: With `key` its name in the ledger; these and `fingerprint`, in hex, are empty where it never got there.
     """
+
+    tool: str
+    scope: str
+    key: str
+    fingerprint: str
+
+
+def doubt_in(step: Step) -> Doubt | None:
+    """Return the write that a step leaves in doubt; None where it leaves none."""
     body = step.body
     if step.kind != "call" or (failure := result_from_json(body).failure) is None or failure.code != Code.IN_DOUBT:
         return None
     scope, key, fingerprint = body.get("write") or ("", "", "")
-    return str(body.get("name", "")), str(scope), str(key), str(fingerprint)
+    return Doubt(str(body.get("name", "")), str(scope), str(key), str(fingerprint))
 
 
 def approval_as_json(approval: Approval) -> dict[str, Json]:

@@ -174,7 +174,11 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
             return None
         if policy.rules or policy.__class__ is not Policy:  # what decides by arguments sees what the tool gets
             arguments = tool.meant(arguments, bound)
-        verdict = policy.judge(tool, arguments)
+            verdict = policy.judge(tool, arguments)
+            if not isinstance(verdict, Verdict):
+                return None
+        else:
+            verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
             return None
     except KeyboardInterrupt:

@@ -41,7 +41,7 @@ class Runners:
         """See `Ground.first_step`."""
         loop, ready = self._loop, self._ready
         runner = ready.pop() if ready else Runner(loop)  # taken: a tool may call others in its first step
-        if runner.begun:
+        if runner.begun:  # the loop has run since they were ready, and has ended the tasks of the others too
             ready.clear()
             runner = Runner(loop)
         context = runner.context = copy_context()

@@ -179,6 +179,7 @@ class _Resources:
             waiting.extend((part, base) for _, part in children(here))
 
     def led_to(self, here: Schema, reference: str) -> Json:
+        """Return what a reference in `here` leads to; refuse one that leads out of the schema."""
         base, _, part = _joined(self._base.get(id(here), _HERE), reference).partition("#")
         if base.startswith(_META):
             return True  # the schema of schemas, which the validator has with it

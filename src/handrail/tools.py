@@ -209,9 +209,10 @@ class BaseTool:
             self._unsettle()
 
     def _unsettle(self) -> None:
+        """Forget what followed from the declaration, and that it was checked."""
         for each in _FOLLOWING.intersection(vars(self)):
             del vars(self)[each]
-        vars(self).update(_settled=False, _held=False)
+        self._settled = self._held = False
 
     def hold(self) -> None:
         """Be what it is from now on, since a set has it.
@@ -220,7 +221,7 @@ class BaseTool:
             ToolDefinitionError: The declaration contradicts itself.
         """
         self.settle()
-        vars(self)["_held"] = True
+        self._held = True
 
     def replace(self, **declared: Any) -> Self:
         """Return this tool with other declarations; a tool does not change once a set has it.
@@ -607,6 +608,7 @@ _CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
 """What says whether arguments fit. A class that has its own is asked each time."""
 
 _OURS = {"_DECLARABLE", "_pinned", "_settled", "_held"}
+"""What a tool keeps about itself, which declares nothing."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _OURS
 

@@ -62,7 +62,7 @@ paths:
 """
 
 
-@pytest.mark.parametrize("place", ["service.yaml", "openapi:service.yaml", "openapi:service.yaml@http://localhost:1"])
+@pytest.mark.parametrize("place", ["service.yaml", "openapi:service.yaml", "openapi:service.yaml@localhost:1"])
 def test_an_openapi_document_in_yaml_is_looked_at_itself_however_it_is_named(cli, tmp_path, monkeypatch, place):
     pytest.importorskip("yaml")
     monkeypatch.chdir(tmp_path)

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from handrail import journal
-from handrail.cli.keeping import command_line
+from handrail.cli.keeping import EVERY, command_line
 from handrail.cli.options import Setup, failures_of
 from handrail.errors import Code
+from handrail.journal import Doubt, doubt_in
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
 from handrail.records import Step, WriteRecord
 from handrail.runs import Run
-
-_EVERY = 1_000_000_000
 
 
 def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
@@ -39,20 +37,20 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
 
 def lines_on(steps: Sequence[Step], run_id: str, kept: object, place: str) -> list[str]:
     """Say of each write that a run left in doubt how it stands now, and where a person looks while nobody knows."""
-    doubts = list(dict.fromkeys(filter(None, map(journal.doubt_in, steps))))
+    doubts = list(dict.fromkeys(filter(None, map(doubt_in, steps))))
     lines: list[str] = []
-    for tool, scope, key, fingerprint in doubts:
-        row = _row(kept, run_id, scope, key, fingerprint) if scope and isinstance(kept, LedgerStore) else None
-        lines += _line(tool, row, run_id, place)
+    for doubt in doubts:
+        row = _row(kept, run_id, doubt) if doubt.scope and isinstance(kept, LedgerStore) else None
+        lines += _line(doubt.tool, row, run_id, place)
     return list(dict.fromkeys(lines))
 
 
-def _row(kept: LedgerStore, run_id: str, scope: str, key: str, fingerprint: str) -> WriteRecord | None:
+def _row(kept: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
     """Return the write; where it was held back as the same act again in its run, that act."""
-    if row := now_of(kept.written(scope, key)):
+    if row := now_of(kept.written(doubt.scope, doubt.key)):
         return row
-    same = (each for each in now_of(kept.writes(run_id=run_id, most=_EVERY)) if each.scope == scope)
-    return next((each for each in same if each.fingerprint == fingerprint), None)
+    same = (each for each in now_of(kept.writes(run_id=run_id, most=EVERY)) if each.scope == doubt.scope)
+    return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
 
 
 def _line(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterator[str]:

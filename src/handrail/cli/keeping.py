@@ -28,6 +28,9 @@ from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
 
+EVERY = 1_000_000_000
+"""As many as there are, where a store asks how many are wanted."""
+
 
 @contextmanager
 def opened(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from handrail import dialects, logkeys, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.budgets import Budget
-from handrail.cli import settings
+from handrail.cli import is_debugging, settings
 from handrail.cli.consulting import Consent
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
@@ -70,7 +70,7 @@ verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
     context.meta["debug"] = context.meta.get("debug") or value
-    if value or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"):
+    if is_debugging(context):
         context.with_resource(_log_shown())
 
 

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import ToolCall
 from handrail.cli.wire import exchange_text
 from handrail.events import (
     AnswerRefused,
@@ -118,8 +118,8 @@ class Timeline:
                 yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
             case ApprovalGiven(call=call):
                 yield _given(event, self._name(call))
-            case CallFinished(call=call, result=result):
-                yield from self._finished(event, result, self._name(call))
+            case CallFinished(call=call):
+                yield from self._finished(event, self._name(call))
             case FinishedLate(call=call, error=error):
                 how = f"failed late: {error}" if error else "finished late, after the model had been told otherwise"
                 yield Line("late", how, self._name(call), whole=True)
@@ -172,7 +172,8 @@ class Timeline:
         for call in answer.calls:
             yield self._shown("call", "", call.arguments, self._name(call))
 
-    def _finished(self, event: CallFinished, result: ToolResult, name: str) -> Iterator[Line]:
+    def _finished(self, event: CallFinished, name: str) -> Iterator[Line]:
+        result = event.result
         if result.failure is not None:
             kind: Kind = "failed" if result.attempts else "refused"
             yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)

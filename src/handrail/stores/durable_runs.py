@@ -64,9 +64,7 @@ class DurableRuns(DurableStore):
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
                 return Begun(_record(row, record.input))
             was = _record(row)
-            mine = replace(
-                was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now)
-            )  # fmt: skip
+            mine = replace(was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now))
             base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
             return Begun(mine, _steps(base, run_id))
 
@@ -213,7 +211,10 @@ class DurableRuns(DurableStore):
         return self._writer.ask(lambda base: self._refuses(base, key))
 
     def _refuses(self, base: Keeper, key: bytes) -> str:
-        """Look once, at the end that is there when this store comes to it: whoever comes later has looked as well."""
+        """Return why nothing is added with this key; empty when the log goes on with it.
+
+        One look is enough, at the end that is there when this store comes to it: whoever comes later has looked too.
+        """
         found = base.run(_SQL["end"])
         if not found:
             return ""  # and the next look is at a record

@@ -88,7 +88,7 @@ def _is_document(place: str) -> bool:
 
 def _document_of(place: str) -> str:
     """Return the file of `openapi:FILE@ADDRESS`: what is found is set right there, not in tools made of it."""
-    return place.removeprefix(OPENAPI).partition("@http")[0] if place.startswith(OPENAPI) else place
+    return place.removeprefix(OPENAPI).partition("@")[0] if place.startswith(OPENAPI) else place
 
 
 def _subjects(places: Sequence[str]) -> list[Subject]:

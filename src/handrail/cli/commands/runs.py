@@ -19,6 +19,7 @@ from handrail.cli import conversing, exits, exporting, is_debugging, options
 from handrail.cli.doubts import lines_on, way_on
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import (
+    EVERY,
     RUNS,
     moment,
     opened,
@@ -41,9 +42,6 @@ from handrail.records import Begun, RecordStatus, RunRecord
 from handrail.runs import Run
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
-
-_EVERY = 1_000_000_000
-"""As many as there are, where a store asks how many are wanted."""
 
 
 @click.group("runs", cls=options.Commands)
@@ -176,7 +174,7 @@ def resume(
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
             return _resumed(wheel, run, model, limits, anyway=anyway)
-        if poisoned := now_of(RUNS.of(kept, store).records(status="poisoned", most=_EVERY)):
+        if poisoned := now_of(RUNS.of(kept, store).records(status="poisoned", most=EVERY)):
             names = ", ".join(record.run_id for record in poisoned)
             watch.tell(f"left alone, because poisoned (runs resume RUN --anyway insists): {names}")
         codes = [_resumed_or_told(wheel, each, model, limits) for each in wheel.ready()]
@@ -297,7 +295,7 @@ class Wheel:
 
     def ready(self) -> Sequence[str]:
         """Name the runs that can go on, the oldest first."""
-        runs = now_of(RUNS.of(self.kept, self.place).records(most=_EVERY))
+        runs = now_of(RUNS.of(self.kept, self.place).records(most=EVERY))
         return [record.run_id for record in reversed(runs) if self._can_go_on(record)]
 
     def _can_go_on(self, record: RunRecord) -> bool:
