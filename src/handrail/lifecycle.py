@@ -391,7 +391,11 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
 def _at_rest(value: Any) -> Any:
     """Return a value that may be looked at twice, by the ledger and for the model."""
     try:
-        return iterators.read_all(value) if iterators.are_in(value) else value
+        if not iterators.are_in(value):
+            return value
+        read = iterators.read_all(value)
+        # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
+        return from_json(shaping.encoded(read)) if iterators.are_in(read) else read
     except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
         return value
 
