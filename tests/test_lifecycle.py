@@ -2,10 +2,12 @@
 
 import json
 import operator
+from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -38,7 +40,7 @@ from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefin
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
-from handrail.tools import BaseTool, FunctionTool
+from handrail.tools import BaseTool, FunctionTool, Then
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
 
@@ -160,10 +162,20 @@ def test_a_rule_that_raises_does_not_allow():
     assert refusal.code == Code.RULE_VIOLATED
 
 
+@pytest.mark.parametrize("code", [Code.APPROVAL_PENDING, Code.BUDGET_EXHAUSTED])
+def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
+    def check(order, amount):
+        raise ToolError(code, "Not today.")
+
+    refusal = admit(Read(ToolCall("c1", "refund"), writing(check=check), {"order": "881", "amount": 1}), Policy())
+    assert (refusal.code, refusal.message) == (Code.TOOL_ERROR, "Not today.")
+
+
 @pytest.mark.parametrize("told", [
     lambda: None,                              # a `return` was forgotten
     lambda: True,
     lambda: Decision.ALLOW,
+    lambda: SimpleNamespace(decision=Decision.ALLOW),
     lambda: Verdict("perhaps", "low"),
     lambda: Verdict("deny", "low"),            # the word, and not the decision
     lambda: Verdict(Decision.ASK, "low", people=0),
@@ -878,6 +890,21 @@ def test_another_tool_is_checked_like_every_one(setting, value):
         reading().replace(**{setting: value})
 
 
+@pytest.mark.parametrize(("setting", "value"), [
+    ("resource", "city:{town}"), ("rate_key", "{town}"), ("approve", "town == 'Oslo'"),
+    ("then", Then(reading(), {"city": "{town}"})),
+])  # fmt: skip
+def test_what_a_tool_is_told_later_looks_at_parameters_that_there_are(setting, value):
+    tool, schema = reading(), {"type": "object", "properties": {"city": {"type": "string"}}}
+    assert "city" in tool.parameters["properties"]
+    for each in (tool, FunctionTool(measure, effect="read", parameters=schema)):
+        with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
+            each.replace(**{setting: value})
+        setattr(each, setting, value)
+        with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
+            Toolset([each])
+
+
 def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
     tool = reading()
     assert not tool.writes
@@ -906,6 +933,33 @@ def test_what_a_class_keeps_in_its_instances_is_its_own():
 
     [tool] = Toolset([Counting()])
     assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
+
+
+def test_a_frozen_class_is_a_tool_too():
+    @dataclass(frozen=True)
+    class Search(BaseTool):
+        """Search."""
+
+        effect = "read"
+        index: str = "main"
+
+        def run(self, city: str) -> str:
+            return self.index
+
+    [tool] = Toolset([Search()])
+    assert (tool.pin == Search().pin, tool.run("Oslo")) == (True, "main")
+
+
+def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
+    class Documents(BaseTool):
+        """Search documents."""
+
+        def run(self, city: str) -> str:
+            return city
+
+    [tool] = Toolset([Documents()])
+    with pytest.raises(ToolDefinitionError, match="`docs` holds once a set has the tool; it is a tool's own"):
+        tool.docs = {}
 
 
 class Bare(BaseTool):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import not_as_promised
+from handrail.errors import ToolDefinitionError
 from handrail.shaping import LEAST_RESULT_BYTES, plain, shape, text_of
 
 
@@ -119,6 +120,20 @@ def test_the_model_is_told_of_the_offset_and_cannot_misuse_it(drive):
     assert tool.parameters["required"] == ["most"]
     failure = drive([tool]).call("numbers", {"most": 3, "offset": -1}).failure
     assert failure.code == hr.Code.INVALID_ARGUMENTS
+
+
+@BOTH
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_a_generator_stays_one_whatever_else_it_is_told(drive, is_async, is_asked_before):
+    tool = numbers_tool(World(), is_async=is_async, result_bytes=1024)
+    assert not is_asked_before or tool.parameters
+    for declared in ({"effect": "write"}, {"isolation": "process"}):
+        with pytest.raises(ToolDefinitionError, match="is a generator"):
+            tool.replace(**declared)
+    rows, pages = read_all(drive([tool.replace(result_bytes=8192)]), "numbers", most=500)
+    more_rows, more_pages = read_all(drive([tool]), "numbers", most=500)
+    assert rows == more_rows == [{"n": n} for n in range(500)]
+    assert pages < more_pages / 4
 
 
 def test_a_generator_that_takes_an_offset_starts_there_itself(drive):

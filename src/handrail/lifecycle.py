@@ -172,10 +172,11 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
         if type(bound) is Failure:
             return None
-        if policy.rules or policy.__class__ is not Policy:  # what decides by arguments sees what the tool gets
+        own = policy.__class__ is not Policy
+        if policy.rules or own:  # what decides by arguments sees what the tool gets
             arguments = tool.meant(arguments, bound)
         verdict = policy.judge(tool, arguments)
-        if verdict.decision is not _ALLOW:
+        if verdict.decision is not _ALLOW or (own and not isinstance(verdict, Verdict)):
             return None
     except KeyboardInterrupt:
         raise

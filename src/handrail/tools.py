@@ -202,9 +202,10 @@ class BaseTool:
         if name not in _DECLARED:
             return
         if self._held:
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
-            )
+            instead = f"`tool.replace({name}=...)` makes another"
+            if name not in self._DECLARABLE:
+                instead = "it is a tool's own, so keep yours under another name"
+            raise ToolDefinitionError(f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}.")
         if self._settled:
             self._unsettle()
 
@@ -221,6 +222,8 @@ class BaseTool:
         """
         self.settle()
         vars(self)["_held"] = True
+        if self.then is not None:
+            self.then.tool.hold()
 
     def replace(self, **declared: Any) -> Self:
         """Return this tool with other declarations; a tool does not change once a set has it.
@@ -294,7 +297,7 @@ class BaseTool:
         if self._pinned[0] != told:
             shown = {"tool": self.name, "version": self.version, "description": self.description}
             does = {"effect": self.effect, "risk": self.weighs}
-            self._pinned = told, keys.digest({**shown, **does, "schema": self.parameters})
+            vars(self)["_pinned"] = told, keys.digest({**shown, **does, "schema": self.parameters})
         return self._pinned[1]
 
     @property
@@ -434,7 +437,7 @@ class BaseTool:
         try:
             said = self.check(**bound)
         except ToolError as error:
-            return error.failure
+            return error.told
         except KeyboardInterrupt:
             raise
         except BaseException:  # the rule is the author's code: whatever it raises, the call is not allowed
@@ -549,8 +552,8 @@ class BaseTool:
                 f"Tool {self.name!r}: `mounts` lists files and folders that an isolated tool sees; declare "
                 'isolation="isolated" and give a list.'
             )
-        if pages.yields(self.run):
-            self._page()
+        if rows := pages.rows_of(self.run):
+            self._page(rows)
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
         if not (self.key_ttl_s > 0 and self.repeat_window_s >= 0):
@@ -566,16 +569,18 @@ class BaseTool:
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
-        self._settled = True
+        if "parameters" in vars(self):  # they were looked at before this was declared
+            self._check_names(self.parameters)
+        vars(self)["_settled"] = True
 
-    def _page(self) -> None:
+    def _page(self, rows: Callable[..., Any]) -> None:
         """Let a generator's rows come page by page."""
-        if self.writes or self.isolation != "none" or "parameters" in self.__dict__:
+        if self.writes or self.isolation != "none" or ("parameters" in vars(self) and "signature" not in vars(self)):
             raise ToolDefinitionError(
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
             )
-        self.run = pages.paged(self.run, self.result_bytes or pages.PAGE_BYTES)
+        self.run = pages.paged(rows, self.result_bytes or pages.PAGE_BYTES)
         self.returns = Page if self.returns is None else self.returns
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
