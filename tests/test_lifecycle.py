@@ -2,6 +2,8 @@
 
 import json
 import operator
+import pickle
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -933,6 +935,14 @@ def test_what_a_class_keeps_in_its_instances_is_its_own():
 
     [tool] = Toolset([Counting()])
     assert (tool.run("Oslo"), tool.run("Oslo"), tool.timeout_s) == (1, 2, 5)
+
+
+def test_a_tool_that_was_called_is_copied_and_pickled_like_any_other():
+    tool = FunctionTool(measure, effect="read")
+    assert tool.arguments_of({"city": 7})
+    for other in (deepcopy(tool), pickle.loads(pickle.dumps(tool.checker))):
+        checked = other.arguments_of({"city": 7}) if isinstance(other, FunctionTool) else other.check({"city": 7})
+        assert checked == tool.arguments_of({"city": 7})
 
 
 def test_a_frozen_class_is_a_tool_too():
