@@ -136,6 +136,22 @@ def test_a_generator_stays_one_whatever_else_it_is_told(drive, is_async, is_aske
     assert pages < more_pages / 4
 
 
+def test_a_generator_of_a_class_reads_what_it_has_opened_itself_under_another_name_too(drive):
+    class Orders(hr.BaseTool):
+        """List orders."""
+
+        effect = "read"
+
+        def open(self):
+            self.rows = [self.name]
+
+        def run(self) -> Iterator[str]:
+            yield from self.rows
+
+    tools = hr.Toolset([Orders()]).rename({"Orders": "list_orders"})
+    assert drive(tools).call("list_orders").value.rows == ["list_orders"]
+
+
 def test_a_generator_that_takes_an_offset_starts_there_itself(drive):
     asked = []
 

@@ -236,6 +236,9 @@ class BaseTool:
         """
         other = copy(self)
         other._unsettle()
+        rows = pages.rows_of(self.run) if "run" in vars(self) else None
+        if rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows):
+            del vars(other)["run"]  # the pages of our rows: it opens what it reads itself, and has its own
         for setting, value in declared.items():
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(self.run, setting))
