@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -150,6 +151,15 @@ def test_a_generator_of_a_class_reads_what_it_has_opened_itself_under_another_na
 
     tools = hr.Toolset([Orders()]).rename({"Orders": "list_orders"})
     assert drive(tools).call("list_orders").value.rows == ["list_orders"]
+
+
+def test_a_generator_with_arguments_filled_in_is_a_tool_like_any_other(drive):
+    def numbers(most: int, step: int = 1) -> Iterator[int]:
+        """List numbers."""
+        yield from range(0, most, step)
+
+    tool = hr.FunctionTool(partial(numbers, step=5), name="numbers", description="List numbers.", effect="read")
+    assert drive([tool.replace(timeout_s=9)]).call("numbers", {"most": 12}).value.rows == [0, 5, 10]
 
 
 def test_a_generator_that_takes_an_offset_starts_there_itself(drive):

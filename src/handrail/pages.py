@@ -73,7 +73,7 @@ def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[...
         parameters=[*signature.parameters.values(), *added], return_annotation=Page
     )
     wrapper.pages_of = run
-    wrapper.__annotations__ = {**run.__annotations__, "return": Page}
+    wrapper.__annotations__ = {**getattr(run, "__annotations__", {}), "return": Page}
     return wrapper  # type: ignore[no-any-return]
 
 
