@@ -3,11 +3,14 @@
 import asyncio
 import json
 import threading
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pytest
+from msgspec import Struct
 from pydantic import BaseModel, computed_field
 
 import handrail as hr
@@ -1100,6 +1103,36 @@ def test_an_iterator_in_a_result_is_read_once_whatever_its_length_and_whoever_lo
     first, again = driver.call("numbers"), driver.call("numbers")
     assert [first.value, again.value] == [inside([*range(5000)])] * 2
     assert f"[{','.join(map(str, range(20)))}," in first.text
+
+
+class Rows(NamedTuple):
+    rows: Any
+
+
+@dataclass
+class Shelf:
+    rows: Any
+
+
+class Drawer(Struct):
+    rows: Any
+
+
+class Answer(BaseModel):
+    rows: Iterable[int]
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+@pytest.mark.parametrize("most", [3, 5000])
+@pytest.mark.parametrize("holder", [Shelf, Drawer, Rows, lambda rows: Answer(rows=rows), lambda rows: deque([rows])])
+def test_an_iterator_in_an_object_of_a_result_is_read_once_too(drive, effect, most, holder):
+    def thread():
+        return [holder(map(int, range(most)))]
+
+    tool = hr.FunctionTool(thread, name="numbers", effect=effect, key="all" if effect == "write" else None)
+    driver = drive([tool])
+    told = [driver.call("numbers").text for _ in range(2)]
+    assert ["0,1,2" in each for each in told] == [True, True]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

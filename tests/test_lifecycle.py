@@ -160,6 +160,15 @@ def test_a_rule_that_raises_does_not_allow():
     assert refusal.code == Code.RULE_VIOLATED
 
 
+@pytest.mark.parametrize("code", [Code.APPROVAL_PENDING, Code.BUDGET_EXHAUSTED])
+def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
+    def check(order, amount):
+        raise ToolError(code, "Not today.")
+
+    refusal = admit(Read(ToolCall("c1", "refund"), writing(check=check), {"order": "881", "amount": 1}), Policy())
+    assert (refusal.code, refusal.message) == (Code.TOOL_ERROR, "Not today.")
+
+
 @pytest.mark.parametrize("told", [
     lambda: None,                              # a `return` was forgotten
     lambda: True,

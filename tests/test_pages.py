@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.checklist import not_as_promised
+from handrail.errors import ToolDefinitionError
 from handrail.shaping import LEAST_RESULT_BYTES, plain, shape, text_of
 
 
@@ -119,6 +121,45 @@ def test_the_model_is_told_of_the_offset_and_cannot_misuse_it(drive):
     assert tool.parameters["required"] == ["most"]
     failure = drive([tool]).call("numbers", {"most": 3, "offset": -1}).failure
     assert failure.code == hr.Code.INVALID_ARGUMENTS
+
+
+@BOTH
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_a_generator_stays_one_whatever_else_it_is_told(drive, is_async, is_asked_before):
+    tool = numbers_tool(World(), is_async=is_async, result_bytes=1024)
+    assert not is_asked_before or tool.parameters
+    for declared in ({"effect": "write"}, {"isolation": "process"}):
+        with pytest.raises(ToolDefinitionError, match="is a generator"):
+            tool.replace(**declared)
+    rows, pages = read_all(drive([tool.replace(result_bytes=8192)]), "numbers", most=500)
+    more_rows, more_pages = read_all(drive([tool]), "numbers", most=500)
+    assert rows == more_rows == [{"n": n} for n in range(500)]
+    assert pages < more_pages / 4
+
+
+def test_a_generator_of_a_class_reads_what_it_has_opened_itself_under_another_name_too(drive):
+    class Orders(hr.BaseTool):
+        """List orders."""
+
+        effect = "read"
+
+        def open(self):
+            self.rows = [self.name]
+
+        def run(self) -> Iterator[str]:
+            yield from self.rows
+
+    tools = hr.Toolset([Orders()]).rename({"Orders": "list_orders"})
+    assert drive(tools).call("list_orders").value.rows == ["list_orders"]
+
+
+def test_a_generator_with_arguments_filled_in_is_a_tool_like_any_other(drive):
+    def numbers(most: int, step: int = 1) -> Iterator[int]:
+        """List numbers."""
+        yield from range(0, most, step)
+
+    tool = hr.FunctionTool(partial(numbers, step=5), name="numbers", description="List numbers.", effect="read")
+    assert drive([tool.replace(timeout_s=9)]).call("numbers", {"most": 12}).value.rows == [0, 5, 10]
 
 
 def test_a_generator_that_takes_an_offset_starts_there_itself(drive):

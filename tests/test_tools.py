@@ -1,6 +1,9 @@
 """A tool: what it declares, what follows from it, and what the model never sees."""
 
 import operator
+import pickle
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -10,7 +13,7 @@ import handrail as hr
 from handrail.calls import ToolCall
 from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
-from handrail.tools import BaseTool, FunctionTool, tool
+from handrail.tools import BaseTool, FunctionTool, Then, tool
 from handrail.toolset import Toolset
 
 
@@ -258,6 +261,59 @@ def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
 def test_another_tool_is_checked_like_every_one(setting, value):
     with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
         FunctionTool(get_weather, effect="read").replace(**{setting: value})
+
+
+@pytest.mark.parametrize(("setting", "value"), [
+    ("resource", "city:{town}"), ("rate_key", "{town}"), ("approve", "town == 'Oslo'"),
+    ("then", Then(FunctionTool(get_weather, effect="read"), {"city": "{town}"})),
+])  # fmt: skip
+def test_what_a_tool_is_told_later_looks_at_parameters_that_there_are(setting, value):
+    tool, schema = (
+        FunctionTool(get_weather, effect="read"),
+        {"type": "object", "properties": {"city": {"type": "string"}}},
+    )
+    assert "city" in tool.parameters["properties"]
+    for each in (tool, FunctionTool(get_weather, effect="read", parameters=schema)):
+        with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
+            each.replace(**{setting: value})
+        setattr(each, setting, value)
+        with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at `town`"):
+            Toolset([each])
+
+
+def test_a_tool_that_was_called_is_copied_and_pickled_like_any_other():
+    tool = FunctionTool(get_weather, effect="read")
+    assert tool.arguments_of({"city": 7})
+    for other in (deepcopy(tool), pickle.loads(pickle.dumps(tool.checker))):
+        checked = other.arguments_of({"city": 7}) if isinstance(other, FunctionTool) else other.check({"city": 7})
+        assert checked == tool.arguments_of({"city": 7})
+
+
+def test_a_frozen_class_is_a_tool_too():
+    @dataclass(frozen=True)
+    class Search(BaseTool):
+        """Search."""
+
+        effect = "read"
+        index: str = "main"
+
+        def run(self, city: str) -> str:
+            return self.index
+
+    [tool] = Toolset([Search()])
+    assert (tool.pin == Search().pin, tool.run("Oslo")) == (True, "main")
+
+
+def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
+    class Documents(BaseTool):
+        """Search documents."""
+
+        def run(self, city: str) -> str:
+            return city
+
+    [tool] = Toolset([Documents()])
+    with pytest.raises(ToolDefinitionError, match="`docs` holds once a set has the tool; it is a tool's own"):
+        tool.docs = {}
 
 
 def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from handrail.errors import Code, ConfigError, DuplicateToolError, ToolDefinitionError
-from handrail.tools import BaseTool, FunctionTool, tool
+from handrail.tools import BaseTool, FunctionTool, Then, tool
 from handrail.toolset import COVERED, Toolset
 
 
@@ -68,6 +68,38 @@ def test_a_tool_is_redeclared_in_its_place():
         with pytest.raises(refusal):
             tools.redeclare(name, **declared)
     assert names(tools) == ["find", "overwrite", "drop"]
+
+
+def test_a_step_that_is_redeclared_is_so_where_code_calls_it_too():
+    changing = FunctionTool(update, effect="write")
+    booking = FunctionTool(find, name="book", then=Then(changing))
+    tools = Toolset([FunctionTool(find), changing, FunctionTool(drop, then=Then(booking))])
+    before = tools.snapshot()
+    tools.redeclare("update", approve=True)
+    assert (tools["update"].approve, tools["drop"].then.tool.then.tool is tools["update"]) == (True, True)
+    assert (tools["find"] is before["find"], before["drop"].then.tool.then.tool) == (True, changing)
+
+
+def test_a_step_does_not_change_either_once_a_set_has_its_tool():
+    changing = FunctionTool(update, effect="write", approve=True)
+    Toolset([FunctionTool(drop, then=Then(changing))])
+    with pytest.raises(ToolDefinitionError, match="holds once a set has the tool"):
+        changing.approve = False
+
+
+def test_an_object_of_a_class_may_be_a_step_and_stand_in_the_set():
+    class Receipt(BaseTool):
+        def run(self, user: str) -> str:
+            """Send a receipt."""
+
+    receipt = Receipt()
+    paying = FunctionTool(drop, then=Then(receipt))
+    tools = Toolset([paying, receipt])
+    tools.redeclare("Receipt", timeout_s=3)
+    assert tools["drop"].then.tool is tools["Receipt"]
+    assert names(tools.rename({"drop": "erase"})) == ["erase", "Receipt"]
+    with pytest.raises(DuplicateToolError, match="has another tool's name"):
+        Toolset([paying, Receipt()])
 
 
 def test_tools_are_added_all_or_none():

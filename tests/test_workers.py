@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import gc
 import threading
+import types
 import weakref
 from queue import Queue
 
@@ -204,3 +205,12 @@ def test_a_closed_pool_still_runs_what_comes_late(threads):
     threads.close()
     for _ in range(10):
         assert run(threads, lambda: "late") == Returned("late")
+
+
+def test_a_generator_that_is_a_coroutine_is_awaited_and_not_read():
+    @types.coroutine
+    def asked():
+        yield
+
+    assert attempted(asked).pending
+    assert attempted(lambda: iter([1, 2])) == Returned([1, 2])

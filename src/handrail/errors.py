@@ -29,6 +29,7 @@ from math import inf
 from typing import Any, final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Json = Any
 """A JSON value: None, bool, int, float, str, or a list or string-keyed dict of these."""
@@ -198,6 +199,11 @@ class ToolError(HandrailError):
         except (TypeError, ValueError, OverflowError):
             seconds = -1.0
         self.retry_after_s = seconds if 0 <= seconds < inf else None
+
+    @property
+    def told(self) -> Failure:
+        """What the model is told. Of a code in `ONLY_OURS` its run would wait for somebody who was never asked."""
+        return replace(self.failure, code=Code.TOOL_ERROR) if self.failure.code in ONLY_OURS else self.failure
 
 
 class NoEffect(ToolError):

@@ -5,6 +5,8 @@ Imported by sandboxed children too, so it is one file of the standard library.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -36,15 +38,29 @@ def read_all(value: Any) -> Any:
 
 
 def are_in(value: Any) -> bool:
-    """Whether there is an iterator anywhere in a value's lists and objects."""
+    """Whether there is an iterator anywhere in a value: in its lists and objects, and in what has fields."""
     left, seen = [value], set[int]()
     while left:
         each = left.pop()
         kind = type(each)
-        if kind is dict or kind is list or kind is tuple:
-            if id(each) not in seen:
-                seen.add(id(each))
-                left += each.values() if kind is dict else each
-        elif hasattr(kind, "__next__"):
+        if kind is str or kind is int or kind is float:
+            continue
+        if hasattr(kind, "__next__"):
             return True
+        if (parts := _parts(each, kind)) and id(each) not in seen:
+            seen.add(id(each))
+            left += parts
     return False
+
+
+def _parts(value: Any, kind: type) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, _MANY):
+        return value
+    if (fields := getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)) is not None:
+        return [getattr(value, name, None) for name in fields]
+    return vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+
+
+_MANY = (list, tuple, set, frozenset, deque)

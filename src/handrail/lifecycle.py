@@ -172,14 +172,11 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
         if type(bound) is Failure:
             return None
-        if policy.rules or policy.__class__ is not Policy:  # what decides by arguments sees what the tool gets
+        own = policy.__class__ is not Policy
+        if policy.rules or own:  # what decides by arguments sees what the tool gets
             arguments = tool.meant(arguments, bound)
-            verdict = policy.judge(tool, arguments)
-            if not isinstance(verdict, Verdict):
-                return None
-        else:
-            verdict = policy.judge(tool, arguments)
-        if verdict.decision is not _ALLOW:
+        verdict = policy.judge(tool, arguments)
+        if verdict.decision is not _ALLOW or (own and not isinstance(verdict, Verdict)):
             return None
     except KeyboardInterrupt:
         raise
@@ -395,7 +392,11 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
 def _at_rest(value: Any) -> Any:
     """Return a value that may be looked at twice, by the ledger and for the model."""
     try:
-        return iterators.read_all(value) if iterators.are_in(value) else value
+        if not iterators.are_in(value):
+            return value
+        read = iterators.read_all(value)
+        # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
+        return from_json(shaping.encoded(read)) if iterators.are_in(read) else read
     except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
         return value
 

@@ -36,9 +36,10 @@ _ROOM_FOR_THE_REST = 96
 _CALLER = inspect.Parameter("_caller", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any])
 
 
-def yields(run: Callable[..., Any]) -> bool:
-    """Whether a function is a generator function, plain or async."""
-    return inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run)
+def rows_of(run: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the generator function, plain or async, that a function is or gives the pages of; None of any other."""
+    is_one = inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run)
+    return run if is_one else getattr(run, "pages_of", None)
 
 
 def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[..., Any]:
@@ -71,7 +72,8 @@ def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[...
     wrapper.__signature__ = signature.replace(
         parameters=[*signature.parameters.values(), *added], return_annotation=Page
     )
-    wrapper.__annotations__ = {**run.__annotations__, "return": Page}
+    wrapper.pages_of = run
+    wrapper.__annotations__ = {**getattr(run, "__annotations__", {}), "return": Page}
     return wrapper  # type: ignore[no-any-return]
 
 

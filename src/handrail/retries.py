@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import ONLY_OURS, Code, Failure, HeldBack, ModelError, NoEffect, ToolError
+from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, ToolError
 
 
 class Backoff(Struct, frozen=True):
@@ -80,10 +80,8 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagn
 def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     error = outcome.error
     if isinstance(error, ToolError):
-        worded = error.failure
         return Diagnosis(
-            # Whoever said that a call waits for a person would have its run wait for somebody who was never asked.
-            replace(worded, code=Code.TOOL_ERROR) if worded.code in ONLY_OURS else worded,
+            error.told,
             passing=error.failure.retryable and not isinstance(error, HeldBack),
             # Whoever says that the same call may be made again says that this one did nothing.
             no_effect=isinstance(error, NoEffect) or error.failure.retryable,

@@ -143,10 +143,15 @@ def fitting(value: Any, most_bytes: int) -> str | bytes | None:
         text = text_of(value)
         return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
     try:
-        encoded = to_json(value, inf_nan_mode="strings", fallback=_unusual)
+        told = encoded(value)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    return encoded.decode() if len(encoded) <= most_bytes else encoded
+    return told.decode() if len(told) <= most_bytes else told
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value's JSON; raises where there is more to show than text, or what the value's own code raises."""
+    return to_json(value, inf_nan_mode="strings", fallback=_unusual)
 
 
 def _unusual(value: Any) -> Any:

@@ -202,9 +202,10 @@ class BaseTool:
         if name not in _DECLARED:
             return
         if self._held:
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: `{name}` holds once a set has the tool; `tool.replace({name}=...)` makes another."
-            )
+            instead = f"`tool.replace({name}=...)` makes another"
+            if name not in self._DECLARABLE:
+                instead = "it is a tool's own, so keep yours under another name"
+            raise ToolDefinitionError(f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}.")
         if self._settled:
             self._unsettle()
 
@@ -212,7 +213,7 @@ class BaseTool:
         """Forget what followed from the declaration, and that it was checked."""
         for each in _FOLLOWING.intersection(vars(self)):
             del vars(self)[each]
-        self._settled = self._held = False
+        vars(self).update(_settled=False, _held=False)  # past a subclass that is frozen
 
     def hold(self) -> None:
         """Be what it is from now on, since a set has it.
@@ -221,7 +222,9 @@ class BaseTool:
             ToolDefinitionError: The declaration contradicts itself.
         """
         self.settle()
-        self._held = True
+        vars(self)["_held"] = True
+        if self.then is not None and not self.then.tool._held:
+            self.then.tool.hold()
 
     def replace(self, **declared: Any) -> Self:
         """Return this tool with other declarations; a tool does not change once a set has it.
@@ -234,6 +237,9 @@ class BaseTool:
         """
         other = copy(self)
         other._unsettle()
+        rows = pages.rows_of(self.run) if "run" in vars(self) else None
+        if rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows):
+            del vars(other)["run"]  # the pages of our rows: it opens what it reads itself, and has its own
         for setting, value in declared.items():
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(self.run, setting))
@@ -295,7 +301,7 @@ class BaseTool:
         if self._pinned[0] != told:
             shown = {"tool": self.name, "version": self.version, "description": self.description}
             does = {"effect": self.effect, "risk": self.weighs}
-            self._pinned = told, keys.digest({**shown, **does, "schema": self.parameters})
+            vars(self)["_pinned"] = told, keys.digest({**shown, **does, "schema": self.parameters})
         return self._pinned[1]
 
     @property
@@ -435,7 +441,7 @@ class BaseTool:
         try:
             said = self.check(**bound)
         except ToolError as error:
-            return error.failure
+            return error.told
         except KeyboardInterrupt:
             raise
         except BaseException:  # the rule is the author's code: whatever it raises, the call is not allowed
@@ -550,8 +556,8 @@ class BaseTool:
                 f"Tool {self.name!r}: `mounts` lists files and folders that an isolated tool sees; declare "
                 'isolation="isolated" and give a list.'
             )
-        if pages.yields(self.run):
-            self._page()
+        if rows := pages.rows_of(self.run):
+            self._page(rows)
         if inspect.iscoroutinefunction(self.check):
             raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
         if not (self.key_ttl_s > 0 and self.repeat_window_s >= 0):
@@ -567,16 +573,18 @@ class BaseTool:
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
-        self._settled = True
+        if "parameters" in vars(self):  # they were looked at before this was declared
+            self._check_names(self.parameters)
+        vars(self)["_settled"] = True
 
-    def _page(self) -> None:
+    def _page(self, rows: Callable[..., Any]) -> None:
         """Let a generator's rows come page by page."""
-        if self.writes or self.isolation != "none" or "parameters" in self.__dict__:
+        if self.writes or self.isolation != "none" or ("parameters" in vars(self) and "signature" not in vars(self)):
             raise ToolDefinitionError(
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
             )
-        self.run = pages.paged(self.run, self.result_bytes or pages.PAGE_BYTES)
+        self.run = pages.paged(rows, self.result_bytes or pages.PAGE_BYTES)
         self.returns = Page if self.returns is None else self.returns
 
     def _check_names(self, described: Mapping[str, Json]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail import names, plugins
 from handrail.calls import ToolCall
@@ -75,12 +76,15 @@ class Toolset:
     def redeclare(self, name: str, /, **declared: Any) -> None:
         """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
 
+        Where it is the step of a `then=`, it is so with these declarations too.
+
         Raises:
             KeyError: It is not here.
             ToolDefinitionError, DuplicateToolError: There can be no such tool, or not here.
         """
-        new = self[name].replace(**declared)
-        self._state = Toolset(new if tool.name == name else tool for tool in self)._state
+        old = self[name]
+        new = old.replace(**declared)
+        self._state = Toolset(_with_step(tool, old, new) for tool in self)._state
 
     def snapshot(self) -> Toolset:
         """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
@@ -160,7 +164,8 @@ class Toolset:
 
     def rename(self, new_names: Mapping[str, str]) -> Toolset:
         """Return the same tools, some under new names; their keys and fingerprints follow the new name."""
-        return Toolset(tool.replace(name=new_names.get(name, name)) for name, tool in self._state.by_name.items())
+        by_name = self._state.by_name.items()
+        return Toolset(tool.replace(name=new_names[name]) if name in new_names else tool for name, tool in by_name)
 
     def __add__(self, other: Tools) -> Toolset:
         return Toolset([*self, *other])
@@ -223,5 +228,14 @@ def _check_steps(tools: Mapping[str, BaseTool]) -> None:
     for tool in tools.values():
         while tool.then is not None:
             tool = tool.then.tool
-            if named.setdefault(tool.name, tool).run is not tool.run:
+            if named.setdefault(tool.name, tool).run != tool.run:  # a method is a new object at each look
                 raise DuplicateToolError(f"The step {tool.name!r} of a `then=` has another tool's name; rename one.")
+
+
+def _with_step(tool: BaseTool, old: BaseTool, new: BaseTool) -> BaseTool:
+    """Return a tool with one step, however far on, in another's place."""
+    if tool is old:
+        return new
+    if (then := tool.then) is None or (step := _with_step(then.tool, old, new)) is then.tool:
+        return tool
+    return tool.replace(then=replace(then, tool=step))

@@ -99,6 +99,10 @@ class Checker:
         """
         _ = self._closed
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What was compiled stays here: a copy, or another process, compiles it anew."""
+        return {"schema": self.schema, "coerce": self.coerce, "closed": self.closed}
+
     def __repr__(self) -> str:
         return f"<Checker of {', '.join(self.schema.get('properties', {})) or 'no parameters'}>"
 

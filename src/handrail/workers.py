@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextvars
 from collections import deque
 from collections.abc import Callable
+from inspect import CO_ITERABLE_COROUTINE
 from threading import Condition, Thread, current_thread, main_thread
+from types import GeneratorType
 from typing import Any, TypeAlias
 
 from handrail import iterators
@@ -57,7 +59,7 @@ def returned(value: Any) -> Returned | Raised:
             return Returned(value)
     except TypeError:  # there is a class without a hash
         pass
-    if hasattr(kind, "__await__"):
+    if hasattr(kind, "__await__") or (kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE):
         return Returned(value, pending=True)
     try:
         return Returned(iterators.read(value))

@@ -34,13 +34,16 @@ def test_the_tests_of_a_new_project_pass(cli):
 
 def test_the_tools_of_a_new_project_can_be_called_twice_and_open_one_ticket(cli):
     cli("new", "shop")
-    first, again, found = (
-        python("handrail", "call", "open_ticket", REQUEST, "--tools", "tools.py"),
-        python("handrail", "call", "open_ticket", REQUEST, "--tools", "tools.py"),
+    opened = ("handrail", "call", "open_ticket", REQUEST, "--tools", "tools.py")
+    first, again, forgotten, found = (
+        python(*opened),
+        python(*opened),
+        python(*opened, "--store", "memory:"),
         python("handrail", "call", "find_tickets", "--tools", "tools.py"),
     )
     assert first.stdout == "opened\n"
-    assert "verified that this happened" in again.stdout  # nobody keeps the key here, but the tool finds the ticket
+    assert "this was already done" in again.stdout  # the store of the settings keeps its key
+    assert "verified that this happened" in forgotten.stdout  # nobody does, but the tool finds the ticket
     assert found.stdout == '[{"request_id":"881","title":"printer on fire"}]\n'
 
 

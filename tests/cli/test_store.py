@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.records import Notice
 from handrail.stores.sqlite import VERSION, SqliteStore
 
 A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
@@ -117,6 +118,28 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp
         for number, value in ((0, "old"), (4, "new")):
             claimed = store.claim(replace(A_WRITE, key=f"refund:{number}")).result(10)
             assert (claimed.state, claimed.value) == (ClaimState.DONE, value)
+
+
+def tell(place: str, *events: str) -> None:
+    with SqliteStore(place.removeprefix("sqlite:")) as store:
+        store.append([Notice("r_1", event, {}) for event in events]).result(10)
+
+
+def test_a_log_that_went_on_is_copied_to_its_end_and_one_of_two_that_went_apart_is_left_as_it_is(cli, tmp_path, place):
+    copy = f"sqlite:{tmp_path}/copy.db"
+    tell(place, *map(str, range(100)))
+    assert json.loads(cli("store", "copy", place, copy, "--json").stdout)["rows"]["audit"] == 100
+    tell(place, "one more")
+    cli("store", "copy", place, copy)
+    assert rows(copy, "audit") == rows(place, "audit")
+    tell(copy, "its own")
+    assert cli("store", "copy", place, copy).stderr == ""  # it has every record of the other one
+    tell(place, "its own", "and another")
+    before = rows(copy, "audit")
+    told = cli("store", "copy", place, copy, "--json")
+    assert ("audit" in json.loads(told.stdout)["rows"], rows(copy, "audit") == before) == (False, True)
+    assert "no record of the audit log was copied" in " ".join(told.stderr.split())
+    assert cli("audit", "verify", "--store", copy).exit_code == Exit.OK
 
 
 def test_a_store_is_not_copied_into_itself(cli, place):

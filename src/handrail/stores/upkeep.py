@@ -4,6 +4,7 @@ Every job is done in small pieces between the groups of callers, so that a store
 
 Rule 1: what is under way or in doubt is never let go, however old it is; nor is the audit.
 Rule 2: a copy never puts something older in the place of something newer, so it can be broken off and begun again.
+Rule 3: a log takes only what follows its end. One record of another log, and neither is in good order any more.
 """
 
 from __future__ import annotations
@@ -105,15 +106,18 @@ def contents(store: DurableStore) -> Contents:
 def copied(source: DurableStore, target: DurableStore) -> dict[str, int]:
     """Copy everything that is not there yet, or not as new; return how many rows of each table were looked at.
 
+    Of the audit log nothing is copied, and it is not among them, where both have gone on since they were one.
+
     Raises:
         ConfigError: The two are one.
     """
     if source.place == target.place:
         raise ConfigError(f"{source.place} cannot be copied into itself")
-    return {table.name: _copied(source, target, table) for table in _TABLES}
+    counts = {table.name: _copied(source, target, table) for table in _TABLES}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
-def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int:
+def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int | None:
     columns = [column for column in source.alone(partial(_columns, table.name)) if column != "number"]
     names, marks, key = ", ".join(columns), ", ".join("?" * len(columns)), ", ".join(table.key)
     taken = ", ".join(f"{column} = excluded.{column}" for column in columns)
@@ -123,7 +127,9 @@ def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int:
     beyond = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})"
     count, rows = 0, source.alone(partial(_run, page.format(where=""), ()))
     while rows:
-        target.alone(partial(_add, add, rows))
+        records = [dict(zip(columns, row, strict=True)) for row in rows] if table.name == "audit" else []
+        if not target.alone(partial(_add, add, rows, records)):
+            return None
         count += len(rows)
         last = [rows[-1][columns.index(column)] for column in table.key]
         rows = source.alone(partial(_run, page.format(where=beyond), last))
@@ -138,8 +144,19 @@ def _run(statement: str, given: Sequence[Any], base: Keeper) -> list[tuple[Any, 
     return base.run(statement, given)
 
 
-def _add(statement: str, rows: Sequence[Sequence[Any]], base: Keeper) -> None:
+def _add(statement: str, rows: Sequence[Sequence[Any]], records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
+    if records and not _follow(records, base):
+        return False
     base.add(statement, rows)
+    return True
+
+
+def _follow(records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
+    """Whether records of another log are the next ones of this log, or such as it has itself."""
+    end = base.run("SELECT max(seq) FROM audit")[0][0] or 0
+    ours = dict(base.run("SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])))
+    theirs = {record["seq"]: record["hash"] for record in records} | {records[0]["seq"] - 1: records[0]["prev"]}
+    return end == 0 or any(theirs.get(seq) == digest for seq, digest in ours.items())
 
 
 def vacuumed(store: DurableStore, *, older_than_s: float) -> dict[str, int]:

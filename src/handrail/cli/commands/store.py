@@ -66,10 +66,18 @@ def copy(source: str, target: str, as_json: bool) -> int:
     """Copy what lies in SOURCE to TARGET, which is made if it is not there.
 
     What is there already and newer stays. A copy that was broken off is begun again by the same command. Writes that
-    begin in SOURCE meanwhile may be missed: stop its processes first, or copy once more when they have stopped.
+    begin in SOURCE meanwhile may be missed: stop its processes first, or copy once more when they have stopped. The
+    audit log of TARGET takes what follows its end; where both have gone on by themselves, it stays as it is.
     """
     with closing(opened(source)) as old, closing(opened(target, create=True)) as new:
-        return _told(upkeep.copied(old, new), as_json)
+        numbers = upkeep.copied(old, new)
+        if "audit" not in numbers:
+            click.echo(
+                f"warning: no record of the audit log was copied: both stores have records of their own since the last "
+                f"copy. {new.place} goes on with its own; keep {old.place} for the other ones.",
+                err=True,
+            )
+        return _told(numbers, as_json)
 
 
 @command.command("vacuum")
