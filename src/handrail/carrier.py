@@ -1,13 +1,9 @@
 """Carries the calls of one turn: performs what they ask for, and answers as things end.
 
-`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. A tool runs in a task of its own or
-in a thread, not in the caller's frame, so that a deadline can end the call even when the tool will not end. Only one
-that declares `blocking=False`, which promises to be quick, runs in place, and is said to be late when it was.
+`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. Tools that are under way are watched
+over by `attempts`; what differs between drivers is the `Ground` (see `grounds`).
 
-What differs between drivers is the `Ground` (see `grounds`).
-
-Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is recorded, never lost.
-Rule 2: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
+Rule 1: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
         left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that reports it.
 """
 
@@ -15,18 +11,18 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future as ThreadFuture
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
-from handrail import logs, retries
+from handrail import belated, grounds, logs, retries
+from handrail.attempts import Attempt, Attempts, is_awaitable
 from handrail.batch import Batch, Lane
-from handrail.boxes import Boxed
 from handrail.context import Context
 from handrail.effects import (
     Approval,
@@ -47,42 +43,18 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable, ToolError
-from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, FinishedLate, LateResult, Progressed
+from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
+from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, Progressed
 from handrail.grounds import Ground, Stoppable, Work
 from handrail.host import Host
 from handrail.leases import BEAT_S, Lease
 from handrail.lifecycle import Admitted
 from handrail.ports import LeaseStore
-from handrail.processes import Apart, ProcessEnded
 from handrail.sessions import Session
-from handrail.shaping import plain
 from handrail.tools import BaseTool
-from handrail.workers import Job, attempted
-
-# An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
-CANCEL_GRACE_S = 0.5
 
 # A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
 STORE_S = 60.0
-
-
-class Attempt(Work, eq=False, kw_only=True):
-    """One start of a tool that is under way.
-
-    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
-    was answered without it.
-    """
-
-    lane: Lane
-    number: int
-    until: float
-    flag: Flag | None = None
-    job: Job | None = None
-    apart: Apart | Boxed | None = None
-    ending: bool = False
-    by_cancel: bool = False
-    given_up: bool = False
 
 
 class Waiting(Struct, eq=False):
@@ -101,14 +73,13 @@ class Carrier:
     def __init__(self, host: Host, ground: Ground, session: Session, batch: Batch) -> None:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
         self.error: Exception | None = None
-        self.attempts: dict[Lane, Attempt] = {}
+        self.attempts = Attempts(host, ground, session.id)
         self.reserving: set[Lane] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
         self.waits: dict[Lane, Waiting] = {}
         self.leases: dict[Lane, Lease] = {}
         self.asked_at: dict[Lane, float] = {}
         self.latest: dict[Lane, int] = {}
-        self.alarms: dict[float, list[Attempt]] = {}
         self.timers: list[Stoppable] = []
         self.unanswered: deque[tuple[float, Lane, Waiting]] = deque()
         """What the store was asked, perhaps answered by now, and when it is said not to answer."""
@@ -137,7 +108,7 @@ class Carrier:
                     self.invoke(lane, effect)
                 else:
                     self.perform(lane, effect)
-            self.alarms.clear()  # what begins later has a later end
+            self.attempts.nothing_more_now()
         except Exception as error:
             self.fail(error)
         finally:
@@ -150,6 +121,7 @@ class Carrier:
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
+        self.attempts.silence()
         if self.beat is not None:
             self.beat.cancel()
         if self.when_over is not None:
@@ -216,11 +188,7 @@ class Carrier:
             if waiting.stop is not None:
                 waiting.stop.cancel()
         self.waits.clear()
-        for attempt in list(self.attempts.values()):
-            self.lose(attempt)
-            attempt.cancel()
-            if attempt.apart is not None:
-                attempt.apart.kill()
+        self.attempts.abandon()
         for lane in self.reserving:
             self.let_resources_go(lane)
 
@@ -260,15 +228,7 @@ class Carrier:
                     self.cut_short(lane, effect)
 
         waiting.stop = begun = Work(work, ended)
-        self.start(begun)
-
-    def start(self, work: Work) -> None:
-        """Begin a piece of work, which may end at once."""
-        outcome = self.ground.first_step(work.begin)
-        if outcome is None:
-            self.ground.go_on(work)
-        else:
-            work.ended(work, outcome)
+        grounds.start(self.ground, begun)
 
     def ask_human(self, lane: Lane, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
@@ -399,7 +359,7 @@ class Carrier:
     def recorded(self, lane: Lane, effect: Effect, answer: Any) -> None:
         """The store has recorded something: remember a claim, and tell of a settlement that met no row."""
         if isinstance(effect, Settle) and answer is False:
-            self.refused_late(lane, effect)
+            belated.tell_refused(self.session, lane, effect)
         elif isinstance(effect, Claim):
             name = f"{lane.call.name!r} in run {self.session.id}"
             self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
@@ -421,7 +381,7 @@ class Carrier:
         assert admitted is not None
         tool = admitted.tool
         if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
-            self.attempt(lane, tool, effect, tool.ready(admitted.bound, None, {}), None)
+            self.attempts.make(self, lane, tool, effect, tool.ready(admitted.bound, None, {}), None)
             return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
@@ -441,52 +401,7 @@ class Carrier:
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        self.attempt(lane, tool, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
-
-    def attempt(self, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None) -> None:
-        """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
-        until = self.host.now() + effect.timeout_s
-        outcome: Outcome | None = None
-        if here := flag is None and tool.in_place:
-            outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
-            if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
-                self.ended(lane, tool, outcome, until)
-                return
-        attempt = self.attempts[lane] = Attempt(
-            start, self.reported, lane=lane, number=effect.attempt, until=until, flag=flag
-        )
-        if outcome is not None:
-            self.reported(attempt, outcome)
-        elif here:
-            self.ground.go_on(attempt)
-        elif tool.isolation != "none":
-            attempt.apart = self.host.services.apart(tool, start.keywords, effect.timeout_s)
-            self.in_thread(attempt, attempt.apart)
-        elif tool.is_async:
-            self.start(attempt)
-        elif tool.blocking:
-            self.in_thread(attempt, start)
-        else:
-            self.reported(attempt, attempted(start))
-        if self.attempts.get(lane) is attempt:  # it has not ended meanwhile
-            self.set_alarm(attempt, effect.timeout_s)
-
-    def in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
-        """Make the call in a thread, which reports when it has ended."""
-        attempt.job = self.host.services.threads.submit(call, partial(self.ground.post, self.reported, attempt))
-
-    def note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
-        """Tell the tool's breaker whether an attempt reached what the tool needs."""
-        limits = self.host.services.limits
-        if isinstance(outcome, Returned):
-            limits.reached(tool.name)
-        elif not (isinstance(outcome, Unfinished) and (outcome.cancelled or outcome.end is End.NOT_STARTED)):
-            diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
-            code = diagnosis.failure.code
-            if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
-                limits.failed(tool.name, tool.breaker, self.host.now())
-            else:
-                limits.reached(tool.name)
+        self.attempts.make(self, lane, tool, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
@@ -495,14 +410,14 @@ class Carrier:
 
     def heard(self, lane: Lane, done: float, total: float | None, note: str) -> None:
         """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
-        if (lease := self.leases.get(lane)) and lane in self.attempts and self.host.leases is not None:
+        if (lease := self.leases.get(lane)) and lane in self.attempts.under_way and self.host.leases is not None:
             lease.renew(self.host.leases)
         if self.session.observers:
             self.ground.post(self.progressed, lane, done, total, note)
 
     def progressed(self, lane: Lane, done: float, total: float | None, note: str) -> None:
         """A tool says how far it has come; what it says after its end is no news."""
-        if lane in self.attempts:
+        if lane in self.attempts.under_way:
             self.session.tell(Progressed(lane.call, done, total, note))
 
     def open_first(self, lane: Lane, effect: Invoke) -> None:
@@ -517,143 +432,18 @@ class Carrier:
 
         self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
 
-    def await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
-        """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
-        attempt.begin, attempt.job = partial(_itself, awaitable), None
-        self.start(attempt)
-
-    def reported(self, attempt: Attempt, outcome: Outcome) -> None:
-        """A tool has said how it ended."""
-        if attempt.given_up:
-            self.reported_late(attempt, outcome)
-            return
-        if is_awaitable(outcome):
-            self.await_result(attempt, outcome.value)
-            return
-        del self.attempts[attempt.lane]
-        if attempt.ending:
-            self.ended(attempt.lane, lane_tool(attempt.lane), told_to_end(outcome, attempt))
-        else:
-            self.ended(attempt.lane, lane_tool(attempt.lane), outcome, attempt.until)
-
-    def ended(self, lane: Lane, tool: BaseTool, outcome: Outcome, until: float | None = None) -> None:
-        """Take how a tool ended, and go on with it.
-
-        Args:
-            until: When its time was over; None when that, or the run's cancellation, was told to it.
-        """
-        if type(outcome) is Returned:
-            if until is not None and self.host.now() > until:
-                outcome.late = True  # one that blocks the loop is late without having been ended
-            if tool.name in self.troubled:
-                self.note_reach(tool, outcome)
-            self.answer(lane, outcome)
-            return
-        if until is not None and type(outcome) is Unfinished:
-            outcome = Raised(RuntimeError("the tool cancelled itself"))
-        if tool.breaker:
-            self.note_reach(tool, outcome)
-        if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
-            # Its text goes to the log, under the reference that the model is told; of what passes it is told none.
-            is_passing = retries.diagnose(outcome, tool.name, tool.timeout_s).passing
-            status = retries.http_status(outcome.error)
-            known = ["" if is_passing else f"reference {outcome.reference}", f"HTTP {status}" if status else ""]
-            told = f" ({', '.join(filter(None, known))})" if any(known) else ""
-            logs.raised(f"{tool.name} raised in run {self.session.id}{told}", outcome.error)
-        self.answer(lane, outcome)
-
-    def set_alarm(self, attempt: Attempt, seconds: float) -> None:
-        """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""
-        if (together := self.alarms.get(seconds)) is not None:
-            together.append(attempt)
-            return
-        together = self.alarms[seconds] = [attempt]
-        self.timers.append(self.ground.later(seconds, self.ring, together))
-
-    def ring(self, attempts: Sequence[Attempt]) -> None:
-        """The time of these attempts is over. Those that have ended meanwhile are none of its business."""
-        for attempt in attempts:
-            if not attempt.ending and self.attempts.get(attempt.lane) is attempt:
-                self.expire(attempt)
-
-    def expire(self, attempt: Attempt) -> None:
-        """The time of an attempt is over: end it, and if it will not end, give it up."""
-        attempt.ending = True
-        if attempt.flag is not None:
-            attempt.flag.set()
-        if attempt.job is None:
-            attempt.cancel()
-            self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
-        elif attempt.apart is not None:
-            attempt.apart.kill()  # it says so by itself; who does not believe it waits no longer than for any other
-            self.ground.later(CANCEL_GRACE_S, self.give_up, attempt)
-        elif self.host.services.threads.withdraw(attempt.job):
-            self.give_up(attempt, End.NOT_STARTED)
-        else:
-            self.give_up(attempt)
-
-    def give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
-        """Answer without the tool; if it reports after all, that is recorded."""
-        if self.attempts.get(attempt.lane) is not attempt:
-            return  # it ended in time
-        if end is End.RUNNING_ON:
-            self.lose(attempt)
-        else:
-            del self.attempts[attempt.lane]
-        unfinished = Unfinished(end, attempt.by_cancel)
-        if lane_tool(attempt.lane).breaker:
-            self.note_reach(lane_tool(attempt.lane), unfinished)
-        self.answer(attempt.lane, unfinished)
-
-    def lose(self, attempt: Attempt) -> None:
-        """Go on without an attempt that is under way."""
-        attempt.given_up = True
-        del self.attempts[attempt.lane]
-        self.host.services.given_up.add(attempt)
-
     def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
-        """A tool that had been given up has ended after all: tell it, and settle its claim with the truth."""
-        self.host.services.given_up.discard(attempt)
+        """A tool that had been given up has ended after all: settle its claim with the truth, and tell it."""
         lane = attempt.lane
         if is_awaitable(outcome):  # a plain function that returned a coroutine: what is in it will not happen
             if inspect.iscoroutine(outcome.value):
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
-        try:
-            settle = late_settlement(self.leases.get(lane), outcome)
-            # A late "nothing happened" speaks for its own attempt; a newer one may have done it.
-            if settle and (settle.state == "done" or self.latest.get(lane) == attempt.number):
-                self.settle_late(lane, settle)
-        except Exception as error:  # the claim stays in doubt, as it was told
-            logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
-        if lane in self.reserving and self.over_for(lane):
+        newest = self.latest.get(lane) == attempt.number
+        belated.record(self.host.store, self.session, lane, self.leases.get(lane), outcome, newest=newest)
+        if lane in self.reserving and (self.error is not None or self.batch.results[lane.index] is not None):
             self.let_resources_go(lane)
-        if self.session.observers:
-            self.session.tell(late_event(lane, outcome))
-
-    def settle_late(self, lane: Lane, settle: Settle) -> None:
-        """Settle a claim after its call was answered; whether it was still ours is told when it is known."""
-        answer = self.host.store.settle(settle)
-        if isinstance(answer, ThreadFuture):
-            answer.add_done_callback(partial(self.settled_late, lane, settle))
-        elif answer is False:
-            self.refused_late(lane, settle)
-
-    def settled_late(self, lane: Lane, settle: Settle, done: ThreadFuture[bool]) -> None:
-        """The store has answered, in its own thread."""
-        if (error := done.exception()) is not None:
-            logs.raised(f"the late end of {lane.call.name!r} in run {self.session.id} could not be recorded", error)
-        elif done.result() is False:
-            self.refused_late(lane, settle)
-
-    def refused_late(self, lane: Lane, settle: Settle) -> None:
-        """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
-        if self.session.observers:
-            self.session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
-
-    def over_for(self, lane: Lane) -> bool:
-        """Whether nothing of this lane will be carried on."""
-        return self.error is not None or self.batch.results[lane.index] is not None
+        belated.tell(self.session, lane, outcome)
 
     # ------------------------------------------------------------------ cancelling
 
@@ -669,10 +459,7 @@ class Carrier:
                 if waiting.stop is not None:
                     waiting.stop.cancel()
                 self.cut_short(lane, waiting.effect)
-        for attempt in list(self.attempts.values()):
-            if (hard or not lane_tool(attempt.lane).writes) and not attempt.ending:
-                attempt.by_cancel = True
-                self.expire(attempt)
+        self.attempts.cancel(hard)
         self.pump()
 
     def cut_short(self, lane: Lane, effect: Effect) -> None:
@@ -690,15 +477,6 @@ def lane_tool(lane: Lane) -> BaseTool:
     """Return the tool of a lane that was admitted."""
     assert lane.admitted is not None
     return lane.admitted.tool
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
-    """Whether a function returned a coroutine, or something else that is still to be awaited."""
-    return type(outcome) is Returned and outcome.pending
 
 
 def silent(error: Exception) -> StoreUnavailable:
@@ -719,41 +497,3 @@ def not_opened(tool: BaseTool, failed: Raised) -> Raised:
     )
     error.__cause__ = failed.error
     return Raised(error)
-
-
-def told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
-    """What an outcome means that came after the tool was told to end."""
-    match outcome:
-        case Raised(error=ProcessEnded(begun=False)):
-            return Unfinished(End.NOT_STARTED, attempt.by_cancel)
-        case Returned(value=value):
-            return Returned(value, late=True)
-        case Raised(error=ToolError()):
-            return outcome  # it used its last moment to say something
-        case _:
-            return Unfinished(End.STOPPED, attempt.by_cancel)  # it broke off where it was interrupted
-
-
-def late_settlement(lease: Lease | None, outcome: Outcome) -> Settle | None:
-    """Return what to record of a write that reported after it had been given up; None when it tells nothing new."""
-    if lease is None:
-        return None
-    asked, claimed = lease.claim, lease.claimed
-    match outcome:
-        case Returned(value=value):
-            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value), asked.locks)
-        case Raised(error=NoEffect()):
-            return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
-        case _:
-            return None
-
-
-def late_event(lane: Lane, outcome: Outcome) -> FinishedLate:
-    """Return the event that tells of a late report."""
-    match outcome:
-        case Returned(value=value):
-            return FinishedLate(lane.call, plain(value))
-        case Raised():
-            return FinishedLate(lane.call, error=outcome.words)
-        case _:
-            return FinishedLate(lane.call, error="it was stopped at last")

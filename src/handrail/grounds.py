@@ -56,3 +56,12 @@ class Ground(Protocol):
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """Call soon in the ground's thread; from any thread. Once the ground is left, call at once in the caller's."""
         ...
+
+
+def start(ground: Ground, work: Work) -> None:
+    """Begin a piece of work, which may end at once."""
+    outcome = ground.first_step(work.begin)
+    if outcome is None:
+        ground.go_on(work)
+    else:
+        work.ended(work, outcome)

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from handrail import late
+from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import Carrier
 from handrail.conversation import AskModel, Ending
 from handrail.errors import HandrailError, Json
 from handrail.events import Event

@@ -20,10 +20,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from handrail import late
+from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.carrier import CANCEL_GRACE_S, Carrier
+from handrail.carrier import Carrier
 from handrail.conversation import AskModel, Ending
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError

@@ -1,0 +1,85 @@
+"""What becomes of a report that comes after its call was answered: the truth in the ledger, and an event.
+
+A claim that was told to be in doubt is settled by what its tool says at last, as long as it is still ours.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+
+from handrail import logs
+from handrail.batch import Lane
+from handrail.effects import Outcome, Raised, Returned, Settle
+from handrail.errors import NoEffect
+from handrail.events import FinishedLate, LateResult
+from handrail.leases import Lease
+from handrail.ports import Store
+from handrail.sessions import Session
+from handrail.shaping import plain
+
+
+def record(store: Store, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *, newest: bool) -> None:
+    """Settle the claim of a write that reports late.
+
+    Args:
+        lease: None of a read.
+        newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
+            a newer one may have done it.
+    """
+    try:
+        settle = _settlement(lease, outcome)
+        if settle is None or not (newest or settle.state == "done"):
+            return
+        answer = store.settle(settle)
+        if isinstance(answer, Future):
+            answer.add_done_callback(partial(_settled, session, lane, settle))
+        elif answer is False:
+            tell_refused(session, lane, settle)
+    except Exception as error:  # the claim stays in doubt, as it was told
+        _log(session, lane, error)
+
+
+def tell(session: Session, lane: Lane, outcome: Outcome) -> None:
+    """Tell how a tool ended whose call was answered without it."""
+    if not session.observers:
+        return
+    match outcome:
+        case Returned(value=value):
+            session.tell(FinishedLate(lane.call, plain(value)))
+        case Raised():
+            session.tell(FinishedLate(lane.call, error=outcome.words))
+        case _:
+            session.tell(FinishedLate(lane.call, error="it was stopped at last"))
+
+
+def tell_refused(session: Session, lane: Lane, settle: Settle) -> None:
+    """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
+    if session.observers:
+        session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
+
+
+def _settlement(lease: Lease | None, outcome: Outcome) -> Settle | None:
+    """Return what to record; None when the report tells nothing new."""
+    if lease is None:
+        return None
+    asked, claimed = lease.claim, lease.claimed
+    match outcome:
+        case Returned(value=value):
+            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value), asked.locks)
+        case Raised(error=NoEffect()):
+            return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
+        case _:
+            return None
+
+
+def _settled(session: Session, lane: Lane, settle: Settle, done: Future[bool]) -> None:
+    """The store has answered, in its own thread."""
+    if (error := done.exception()) is not None:
+        _log(session, lane, error)
+    elif done.result() is False:
+        tell_refused(session, lane, settle)
+
+
+def _log(session: Session, lane: Lane, error: BaseException) -> None:
+    logs.raised(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)
