@@ -46,6 +46,7 @@ PERFORMING = [
     "forking",
     "leases",
     "host",
+    "resuming",
     "grounds",
     "attempts",
     "belated",

@@ -6,13 +6,14 @@ Rule 2: every `ToolCall` gets exactly one `ToolResult`.
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from handrail.errors import Failure
+from handrail.errors import ConfigError, Failure, Json
 
 
 class ToolCall(Struct, frozen=True):
@@ -120,3 +121,13 @@ class ToolResult(Struct):
         what = f"failed {self.failure.code}" if self.failure else f"ok, {len(self.text)} chars"
         extra = "".join(f", {word}" for word in (self.note and "noted", self.replayed and "replayed") if word)
         return f"<ToolResult {self.call_id} {self.name}: {what}, {self.attempts} attempts{extra}>"
+
+
+def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
+    """Return arguments as the text that a model would have written."""
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return json.dumps(arguments or {}, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the arguments are not JSON: {error}") from error

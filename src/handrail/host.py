@@ -5,7 +5,6 @@ A driver adds only how effects are performed: `runtime` on asyncio, `sync` in th
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections import OrderedDict
@@ -15,9 +14,7 @@ from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail import late, logkeys, plugins, shaping, showing
 from handrail.approvals import Approvals
@@ -28,13 +25,12 @@ from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context
 from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
-from handrail.dialects import WireDialect, dialect
-from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
+from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
-from handrail.flow import Course, Rules, course, rules_as_json, rules_from_json
-from handrail.following import following, tell_of, with_steps
+from handrail.flow import Course, Rules, course, rules_as_json
+from handrail.following import following, tell_of
 from handrail.history import Window, mended
-from handrail.journal import Asked, budget_as_json, budget_from_json, input_as_json, input_from_json, toolset_digest
+from handrail.journal import Asked, budget_as_json, input_as_json, toolset_digest
 from handrail.leases import Lease
 from handrail.lifecycle import Conduct
 from handrail.messages import Message, Turn
@@ -48,9 +44,9 @@ from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.services import Services
 from handrail.sessions import Session, Trail, cancelled, ending_by, new_run_id, tell_all
-from handrail.showing import Showing, selector_of
+from handrail.showing import Showing
 from handrail.structured import wanted, way_of
-from handrail.tools import BaseTool, FunctionTool
+from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
 if TYPE_CHECKING:
@@ -399,44 +395,6 @@ class Host:
         started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
         session.recording = Recording(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
-    def again(
-        self,
-        begun: Begun | None,
-        run_id: str,
-        *,
-        model: str | Model | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-        output: Any = None,
-        observers: Sequence[Observer] = (),
-        selector: str | Selector | None = None,
-        flow: Rules | None = None,
-    ) -> tuple[Session, Asked, Model]:
-        """Open a run that was kept.
-
-        Raises:
-            ConfigError: There is no such run, or its model was an object, which cannot be kept.
-            JournalMismatch: What was kept cannot be read.
-        """
-        begun = known(begun, run_id)
-        asked = input_from_json(begun.record.input)
-        if asked.workflow:
-            raise ConfigError(
-                f"run {run_id!r} is a workflow; go on with it by workflow({asked.workflow[0]}, run_id={run_id!r})"
-            )
-        if model is None and not asked.model:
-            raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
-        budget = budget or budget_from_json(asked.budget)
-        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.options = asked.options
-        session.selector = None if selector is None else selector_of(selector)
-        session.course = self.course(rules_from_json(asked.flow) if flow is None else flow)
-        found = self.model(model if model is not None else asked.model)
-        if begun.record.forked_from:
-            session.conduct.policy = replace(self.policy, done_before=frozenset(asked.done_before))
-        return session, replace(asked, output=output if output is not None else asked.output), found
-
     def course(self, rules: Rules) -> Course | None:
         """Return the course of a run with these rules.
 
@@ -446,34 +404,6 @@ class Host:
         if not rules:
             return None
         return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
-
-    def taken_over(self, session: Session, begun: Begun, *, anew: bool) -> RunRecord | None:
-        """Return what a resume takes over; None where the run has its answer, and its journal tells it again.
-
-        Args:
-            anew: The answer is wanted in another form, which may need the model.
-        """
-        ended = begun.record.result
-        if anew or begun.record.status != "done" or not (isinstance(ended, Mapping) and ended.get("status") == "done"):
-            return replace(begun.record, owner=owner())
-        self.record(session, begun, replaying=True)
-        return None
-
-    def taking_back(
-        self, offered: Sequence[undoing.Undoable], run_id: str, steps: Sequence[str] | None
-    ) -> list[FunctionTool]:
-        """Return the writes that take these steps of a run back.
-
-        Raises:
-            ConfigError: A step is none of the offered.
-        """
-        try:
-            wanted = undoing.chosen(offered, steps)
-        except KeyError as error:
-            told = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
-            raise ConfigError(f"step {error} of run {run_id!r} cannot be taken back; what can is {told}") from error
-        tools = Toolset(with_steps(self.callable_tools()))
-        return [undoing.taking_back(each, tools[each.tool], run_id) for each in wanted]
 
     def batch_of(self, tool: BaseTool, session: Session) -> Batch:
         """Open one call of a tool that no model is shown."""
@@ -564,64 +494,6 @@ class Host:
             lambda handle: now_of(self.store.kept(session.id, handle)),
             report,
         )
-
-
-def known(begun: Begun | None, run_id: str) -> Begun:
-    """Return a kept run, or raise where there is none."""
-    if begun is None:
-        raise ConfigError(f"there is no run {run_id!r} in this store")
-    return begun
-
-
-def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
-    """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
-    if not record.is_poisoned:
-        return None
-    taken = f"it was taken over {record.takeovers} times in a row, each time from a process that had left it"
-    error = ConfigError(
-        f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
-    )
-    return Entry(record.run_id, record.epoch, status="poisoned"), error
-
-
-def check_free(kept: Begun | None) -> None:
-    """Raise when a new run takes the name of one that is kept: its answers would be the other one's.
-
-    To be asked before it begins, for whoever begins a run has taken it from its owner; and once more afterwards, since
-    somebody else may have begun one of that name at the same moment.
-    """
-    if kept is not None:
-        raise ConfigError(f"a run {kept.record.run_id!r} is kept already; resume it, or give the new one another name")
-
-
-def wire_dialect(name: str) -> WireDialect:
-    """Return the dialect of a provider's messages."""
-    found = dialect(name)
-    if not isinstance(found, WireDialect):
-        raise ConfigError(
-            f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'"
-        )
-    return found
-
-
-def as_json(message: Any) -> Mapping[str, Json]:
-    """Return a provider's message as a dictionary, also from an SDK's object."""
-    if isinstance(message, Mapping):
-        return message
-    dump = getattr(message, "model_dump", None) or getattr(message, "to_dict", None)
-    if dump is None:
-        raise ConfigError(f"a message is a dictionary or an SDK's object, not {type(message).__name__}")
-    return cast(Mapping[str, Json], dump())
-
-
-def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
-    """Return arguments as the text that a model would have written."""
-    if isinstance(arguments, str):
-        return arguments
-    try:
-        return json.dumps(arguments or {}, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"the arguments are not JSON: {error}") from error
 
 
 def _store(store: str | Store) -> Store:

@@ -14,16 +14,18 @@ from handrail import late
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.carrier import Carrier
 from handrail.conversation import AskModel, Ending
+from handrail.dialects import fields_of, wire_dialect
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
 from handrail.flow import Rules
-from handrail.host import Host, arguments_text, as_json, check_free, known, poisoning, wire_dialect
+from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later
 from handrail.records import Begun, Entry, RunRecord
+from handrail.resuming import again, check_free, known, poisoning, taken_over
 from handrail.runners import Runners
 from handrail.runs import Run
 from handrail.sessions import Session
@@ -90,7 +92,7 @@ class Runtime(Host):
             dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
         """
         wire = wire_dialect(dialect)
-        turn = wire.decode_message(as_json(message), self.tools)
+        turn = wire.decode_message(fields_of(message), self.tools)
         results = await self._handle(turn, run, deps, inject)
         return wire.encode_results(turn.calls, results)
 
@@ -156,9 +158,9 @@ class Runtime(Host):
         if not anyway and (poisoned := poisoning(begun.record)):
             await later(self.runs.enter(poisoned[0]))
             raise poisoned[1]
-        session, asked, model = self.again(begun, run_id, **how)
+        session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
-        record = self.taken_over(session, begun, anew=how.get("output") is not None)
+        record = taken_over(self, session, begun, anew=how.get("output") is not None)
         return await self._to_its_end(session, model, record)
 
     async def replay(self, run_id: str, **how: Any) -> Run:
@@ -168,7 +170,7 @@ class Runtime(Host):
             JournalMismatch: The journal ends before the run does.
         """
         begun = await later(self.runs.recorded(run_id))
-        session, asked, model = self.again(begun, run_id, **how)
+        session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         self.record(session, cast(Begun, begun), replaying=True)
         return await self._to_its_end(session, model, None)
@@ -179,7 +181,7 @@ class Runtime(Host):
         What the other run has written since is not done again without a person's word.
         """
         begun = known(await later(self.runs.recorded(run_id)), run_id)
-        self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
+        again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         record, first = forking.fork_of(begun, at_turn, self.callable_tools())
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
@@ -228,7 +230,7 @@ class Runtime(Host):
             ConfigError: There is no such run, or a step is not one that can be taken back.
         """
         undone = []
-        for tool in self.taking_back(await self.undoable(run_id), run_id, steps):
+        for tool in undoing.taking_back(await self.undoable(run_id), self.callable_tools(), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
             batch = self.batch_of(tool, session)
             await self.carry(session, batch)

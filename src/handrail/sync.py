@@ -23,18 +23,20 @@ from handrail import late
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.carrier import Carrier
 from handrail.conversation import AskModel, Ending
+from handrail.dialects import fields_of, wire_dialect
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.flow import Rules
 from handrail.grounds import Work
-from handrail.host import Host, arguments_text, as_json, check_free, known, poisoning, wire_dialect
+from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of
 from handrail.records import Begun, Entry, RunRecord
+from handrail.resuming import again, check_free, known, poisoning, taken_over
 from handrail.runs import Run
 from handrail.services import outcome_of
 from handrail.sessions import Session, new_run_id
@@ -85,7 +87,7 @@ class SyncRuntime(Host):
     ) -> Any:
         """See `Runtime.handle`."""
         wire = wire_dialect(dialect)
-        turn = wire.decode_message(as_json(message), self.tools)
+        turn = wire.decode_message(fields_of(message), self.tools)
         return wire.encode_results(turn.calls, self._handle(turn, run, deps, inject))
 
     def run(
@@ -121,15 +123,15 @@ class SyncRuntime(Host):
         if not anyway and (poisoned := poisoning(begun.record)):
             now_of(self.runs.enter(poisoned[0]))
             raise poisoned[1]
-        session, asked, model = self.again(begun, run_id, **how)
+        session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
-        record = self.taken_over(session, begun, anew=how.get("output") is not None)
+        record = taken_over(self, session, begun, anew=how.get("output") is not None)
         return self._to_its_end(session, model, record)
 
     def replay(self, run_id: str, **how: Any) -> Run:
         """See `Runtime.replay`."""
         begun = now_of(self.runs.recorded(run_id))
-        session, asked, model = self.again(begun, run_id, **how)
+        session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         self.record(session, cast(Begun, begun), replaying=True)
         return self._to_its_end(session, model, None)
@@ -137,7 +139,7 @@ class SyncRuntime(Host):
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
         """See `Runtime.fork`."""
         begun = known(now_of(self.runs.recorded(run_id)), run_id)
-        self.again(begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
+        again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         record, first = forking.fork_of(begun, at_turn, self.callable_tools())
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
@@ -165,7 +167,7 @@ class SyncRuntime(Host):
     def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """See `Runtime.undo`."""
         undone = []
-        for tool in self.taking_back(self.undoable(run_id), run_id, steps):
+        for tool in undoing.taking_back(self.undoable(run_id), self.callable_tools(), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
             batch = self.batch_of(tool, session)
             self.carry(session, batch)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from handrail import journal
 from handrail.calls import ToolResult
-from handrail.errors import Failure, Json
+from handrail.errors import ConfigError, Failure, Json
 from handrail.following import with_steps
 from handrail.lifecycle import admit, read
 from handrail.policy import Policy, act
@@ -64,7 +64,24 @@ def _is_own(tool: BaseTool, result: ToolResult) -> bool:
     return tool.compensate is not None and result.ok and not (result.replayed and tool.key)
 
 
-def taking_back(undo: Undoable, tool: BaseTool, run_id: str) -> FunctionTool:
+def taking_back(
+    offered: Sequence[Undoable], tools: Toolset, run_id: str, steps: Sequence[str] | None
+) -> list[FunctionTool]:
+    """Return the writes that take these steps of a run back, in the order offered; all that is offered without steps.
+
+    Raises:
+        ConfigError: A step is none of the offered.
+    """
+    by_step = {each.step: each for each in offered}
+    if strange := [step for step in steps or () if step not in by_step]:
+        told = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
+        raise ConfigError(f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {told}")
+    tools = Toolset(with_steps(tools))
+    wanted = [each for each in offered if steps is None or each.step in steps]
+    return [_write_back(each, tools[each.tool], run_id) for each in wanted]
+
+
+def _write_back(undo: Undoable, tool: BaseTool, run_id: str) -> FunctionTool:
     """Return the write that takes this one back."""
     compensate: Callable[..., Any] = tool.compensate or _nothing_to_do
     bound = tool.bind(dict(undo.arguments))
@@ -86,18 +103,6 @@ def taking_back(undo: Undoable, tool: BaseTool, run_id: str) -> FunctionTool:
         timeout_s=tool.timeout_s,
         repeatable=True,  # two writes of one tool are two things to take back, however alike they are
     )
-
-
-def chosen(offered: Sequence[Undoable], steps: Sequence[str] | None) -> list[Undoable]:
-    """Return those of the offered that were named; all without names.
-
-    Raises:
-        KeyError: A step is none of the offered.
-    """
-    if steps is None:
-        return list(offered)
-    by_step = {each.step: each for each in offered}
-    return sorted((by_step[step] for step in steps), key=offered.index)
 
 
 def _nothing_to_do(**_: Any) -> None:

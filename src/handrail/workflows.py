@@ -27,10 +27,10 @@ from typing import Any, Protocol
 from handrail import jsontext
 from handrail.asking import check_injected
 from handrail.batch import Batch, Slot
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.conversation import Ending
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
-from handrail.host import Host, arguments_text
+from handrail.host import Host
 from handrail.journal import Asked, budget_as_json, input_as_json, input_from_json
 from handrail.messages import Turn, UserMessage, conversation_of
 from handrail.ports import later, now_of

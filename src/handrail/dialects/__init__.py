@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from handrail import plugins
 from handrail.calls import ToolCall, ToolResult
-from handrail.errors import Json, ModelError
+from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.ports import Described
 
@@ -177,3 +177,23 @@ def dialect(name: str) -> Dialect:
         ConfigError: There is no such dialect; the message lists those that there are.
     """
     return cast(Dialect, plugins.load("dialects", name))
+
+
+def wire_dialect(name: str) -> WireDialect:
+    """Return the dialect of a provider's messages."""
+    found = dialect(name)
+    if not isinstance(found, WireDialect):
+        raise ConfigError(
+            f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'"
+        )
+    return found
+
+
+def fields_of(message: Any) -> Mapping[str, Json]:
+    """Return a provider's message as a dictionary, also from an SDK's object."""
+    if isinstance(message, Mapping):
+        return message
+    dump = getattr(message, "model_dump", None) or getattr(message, "to_dict", None)
+    if dump is None:
+        raise ConfigError(f"a message is a dictionary or an SDK's object, not {type(message).__name__}")
+    return cast(Mapping[str, Json], dump())
