@@ -1,0 +1,407 @@
+"""The operations of an HTTP service as tools, from its OpenAPI 3 document.
+
+    tools = hr.openapi("shop.json", base_url="https://shop.example/v1", auth={"key": os.environ["SHOP_KEY"]})
+
+A GET or HEAD is a read, DELETE is destructive, and every other method writes. A write carries the act's key as
+`Idempotency-Key`. A PUT is sent again when its answer is lost, since twice is as good as once (RFC 9110, 9.2.2), and so
+is an operation whose document says that it knows keys; any other write is then in doubt.
+
+`requests` writes what is sent, and `credentials` what goes along with it.
+
+Rule 1: what a status leaves open is left open: after 408, 409, 425, 429 and 5xx a write may have happened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx2
+
+from handrail.calls import Media
+from handrail.context import Context
+from handrail.effects import EffectClass
+from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.foreign import imported
+from handrail.operations import LeftOut, Operation, is_one, operations, server_of
+from handrail.toolbox import yamltext
+from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
+from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
+from handrail.toolbox.openapi.credentials import (
+    FETCHED,
+    SENT,
+    Secret,
+    as_written,
+    authorize,
+    fault_of,
+    given_now,
+    kind_of,
+    masked,
+    schemes_of,
+)
+from handrail.toolbox.openapi.requests import written
+from handrail.tools import DEFAULT_TIMEOUT_S
+from handrail.toolset import Toolset
+
+MOST_SAID_CHARS = 500
+"""Of what a service says about a call that it refused."""
+
+_CONTEXT = "$context"
+"""No argument has such a name."""
+_OPEN_STATUS = {408, 409, 425, 429}
+"""Statuses below 500 after which a write may have happened, or may still happen."""
+_SAYING = ("message", "detail", "error_description", "title", "error", "errors", "msg")
+"""Where services put what was wrong (RFC 9457 and customs)."""
+_CODES: Mapping[int, tuple[str, str]] = {
+    400: ("REQUEST_REFUSED", "Call again with what the service asks for."),
+    401: ("NOT_AUTHENTICATED", "Tell the user that the credentials for this service are not accepted."),
+    403: (Code.NOT_PERMITTED, "Go on without it, or tell the user that the service does not permit it."),
+    404: ("NOT_FOUND", "Look up what there is, or ask the user."),
+    409: ("CONFLICT", "Look at how things stand now before trying again."),
+    410: ("NOT_FOUND", "It is gone for good; go on without it."),
+    412: ("CONFLICT", "Look at how things stand now before trying again."),
+    422: ("REQUEST_REFUSED", "Call again with what the service asks for."),
+}
+_OTHERWISE = ("REQUEST_REFUSED", "Call differently, or tell the user what the service said.")
+
+
+def openapi(
+    spec: Mapping[str, Any] | str | Path,
+    *,
+    base_url: str = "",
+    auth: Mapping[str, Secret] | None = None,
+    include: Iterable[str] = ("*",),
+    effects: Mapping[str, EffectClass] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    most_bytes: int = MOST_ANSWER_BYTES,
+) -> Service:
+    """Return the operations of an OpenAPI 3.0 or 3.1 document as tools.
+
+    Args:
+        spec: The document, or the file that holds it: JSON, or YAML (`.yaml`, `.yml`). Nothing that it refers to
+            outside of itself is fetched.
+        base_url: In place of the servers that the document names.
+        auth: A credential for each security scheme that the document names: a key, a token, `user:password`.
+        include: Names of tools, with `*` and `?` as in file names.
+        effects: What some operations do, where their method does not say it: a POST that only searches is a read.
+        most_bytes: How much of an answer is read.
+
+    Raises:
+        ConfigError: It is no such document, has no operation that can be used, names no server, or has not what is
+            named here.
+    """
+    document = spec if isinstance(spec, Mapping) else _read(spec)
+    _check(document)
+    if base_url and not base_url.startswith(("http://", "https://")):
+        raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
+    found, given = list(operations(document)), dict(effects or {})
+    chosen = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in include)]
+    wire = Wire(document, base_url or server_of(document), dict(auth or {}), most_bytes, fixed=bool(base_url))
+    tools: list[OperationTool] = []
+    left = [each for each in chosen if isinstance(each, LeftOut)]
+    for each in chosen:
+        if isinstance(each, Operation):
+            try:
+                wire.check_server(each)
+                tools.append(OperationTool(each, wire, given.pop(each.name, each.effect), timeout_s))
+                _ = tools[-1].checker
+            except (ToolDefinitionError, ConfigError) as error:
+                tools = [tool for tool in tools if tool.operation is not each]
+                left.append(LeftOut(each.name, each.method, each.path, str(error)))
+    if not tools:
+        why = f": {left[0].name}: {left[0].reason}" if left else f"; there are {len(found)} in the document"
+        raise ConfigError(f"no operation can be used as a tool{why}")
+    if given:
+        raise ConfigError(f"effects names {next(iter(given))!r}, which is no tool of this document")
+    return Service(tools, left)
+
+
+def service_at(place: str, environment: Mapping[str, str]) -> Service:
+    """Return the tools of a service as a command line names it: `shop.json`, or `shop.json@https://shop.example/v1`.
+
+    Args:
+        environment: Holds the credential of a security scheme `api key` under `HANDRAIL_AUTH_API_KEY`.
+
+    Raises:
+        ConfigError: See `openapi`.
+    """
+    path, _, base_url = place.partition("@")
+    document = _read(path)
+    auth = {name: environment[each] for name in schemes_of(document) if (each := auth_variable(name)) in environment}
+    return openapi(document, base_url=base_url, auth=auth)
+
+
+def auth_variable(scheme: str) -> str:
+    """Return the environment variable with the credential of a security scheme.
+
+    >>> auth_variable("petstore-auth")
+    'HANDRAIL_AUTH_PETSTORE_AUTH'
+    """
+    return f"HANDRAIL_AUTH_{re.sub(r'[^A-Za-z0-9]+', '_', scheme).upper()}"
+
+
+class Service(Toolset):
+    """The tools of a service, as it was made of a document.
+
+    Attributes:
+        operations: Its tools.
+        left_out: Operations that are none, each with the reason.
+    """
+
+    def __init__(self, tools: Sequence[OperationTool] = (), left_out: Sequence[LeftOut] = ()) -> None:
+        super().__init__(tools)
+        self.operations, self.left_out = tuple(tools), tuple(left_out)
+
+
+def _read(place: str | Path) -> Mapping[str, Any]:
+    path = Path(place)
+    if str(place).startswith(("http://", "https://")):
+        raise ConfigError(f"{place} is no file, and nothing is fetched; save it in a file first: curl -O {place}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"the document {str(path)!r} cannot be read: {why}") from error
+    try:
+        if path.suffix.lower() in (".yaml", ".yml"):
+            return cast(Mapping[str, Any], yamltext.loads(text))
+        return cast(Mapping[str, Any], json.loads(text))
+    except ConfigError as error:
+        raise ConfigError(f"the document {str(path)!r} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the document {str(path)!r} is no JSON: {error}") from error
+
+
+def _check(document: Any) -> None:
+    if isinstance(document, Mapping) and "swagger" in document:
+        raise ConfigError("the document is of Swagger 2.0; convert it to OpenAPI 3 first")
+    if not is_one(document) or not re.match(r"3\.[01]\b", str(document.get("openapi", ""))):
+        raise ConfigError("it is no document of OpenAPI 3.0 or 3.1: it needs `openapi` and `paths`")
+
+
+# ---------------------------------------------------------------------- the wire
+
+
+@dataclass
+class Wire:
+    """Where the requests of a service go, and what goes along: one client for all its tools.
+
+    Attributes:
+        fixed: The address is the engineer's, also for operations that name another.
+    """
+
+    document: Mapping[str, Any]
+    base_url: str
+    auth: Mapping[str, Secret]
+    most_bytes: int
+    fixed: bool = False
+    schemes: Mapping[str, Mapping[str, Any]] = field(init=False)
+    _client: httpx2.Client | None = field(default=None, init=False)
+    _users: int = field(default=0, init=False)
+    _guard: Lock = field(default_factory=Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self.schemes = schemes_of(self.document)
+        for name, secret in self.auth.items():
+            if name not in self.schemes:
+                told = ", ".join(self.schemes) or "none"
+                raise ConfigError(f"auth names {name!r}, and the document's security schemes are {told}")
+            if kind_of(self.schemes[name]) not in SENT:
+                raise ConfigError(
+                    f"auth names {name!r}, a credential of the kind {kind_of(self.schemes[name])}, which cannot be "
+                    f"sent; those that can are {', '.join(SENT)}"
+                )
+            if not callable(secret) and (fault := fault_of(secret, self.schemes[name])):
+                raise ConfigError(f"the credential for {name!r} {fault}")
+
+    def missing(self, operation: Operation) -> str:
+        """Say what an operation needs, by the first of the ways that its document names."""
+        kinds = [(name, kind_of(self.schemes.get(name, {}))) for name in operation.security[0]]
+        return " and ".join(
+            f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in FETCHED else ''})"
+            for name, kind in kinds
+        )
+
+    @property
+    def query_keys(self) -> set[str]:
+        """Names under which credentials go in the query."""
+        return {str(each.get("name")) for each in self.schemes.values() if each.get("in") == "query"}
+
+    def check_server(self, operation: Operation) -> str:
+        """Return where an operation's requests go.
+
+        Raises:
+            ConfigError: No server is named, or one that is no HTTP address.
+        """
+        server = self.base_url if self.fixed else operation.server or self.base_url
+        try:
+            url = httpx2.URL(server)
+        except httpx2.InvalidURL:
+            url = httpx2.URL("")
+        if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
+            said = f"{server!r} is no address of a server" if server else "the document names no server"
+            raise ConfigError(f'{said}; give base_url="https://..."')
+        return server.rstrip("/")
+
+    def opened(self) -> None:
+        """One more tool uses the client."""
+        with self._guard:
+            self._users += 1
+            if self._client is None:
+                self._client = timed_client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
+
+    def closed(self) -> None:
+        """One tool less uses it; the last one closes it."""
+        with self._guard:
+            self._users -= 1
+            if self._users == 0 and self._client is not None:
+                self._client.close()
+                self._client = None
+
+    @property
+    def client(self) -> httpx2.Client:
+        """The client; only while a tool is open."""
+        assert self._client is not None
+        return self._client
+
+    def credentials(self, operation: Operation) -> list[tuple[Mapping[str, Any], str]] | None:
+        """Return the schemes that go along with a request, each with its credential; None where one is missing.
+
+        Raises:
+            NoEffect: A function that should give one raised.
+        """
+        for together in operation.security:
+            if all(name in self.auth and name in self.schemes for name in together):
+                schemes = [(name, self.schemes[name]) for name in together]
+                return [(each, given_now(self.auth[name], each, operation.name)) for name, each in schemes]
+        return None if operation.security else []
+
+
+class OperationTool(HttpTool):
+    """One operation as a tool."""
+
+    def __init__(self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float) -> None:
+        self.operation, self.wire = operation, wire
+        self.name, self.effect, self.timeout_s = operation.name, effect, timeout_s
+        self.description = operation.description or f"{operation.method.upper()} {operation.path}"
+        self.returns = operation.returns or None
+        if effect != "read" and (operation.keyed or operation.method == "put"):
+            self.replay = "key"
+        self.parameters, self.bind = imported(operation.schema, name=operation.name), deepcopy
+        self.hidden = {_CONTEXT: Context}
+        super().__init__()
+
+    def open(self) -> None:
+        """Take part in the client of all tools."""
+        self.wire.opened()
+        self.client = self.wire.client
+
+    def close(self) -> None:
+        """Leave it."""
+        self.wire.closed()
+
+    def run(self, /, **given: Any) -> Any:
+        """Send the request and return what the service answers."""
+        context: Context[Any] = given.pop(_CONTEXT)
+        operation = self.operation
+        request = written(operation, given, self.wire.query_keys)
+        credentials = self.wire.credentials(operation)
+        if credentials is None:
+            raise NoEffect(
+                "NOT_AUTHENTICATED",
+                f"`{self.name}` needs credentials that were not set up: {self.wire.missing(operation)}.",
+                suggestion="Go on without it, or tell the user that nobody has given it credentials.",
+            )  # fmt: skip
+        for scheme, secret in credentials:
+            authorize(request, scheme, secret)
+        if context.idempotency_key:
+            request.headers.append(("Idempotency-Key", _ascii(context.idempotency_key)))
+        query = "&".join(request.query)
+        url = self.wire.check_server(operation) + request.path + (f"?{query}" if query else "")
+        headers = [*request.headers, *([("Cookie", "; ".join(request.cookies))] if request.cookies else [])]
+        answer = self.fetch(
+            operation.method.upper(), url, context.remaining_s, most_bytes=self.wire.most_bytes,
+            headers=dict(headers), content=request.content, extensions={UNSEEN_QUERY: "&".join(request.keys)},
+        )  # fmt: skip
+        secrets = [form for _, secret in credentials for form in as_written(secret)]
+        return self._read(answer, secrets)
+
+    def _read(self, answer: Answer, secrets: Sequence[str]) -> Any:
+        if answer.status >= 500 or answer.status in (408, 425, 429):
+            # Read by `retries`, as any HTTP library's error is: what may pass, after how long, with what effect.
+            raise _Refused(answer.status, answer.headers)
+        if not 200 <= answer.status < 300:
+            raise self._refusal(answer, secrets)
+        if not answer.body:
+            return {"status": answer.status}
+        if answer.cut:
+            told = f"The answer has more than {self.wire.most_bytes:,} bytes and was not read."
+            if self.writes:
+                return {"status": answer.status, "note": told}
+            raise ToolError("TOO_LARGE", told, suggestion="Ask for less: a page, a filter, fewer fields.")
+        value = _value(answer)
+        return masked(value, secrets) if secrets else value
+
+    def _refusal(self, answer: Answer, secrets: Sequence[str]) -> ToolError:
+        code, advice = _CODES.get(answer.status, _OTHERWISE)
+        said = masked(_said(answer), secrets)
+        told = f"The service refused `{self.name}` (HTTP {answer.status}){f': {said}' if said else '.'}"
+        kind = ToolError if answer.status in _OPEN_STATUS or answer.status < 400 else NoEffect
+        return kind(code, told, suggestion=advice)
+
+
+class _Refused(Exception):  # noqa: N818  # it carries an answer, as HTTP libraries' errors do
+    """An answer by which nobody knows whether the call may have happened."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.headers = status, headers
+
+
+def _ascii(key: str) -> str:
+    return key if key.isascii() and key.isprintable() else quote(key, safe="/:")
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _value(answer: Answer) -> Any:
+    """Return an answer as JSON, as text, or as what is to be looked at."""
+    kind = answer.media_type
+    if kind == "application/json" or kind.endswith("+json") or not kind:
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            pass
+    if kind.startswith(("image/", "audio/")) or kind == "application/pdf":
+        return Media(kind, answer.body)
+    try:
+        return answer.body.decode()
+    except UnicodeDecodeError:
+        return {"media_type": kind, "bytes": len(answer.body), "note": "The answer is no text, and is not shown."}
+
+
+def _said(answer: Answer) -> str:
+    """Return what a service says of its refusal, in one line."""
+    try:
+        told = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        told = answer.body.decode(errors="replace") if answer.media_type == "text/plain" else ""
+    if isinstance(told, dict):
+        told = next((told[key] for key in _SAYING if told.get(key)), told)
+    if isinstance(told, dict):
+        told = next((told[key] for key in _SAYING if told.get(key)), told)
+    try:
+        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+    except RecursionError:
+        text = ""
+    line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
+    return line if len(line) <= MOST_SAID_CHARS else f"{line[:MOST_SAID_CHARS]}…"

@@ -1,0 +1,122 @@
+"""The credentials of an OpenAPI service: which kinds can be sent, how each goes along, and how none comes back.
+
+Rule 1: no credential is an argument, and none is told to the model, also when the service says it back.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from handrail.errors import Code, NoEffect
+from handrail.operations import followed
+from handrail.toolbox.openapi.requests import Request, quoted
+
+Secret: TypeAlias = "str | Callable[[], str]"
+"""A credential, or a function that gives the present one; `user:password` for basic authentication."""
+
+FETCHED = ("oauth2", "openIdConnect")
+SENT = ("apiKey", "http basic", "http bearer", *FETCHED)
+"""Kinds of credentials that can be sent: of the last two the token, for no flow is driven here."""
+_LEAST_SECRET_CHARS = 6
+"""A shorter word is no key, and taking it out would blacken half of a text."""
+
+
+def schemes_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the security schemes that a document describes, by name."""
+    components = document.get("components") if isinstance(document, Mapping) else None
+    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+    known = schemes if isinstance(schemes, Mapping) else {}
+    found = {name: followed(each, document) for name, each in known.items()}
+    return {name: each for name, each in found.items() if isinstance(each, Mapping)}
+
+
+def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
+    """Add a credential as its scheme says; OAuth 2 and OpenID Connect send a bearer token."""
+    name, where = str(scheme.get("name", "")), scheme.get("in")
+    if scheme.get("type") == "apiKey" and where == "query":
+        request.keys.append(f"{quoted(name)}={quoted(secret)}")
+    elif scheme.get("type") == "apiKey" and where == "cookie":
+        request.cookies.append(f"{name}={quote(secret, safe='')}")
+    elif scheme.get("type") == "apiKey":
+        request.headers.append((name, secret))
+    elif str(scheme.get("scheme", "")).lower() == "basic":
+        request.headers.append(("Authorization", f"Basic {base64.b64encode(secret.encode()).decode()}"))
+    else:
+        request.headers.append(("Authorization", f"Bearer {secret}"))
+
+
+def masked(value: Any, secrets: Sequence[str]) -> Any:
+    """Return what a service said without the credentials that it was sent, however they were written.
+
+    A tree is changed in place, and without recursion: how deep it is, the service says.
+    """
+
+    def told(each: Any) -> Any:
+        if isinstance(each, str):
+            for secret in secrets:
+                each = each.replace(secret, "***")
+        elif isinstance(each, list | dict):
+            open_ends.append(each)
+        return each
+
+    open_ends: list[list[Any] | dict[Any, Any]] = []
+    top = told(value)
+    while open_ends:
+        match open_ends.pop():
+            case list() as items:
+                items[:] = [told(each) for each in items]
+            case dict() as named:
+                pairs = [(told(name), told(each)) for name, each in named.items()]
+                named.clear()
+                named.update(pairs)
+    return top
+
+
+def as_written(secret: str) -> list[str]:
+    """Return the forms in which a credential went over the wire and may come back, the longest first."""
+    parts = {secret, secret.partition(":")[2]}  # of a user and a password, the password
+    parts |= {quote(each, safe="") for each in parts} | {base64.b64encode(secret.encode()).decode()}
+    return sorted((each for each in parts if len(each) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
+
+
+def kind_of(scheme: Mapping[str, Any]) -> str:
+    """Say what kind of credential a scheme wants, such as `apiKey`, `http basic`, `http digest`, `oauth2`."""
+    kind, how = str(scheme.get("type", "unknown")), str(scheme.get("scheme", "")).lower()
+    return f"http {how}" if kind == "http" else kind
+
+
+def fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
+    """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
+    if not isinstance(secret, str) or not secret:
+        return "is empty" if secret == "" else f"is no text but a {type(secret).__name__}"
+    if re.search(r"[\x00-\x1f\x7f]", secret):
+        return "holds a line break or another control character; strip what was read from a file"
+    in_header = scheme.get("in") == "header" or kind_of(scheme) not in ("apiKey", "http basic")
+    return "holds a character that no header can: only ASCII is sent" if in_header and not secret.isascii() else ""
+
+
+def given_now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
+    """Return a credential as it is now.
+
+    Args:
+        tool: The tool that needs it.
+
+    Raises:
+        NoEffect: The function that should give it raised, or gave what cannot be sent.
+    """
+    if not callable(secret):
+        return secret
+    try:
+        given = secret()
+        if fault := fault_of(given, scheme):
+            raise ValueError(f"what it gave {fault}")
+        return given
+    except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
+        raise NoEffect(
+            Code.UNAVAILABLE, f"The credentials for `{tool}` cannot be had just now.",
+            suggestion="Try again later, or tell the user.", retryable=True,
+        ) from error  # fmt: skip
