@@ -38,6 +38,7 @@ from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefin
 from handrail.events import AttemptFailed
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
+from handrail.sync import SyncRuntime
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
 from tests.lives import World, admitted
@@ -205,9 +206,9 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
 
     tool, arguments = FunctionTool(show, effect="read", timeout_s=5), {"file": "/etc//passwd"}
     call = ToolCall("c1", "show", json.dumps(arguments))
-    assert admitted_at_once(call, tool, Mine()) is not None
+    assert admitted_at_once(call, tool, Mine()) is None
     admit(Read(call, tool, arguments), Mine())
-    assert seen == [{"file": "/etc/passwd", "lines": 10}] * 2
+    assert seen == [{"file": "/etc/passwd", "lines": 10}]
 
 
 def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_call_and_tells_the_engineer():
@@ -822,16 +823,19 @@ def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(erro
     assert admit(read(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
 
 
-def test_a_policy_of_one_s_own_class_is_asked_about_every_call():
+@pytest.mark.parametrize(("city", "code"), [("Paris", Code.NOT_PERMITTED), ("Rome", None)])
+def test_a_policy_of_one_s_own_class_is_asked_about_every_call_and_once(city, code):
+    asked = []
+
     class NoParis(Policy):
         def judge(self, tool, arguments):
-            if arguments.get("city") == "Paris":
+            asked.append(arguments["city"])
+            if arguments["city"] == "Paris":
                 return Verdict(Decision.DENY, "low", "not Paris")
             return super().judge(tool, arguments)
 
-    call = ToolCall("1", "look_up", '{"city": "Paris"}')
-    assert admitted_at_once(call, reading(), NoParis()) is None
-    assert admit(read(call, Toolset([reading()]), "calls"), NoParis()).code == Code.NOT_PERMITTED
+    result = SyncRuntime([reading()], policy=NoParis()).call("look_up", {"city": city})
+    assert (result.failure.code if result.failure else None, asked) == (code, [city])
 
 
 @pytest.mark.parametrize("condition", ["path == '/etc/passwd'", "days > 100"])

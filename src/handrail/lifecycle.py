@@ -161,9 +161,10 @@ def read(
 def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
     """Return what `read` and `admit` would return for a call such as most are; None leaves it to them.
 
-    Such is a call of a plain tool with a flat object that fits as it stands, and that the policy allows.
+    Such is a call of a plain tool with a flat object that fits as it stands, and that the policy allows. A policy
+    class of one's own is not asked here, since it would be asked about what it refuses a second time.
     """
-    if (fits := tool.plain) is None:
+    if (fits := tool.plain) is None or policy.__class__ is not Policy:
         return None
     arguments = strictjson.flat(call.arguments)
     try:
@@ -172,11 +173,10 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
         if type(bound) is Failure:
             return None
-        own = policy.__class__ is not Policy
-        if policy.rules or own:  # what decides by arguments sees what the tool gets
+        if policy.rules:  # what decides by arguments sees what the tool gets
             arguments = tool.meant(arguments, bound)
         verdict = policy.judge(tool, arguments)
-        if verdict.decision is not _ALLOW or (own and not isinstance(verdict, Verdict)):
+        if verdict.decision is not _ALLOW:
             return None
     except KeyboardInterrupt:
         raise
