@@ -81,6 +81,7 @@ LOSSY = [
     ('{"a": .5, "b": -5., "c": +5, "d": 5e}', {"a": 0.5, "b": -5.0, "c": 5, "d": 5}, ("number_form",)),
     ('{"a": 1 "b": [2 3]\n"c": [{}{}]}', {"a": 1, "b": [2, 3], "c": [{}, {}]}, ("missing_comma",)),
     ('{"a": b "c": 1}', {"a": "b", "c": 1}, ("unquoted_value", "missing_comma")),
+    ('{"a": "b""c": 1}', {"a": "b", "c": 1}, ("missing_comma",)),
     ('{"a": 1,, "b": [, 2]}', {"a": 1, "b": [2]}, ("extra_comma",)),
     ('{"a" "b", "c": 1}', {"a": "b", "c": 1}, ("missing_colon",)),
     ('{"a": [1, 2, ...], ... }', {"a": [1, 2]}, ("ellipsis",)),
@@ -89,6 +90,8 @@ LOSSY = [
     ('{```json\n{"a": 1}\n```}', {"a": 1}, ("double_braces",)),
     ('{"a": [1}}', {"a": [1]}, ("wrong_bracket",)),
     ('{\\"a\\": \\"b \\\\\\"c\\\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),
+    ('{\\n  \\"a\\": \\"b\\",\\n  \\"c\\": 1\\n}', {"a": "b", "c": 1}, ("escaped_text",)),
+    ('{\\"a\\": \\"b \\\\"c\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),  # only the quotes were escaped
     ('```json\n{"a": 1}', {"a": 1}, ("open_fence",)),
     ('submit({"a": 1});', {"a": 1}, ("call_wrapper",)),
     ('Here you are: {"a": 1}', {"a": 1}, ("text_before",)),

@@ -78,7 +78,7 @@ _NEXT_MEMBER: Final = re.compile(r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
-    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#)|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n"
+    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#)|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n|\"[^\"\\]*\"\s*:"
 )
 # Quotes that belong to a string: in pairs around words, `say "yes" to it`, or as an apostrophe between two letters.
 _PAIR: Final = r'(?<=[^\s,:{\[][\s(])"(?=[^\s"])[^"\\,:{}\[\]\n]*(?<=\S)"(?=[\s.!?;)])'
@@ -96,7 +96,7 @@ _FENCE: Final = re.compile(r"`{3,}[ \t]*(?:[\w+-]+(?=\s|[{｛]))?")
 _FENCE_END: Final = re.compile(r"\s*`{3,}")
 _CALL: Final = re.compile(r"[^\W\d][\w$.]*\s*\((?=\s*[{｛])")
 _CALL_END: Final = re.compile(r"\s*\)?\s*;?")
-_ESCAPED: Final = re.compile(r'\s*\{\s*\\"')
+_ESCAPED: Final = re.compile(r'\s*\{(?:\s|\\[nrt])*+\\"')
 _OPENING_BRACE: Final = re.compile(r"[{｛]")
 _CLOSERS: Final = re.compile(r"[\s\]}]*\Z")
 # Words around the object must not be able to hold members that would be lost (brackets, quotes, `b: 2` behind a comma),
@@ -282,9 +282,9 @@ class _Reader:
         self.note("wrong_bracket")
 
     def missing_comma(self, gap: str, char: str, closer: str) -> None:
-        """Accept that no comma stands here, where white space or a bracket parts the two items all the same."""
+        """Accept that no comma stands here, where white space, a bracket or two quotes part the items all the same."""
         begins_item = char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
-        parted = gap and ("\n" in gap or begins_item)
+        parted = ("\n" in gap or begins_item) if gap else self.text[self.pos - 1 : self.pos + 1] == '""'
         if not (parted or self.text[self.pos - 1] in "}]") or "missing_colon" in self.found:
             raise self.unexpected(f"a comma or `{closer}`")
         self.note("missing_comma")
@@ -473,11 +473,12 @@ def _object_in(text: str) -> dict[str, Json] | None:
 
 
 def _unescaped(text: str) -> dict[str, Json] | None:
-    """Return the object in text that is escaped as if it stood inside a string, or None."""
+    """Return the object in text that is escaped as if it stood inside a string, or of which only the quotes are."""
     try:
-        return _object_in(_STRING.decode(f'"{text}"'))
+        unescaped = _STRING.decode(f'"{text}"')
     except json.JSONDecodeError:
-        return None
+        unescaped = text.replace('\\"', '"')
+    return _object_in(unescaped)
 
 
 def _as_json_escape(found: re.Match[str]) -> str:
