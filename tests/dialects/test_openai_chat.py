@@ -403,6 +403,8 @@ F1, F2, G3 = ("f", '{"a": 1}'), ("f", '{"a": 2}'), ("g", '{"a": 3}')
      [("A", *F1), ("B", *F2), ("C", *G3)]),
     # one id for all calls
     ([[piece(0, "A", *F1)], [piece(1, "A", *F2)], [piece(2, "A", *G3)]], [("A", *F1), ("A", *F2), ("A", *G3)]),
+    ([[piece(0, "A", "f", "")], [piece(0, arguments='{"a": 1}')], [piece(1, "A", "f", "")],
+      [piece(1, arguments='{"a": 2}')]], [("A", *F1), ("call_1", *F2)]),
     # indexes that begin at 1, with a gap
     ([[piece(1, "A", *F1)], [piece(5, "B", *F2)]], [("A", *F1), ("B", *F2)]),
     # arguments as an object
