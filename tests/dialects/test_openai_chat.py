@@ -445,6 +445,7 @@ def test_legacy_function_calls_are_streamed_too():
     ([chunk({}, "stop"), "[DONE]"], "stop"),
     ([chunk({}, "stop"), {"choices": [], "usage": {}}], "stop"),
     ([chunk({}, "tool_calls"), chunk({}, None)], "calls"),
+    ([chunk({}, "stop"), " [DONE] "], "stop"),
 ])  # fmt: skip
 def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish):
     _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", "f", '{"path": "a')]}), *end))
