@@ -446,6 +446,7 @@ def test_legacy_function_calls_are_streamed_too():
     ([chunk({}, "stop"), {"choices": [], "usage": {}}], "stop"),
     ([chunk({}, "tool_calls"), chunk({}, None)], "calls"),
     ([chunk({}, "stop"), " [DONE] "], "stop"),
+    ([chunk({}, "length"), chunk({}, "stop")], "length"),  # the second is the gateway's own
 ])  # fmt: skip
 def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish):
     _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", "f", '{"path": "a')]}), *end))
@@ -453,7 +454,7 @@ def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish
     assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
 
 
-@pytest.mark.parametrize("end", [[], [chunk({}, "length")]])
+@pytest.mark.parametrize("end", [[], [chunk({}, "length")], [chunk({}, "length"), chunk({}, "tool_calls")]])
 def test_a_closed_call_does_not_run_either_when_the_answer_was_cut(end):
     _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", *F1)]}), *end))
     assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)

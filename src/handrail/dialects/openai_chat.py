@@ -338,7 +338,8 @@ class ChatStream(EventStream):
         delta = choice.get("delta")
         if delta:
             self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
-        if choice.get("finish_reason"):
+        # A gateway adds an end of its own, which does not make an answer whole that was cut before.
+        if choice.get("finish_reason") and self._finish not in ("length", "refused"):
             self._finish = _finish(choice["finish_reason"])
 
     def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
