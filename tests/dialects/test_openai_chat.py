@@ -513,6 +513,12 @@ def test_heartbeats_other_choices_and_empty_deltas_are_no_part_of_the_answer():
     assert read(DIALECT.stream(), body)[1] == Turn("x")
 
 
+def test_a_whole_message_in_one_event_is_read():
+    message = {"role": "assistant", "content": "Now.", "tool_calls": [piece(None, "A", *F1)]}
+    _, turn = read(DIALECT.stream(), sse({"choices": [{"message": message, "finish_reason": "tool_calls"}]}))
+    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
+
+
 def test_a_refusal_is_streamed_beside_the_text():
     deltas, turn = read(
         DIALECT.stream(), sse(chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"))

@@ -335,7 +335,8 @@ class ChatStream(EventStream):
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        delta = choice.get("delta")
+        # A gateway that cannot stream sends the whole message in one event.
+        delta = choice["delta"] if "delta" in choice else choice.get("message")
         if delta:
             self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
