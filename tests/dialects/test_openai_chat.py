@@ -401,6 +401,9 @@ F1, F2, G3 = ("f", '{"a": 1}'), ("f", '{"a": 2}'), ("g", '{"a": 3}')
     ([[piece(0, "A", "f", '{"a":')], [piece(1, "B", "f", '{"a":')], [piece(0, arguments=" 1}")],
       [piece(1, arguments=" 2}")], [piece(0, "C", "g", '{"a":')], [piece(0, arguments=" 3}")]],
      [("A", *F1), ("B", *F2), ("C", *G3)]),
+    # indexes as text
+    ([[piece("0", "A", "f", '{"a":')], [piece("1", "B", "f", '{"a":')], [piece("0", arguments=" 1}")],
+      [piece("1", arguments=" 2}")]], [("A", *F1), ("B", *F2)]),
     # one id for all calls
     ([[piece(0, "A", *F1)], [piece(1, "A", *F2)], [piece(2, "A", *G3)]], [("A", *F1), ("A", *F2), ("A", *G3)]),
     ([[piece(0, "A", "f", "")], [piece(0, arguments='{"a": 1}')], [piece(1, "A", "f", "")],

@@ -329,7 +329,7 @@ class ChatStream(EventStream):
         if chunk.get("usage"):
             self._usage = _usage(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, bodies.OBJECT) and choice.get("index", 0) in (0, None):
+            if isinstance(choice, bodies.OBJECT) and choice.get("index", 0) in (0, "0", None):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -585,8 +585,15 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
     told = [entry.get("index") if isinstance(entry, bodies.OBJECT) else None for entry in entries]
-    indexes = [index if isinstance(index, int) else None for index in told]
+    indexes = [_index(index) for index in told]
     return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
+
+
+def _index(told: Json) -> int | None:
+    """Return an index; some servers write theirs as text, as protocol buffers do with long integers."""
+    if isinstance(told, str) and told.isdecimal() and len(told) < 5:
+        return int(told)
+    return told if isinstance(told, int) else None
 
 
 def _content(content: Json) -> tuple[str, str]:
