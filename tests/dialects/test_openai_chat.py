@@ -194,6 +194,7 @@ def call(name: str, arguments: object, id: str | None = "c") -> dict:
 @pytest.mark.parametrize(("word", "finish"), [
     ("stop", "stop"), ("tool_calls", "calls"), ("function_call", "calls"), ("length", "length"),
     ("content_filter", "refused"), ("eos", "stop"), ("MAX_TOKENS", "length"),
+    ("eos_token", "stop"), ("COMPLETE", "stop"), ("tool_call", "calls"),
     (None, "error"), ("", "error"), ("insufficient_system_resource", "error"), (7, "error"),
 ])  # fmt: skip
 def test_only_a_stated_end_is_an_end(word, finish):

@@ -64,11 +64,15 @@ _FINISHES: Mapping[str, Finish] = {
     "function_call": "calls",
     "length": "length",
     "content_filter": "refused",
-    # Words of compatible servers: Together, Mistral, Zhipu, Gemini's and Anthropic's own behind gateways.
+    # Words of compatible servers: Together, TGI, mlx-lm, Mistral, Zhipu, those of Gemini, Anthropic and Cohere behind
+    # gateways.
     "eos": "stop",
+    "eos_token": "stop",
+    "complete": "stop",
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "calls",
+    "tool_call": "calls",
     "model_length": "length",
     "max_tokens": "length",
     "sensitive": "refused",
