@@ -218,6 +218,9 @@ def test_stop_stays_stop_beside_calls():
      [ToolCall("call_1", "f"), ToolCall("call_1_2", "g")]),
     ({"function_call": {"name": "f", "arguments": "{}"}}, [ToolCall("call_0", "f")]),  # before November 2023
     ({"function_call": {"name": "", "arguments": ""}, "tool_calls": None}, []),        # a gateway's empty fields
+    ({"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [call("f", "{}")]}, [ToolCall("c", "f")]),
+    ({"function_call": {"name": "g", "arguments": "{}"}, "tool_calls": [call("f", "{}")]},
+     [ToolCall("c", "f"), ToolCall("call_1", "g")]),
     ({"tool_calls": [{"custom": {"input": ""}, **call("f", "{}")}]}, [ToolCall("c", "f")]),
 ])  # fmt: skip
 def test_calls_are_read_in_every_form(message, calls):
@@ -515,6 +518,13 @@ def test_heartbeats_other_choices_and_empty_deltas_are_no_part_of_the_answer():
         *sse(chunk({"content": "x"}), chunk({}, "stop"), "[DONE]"),
     ]
     assert read(DIALECT.stream(), body)[1] == Turn("x")
+
+
+def test_a_call_streamed_under_its_old_and_its_new_name_is_one():
+    pieces = [("f", ""), (None, '{"a"'), (None, ": 1}")]
+    told = [piece(0, "A" if name else None, name, text) for name, text in pieces]
+    body = sse(*(chunk({"tool_calls": [each], "function_call": each["function"]}) for each in told), chunk({}, "stop"))
+    assert list(read(DIALECT.stream(), body)[1].calls) == [ToolCall("A", *F1)]
 
 
 def test_a_whole_message_in_one_event_is_read():

@@ -361,8 +361,8 @@ class ChatStream(EventStream):
             self._take_reasoning(delta, deltas)
         if refusal := delta.get("refusal"):
             self._refusal.append(bodies.string(refusal, "`refusal`"))
-        if function := delta.get("function_call"):
-            self._take_calls([{"function": function}], deltas)
+        if _has_old_call(delta):
+            self._take_calls([{"function": delta["function_call"]}], deltas)
 
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
@@ -567,11 +567,20 @@ def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
 
 def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
     entries = list(bodies.items(message.get("tool_calls") or [], "`tool_calls`"))
-    if function := message.get("function_call"):
-        entries.append({"function": function})
+    if _has_old_call(message):
+        entries.append({"function": message["function_call"]})
     parts = [_call_parts(entry) for entry in entries]
     # A gateway fills the fields that it does not use: `"function_call": {"name": "", "arguments": ""}` is no call.
     return with_ids([ToolCall(*part) for part in parts if any(part)])
+
+
+def _has_old_call(message: Mapping[str, Json]) -> bool:
+    """Whether a call stands under `function_call` alone; some servers say the same one there and in `tool_calls`."""
+    function = message.get("function_call")
+    if not function:
+        return False
+    said = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
+    return _call_parts({"function": function})[1:] not in said
 
 
 def _call_parts(entry: Json) -> tuple[str, str, str]:
