@@ -212,6 +212,8 @@ def test_stop_stays_stop_beside_calls():
     ({"tool_calls": [call("f", None)]}, [ToolCall("c", "f", "")]),
     ({"tool_calls": [call("f", "{bad")]}, [ToolCall("c", "f", "{bad")]),               # verbatim
     ({"tool_calls": [{"id": "c", "function": {"name": "f"}}]}, [ToolCall("c", "f", "")]),
+    ({"tool_calls": [{"id": "c", "function": {"name": "f", "parameters": {}}}]}, [ToolCall("c", "f")]),  # Llama's
+    ({"tool_calls": [{"id": "c", "name": "f", "args": {"a": 1}}]}, [ToolCall("c", "f", '{"a": 1}')]),  # LangChain's
     ({"tool_calls": [{"id": 7, "name": "f", "arguments": "{}"}]}, [ToolCall("7", "f", "{}")]),
     ({"tool_calls": [call("f", "{}", None), call("g", "{}", "")]}, [ToolCall("call_0", "f"), ToolCall("call_1", "g")]),
     ({"tool_calls": [call("f", "{}", "call_1"), call("g", "{}", None)]},               # a made id is never a sent one

@@ -97,6 +97,9 @@ Moonshot refuse a tool loop that comes back without it."""
 _CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 """Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
 
+_OTHER_ARGUMENTS = ("parameters", "args")
+"""What Llama's own form and LangChain say for `arguments`. Left unread, the call would run without any."""
+
 _PARTS = {"text", "thinking", "refusal", "reference", "output_text"}
 """Types of content parts that hold no call: OpenAI's own and Mistral's."""
 
@@ -591,7 +594,10 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     if not isinstance(function, bodies.OBJECT):
         raise bodies.unreadable(f"the function of a tool call is {bodies.kind(function)}, not an object")
     id, name = entry.get("id"), function.get("name")
-    arguments = bodies.json_text(function.get("arguments"), "what a tool is called with")
+    told = function.get("arguments")
+    if told is None:
+        told = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
+    arguments = bodies.json_text(told, "what a tool is called with")
     return str(id) if isinstance(id, str | int | float) else "", bodies.string(name or "", "a tool's name"), arguments
 
 
