@@ -230,6 +230,13 @@ def test_calls_are_read_in_every_form(message, calls):
     assert list(DIALECT.decode_message({"role": "assistant", **message}).calls) == calls
 
 
+def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
+    body = answer({"content": "Now."}, "tool_calls")
+    body["choices"] += answer({"content": None, "tool_calls": [call("f", "{}")]}, "tool_calls")["choices"]
+    turn = DIALECT.decode(body)
+    assert (turn.text, list(turn.calls)) == ("Now.", [ToolCall("c", "f")])
+
+
 @pytest.mark.parametrize(("message", "text", "reasoning"), [
     ({"content": "a", "reasoning_content": "r"}, "a", "r"),
     ({"content": "a", "reasoning": "r"}, "a", "r"),

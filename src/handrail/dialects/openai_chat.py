@@ -206,7 +206,7 @@ class OpenAIChat(Wire):
         choice = _choice(told)
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        message = bodies.mapping(choice.get("message"), "`choices[0].message`")
+        message = _whole_message(choice, told)
         return _turn(message, _finish(choice.get("finish_reason")), _usage(told.get("usage")), tools)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -539,6 +539,21 @@ def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
     if not choices:
         raise bodies.unreadable("`choices` is empty")
     return bodies.mapping(choices[0], "`choices[0]`")
+
+
+def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the message of the first choice, with the calls that it ends in.
+
+    Some gateways give a model's text and its calls as two choices, both of which end in calls.
+    """
+    message = bodies.mapping(choice.get("message"), "`choices[0].message`")
+    if _finish(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
+        return message
+    for other in body["choices"][1:]:
+        rest = other.get("message") if isinstance(other, bodies.OBJECT) else None
+        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls"):
+            return {**message, "tool_calls": rest["tool_calls"]}
+    return message
 
 
 def _finish(word: Json) -> Finish:
