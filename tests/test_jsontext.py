@@ -92,6 +92,9 @@ LOSSY = [
     ('{\\"a\\": \\"b \\\\\\"c\\\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),
     ('{\\n  \\"a\\": \\"b\\",\\n  \\"c\\": 1\\n}', {"a": "b", "c": 1}, ("escaped_text",)),
     ('{\\"a\\": \\"b \\\\"c\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),  # only the quotes were escaped
+    ('{"a": "b",\\n "c": \\n[1]\\n\\n}', {"a": "b", "c": [1]}, ("escaped_space",)),
+    ('{"a": "b"\\n}\\n', {"a": "b"}, ("escaped_space",)),
+    ('{"a": \\"b c\\", "d": [\\"\\"]}', {"a": "b c", "d": [""]}, ("escaped_quotes",)),
     ('```json\n{"a": 1}', {"a": 1}, ("open_fence",)),
     ('submit({"a": 1});', {"a": 1}, ("call_wrapper",)),
     ('Here you are: {"a": 1}', {"a": 1}, ("text_before",)),

@@ -42,6 +42,8 @@ def mend(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
 
 _L: Final = r"[^\W\d_]"  # a letter of any script
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_ESCAPED_SPACE: Final = re.compile(r"(?:\\[nrt])+")
+_ESCAPED_QUOTES: Final = re.compile(r'\\"([^"\\]*+)\\"(?=\s*[,}\]])')
 _INVISIBLE: Final = "\u180e\u200b\u200c\u200d\u2060\ufeff"  # zero width, so `isspace` does not count them
 _COMMENT: Final = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)
 # What opens like a comment may be the tail of a string that lost a quote; then a quote is in it.
@@ -78,7 +80,8 @@ _NEXT_MEMBER: Final = re.compile(r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
-    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#)|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n|\"[^\"\\]*\"\s*:"
+    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#|\\[nrt](?:\\[nrt]|\s)*+[:,}}\]])"
+    rf"|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n|\"[^\"\\]*\"\s*:"
 )
 # Quotes that belong to a string: in pairs around words, `say "yes" to it`, or as an apostrophe between two letters.
 _PAIR: Final = r'(?<=[^\s,:{\[][\s(])"(?=[^\s"])[^"\\,:{}\[\]\n]*(?<=\S)"(?=[\s.!?;)])'
@@ -200,6 +203,10 @@ class _Reader:
             return self.read_object()
         if char == "[":
             return self.read_list()
+        if char == "\\" and (quoted := _ESCAPED_QUOTES.match(self.text, self.pos)):
+            self.note("escaped_quotes")
+            self.pos = quoted.end()
+            return self.decoded(quoted[1], '"', quoted.start())
         return self.string() if char in _QUOTES else self.bare()
 
     def read_object(self) -> dict[str, Json]:
@@ -411,6 +418,9 @@ class _Reader:
             if char and (char.isspace() or char in _INVISIBLE):
                 self.note("unusual_space" if self.pos else "byte_order_mark")
                 self.pos += 1
+            elif char == "\\" and (escaped := _ESCAPED_SPACE.match(self.text, self.pos)):
+                self.note("escaped_space")
+                self.pos = escaped.end()
             elif comment := _COMMENT.match(self.text, self.pos):
                 if _NO_COMMENT.search(comment[0]):
                     raise self.unexpected("no quote in a comment")
