@@ -137,6 +137,7 @@ def test_a_reference_is_replaced_by_what_it_names(written, value):
     ("$a.rows[²]$", "no `rows[²]`"),
     ("$a.rows[99999999999999999999]$", "no `rows[9"),
     ({"$call": "c"}, "no earlier call"),                  # the call itself
+    ("no. $d.id$!", "`d` is no earlier call"),
     ({"$call": "nobody"}, "no earlier call"),
     ({"$call": "d"}, "no earlier call"),
 ])  # fmt: skip

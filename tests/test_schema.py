@@ -471,6 +471,7 @@ def test_data_is_not_looked_into():
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
+        ({"type": "string", "enum": None, "examples": None, "items": None}, {"type": "string"}),
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
         ({"type": "string", "enum": ["a"], "nullable": True}, {"type": ["string", "null"], "enum": ["a", None]}),
         ({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, {"type": "integer", "exclusiveMinimum": 0}),

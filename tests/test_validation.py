@@ -386,6 +386,12 @@ def test_an_unknown_name_is_refused_where_the_schema_lists_the_names(schema, arg
     assert isinstance(Checker(schema).check(arguments), Checked) == accepted
 
 
+def test_a_required_name_is_taken_where_nothing_describes_it():
+    checker = Checker(tool(a={}) | {"required": ["a", "b"]})
+    assert checker.check({"a": 1, "b": 2}) == Checked({"a": 1, "b": 2})
+    assert [fault["field"] for fault in checker.check({"a": 1}).details] == ["b"]
+
+
 def test_closing_accepts_nothing_that_the_schema_refuses():
     both_fit = {"oneOf": [tool(a={}), tool(a={}, b={})]}
     assert isinstance(Checker(both_fit, closed=False).check({"b": 1}), Failure)

@@ -32,8 +32,8 @@ _FOREIGN_TYPES: dict[str, str | None] = {
 }
 _FOREIGN_TYPES[""] = None
 
-_JSON_VALUED = frozenset({"default", "const", "enum", "example", "examples"})
-"""Keywords that hold values of the instance, where null means null; elsewhere it means that nothing was said."""
+_JSON_VALUED = frozenset({"default", "const", "example"})
+"""Keywords that hold a value of the instance, where null means null; elsewhere it means that nothing was said."""
 
 
 def imported(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema:

@@ -71,6 +71,8 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
         "hash_comment": Repair(_LOSSY, "a comment that begins with `#`"),
         "double_braces": Repair(_LOSSY, "a second pair of braces around an object"),
         "wrong_bracket": Repair(_LOSSY, "a closing bracket of the other kind"),
+        "escaped_space": Repair(_LOSSY, "a line break or tab written as `\\n` or `\\t` between values"),
+        "escaped_quotes": Repair(_LOSSY, "a backslash before each of the quotes around a string"),
         "escaped_text": Repair(_LOSSY, "the whole object escaped as if inside a string"),
         "open_fence": Repair(_LOSSY, "a code fence that is not closed"),
         "call_wrapper": Repair(_LOSSY, "a function call around the object"),

@@ -42,6 +42,8 @@ def mend(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
 
 _L: Final = r"[^\W\d_]"  # a letter of any script
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_ESCAPED_SPACE: Final = re.compile(r"(?:\\[nrt])+")
+_ESCAPED_QUOTES: Final = re.compile(r'\\"([^"\\]*+)\\"(?=\s*[,}\]])')
 _INVISIBLE: Final = "\u180e\u200b\u200c\u200d\u2060\ufeff"  # zero width, so `isspace` does not count them
 _COMMENT: Final = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)
 # What opens like a comment may be the tail of a string that lost a quote; then a quote is in it.
@@ -78,7 +80,8 @@ _NEXT_MEMBER: Final = re.compile(r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
-    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#)|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n"
+    rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#|\\[nrt](?:\\[nrt]|\s)*+[:,}}\]])"
+    rf"|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n|\"[^\"\\]*\"\s*:"
 )
 # Quotes that belong to a string: in pairs around words, `say "yes" to it`, or as an apostrophe between two letters.
 _PAIR: Final = r'(?<=[^\s,:{\[][\s(])"(?=[^\s"])[^"\\,:{}\[\]\n]*(?<=\S)"(?=[\s.!?;)])'
@@ -96,7 +99,7 @@ _FENCE: Final = re.compile(r"`{3,}[ \t]*(?:[\w+-]+(?=\s|[{｛]))?")
 _FENCE_END: Final = re.compile(r"\s*`{3,}")
 _CALL: Final = re.compile(r"[^\W\d][\w$.]*\s*\((?=\s*[{｛])")
 _CALL_END: Final = re.compile(r"\s*\)?\s*;?")
-_ESCAPED: Final = re.compile(r'\s*\{\s*\\"')
+_ESCAPED: Final = re.compile(r'\s*\{(?:\s|\\[nrt])*+\\"')
 _OPENING_BRACE: Final = re.compile(r"[{｛]")
 _CLOSERS: Final = re.compile(r"[\s\]}]*\Z")
 # Words around the object must not be able to hold members that would be lost (brackets, quotes, `b: 2` behind a comma),
@@ -200,6 +203,10 @@ class _Reader:
             return self.read_object()
         if char == "[":
             return self.read_list()
+        if char == "\\" and (quoted := _ESCAPED_QUOTES.match(self.text, self.pos)):
+            self.note("escaped_quotes")
+            self.pos = quoted.end()
+            return self.decoded(quoted[1], '"', quoted.start())
         return self.string() if char in _QUOTES else self.bare()
 
     def read_object(self) -> dict[str, Json]:
@@ -282,9 +289,9 @@ class _Reader:
         self.note("wrong_bracket")
 
     def missing_comma(self, gap: str, char: str, closer: str) -> None:
-        """Accept that no comma stands here, where white space or a bracket parts the two items all the same."""
+        """Accept that no comma stands here, where white space, a bracket or two quotes part the items all the same."""
         begins_item = char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
-        parted = gap and ("\n" in gap or begins_item)
+        parted = ("\n" in gap or begins_item) if gap else self.text[self.pos - 1 : self.pos + 1] == '""'
         if not (parted or self.text[self.pos - 1] in "}]") or "missing_colon" in self.found:
             raise self.unexpected(f"a comma or `{closer}`")
         self.note("missing_comma")
@@ -411,6 +418,9 @@ class _Reader:
             if char and (char.isspace() or char in _INVISIBLE):
                 self.note("unusual_space" if self.pos else "byte_order_mark")
                 self.pos += 1
+            elif char == "\\" and (escaped := _ESCAPED_SPACE.match(self.text, self.pos)):
+                self.note("escaped_space")
+                self.pos = escaped.end()
             elif comment := _COMMENT.match(self.text, self.pos):
                 if _NO_COMMENT.search(comment[0]):
                     raise self.unexpected("no quote in a comment")
@@ -473,11 +483,12 @@ def _object_in(text: str) -> dict[str, Json] | None:
 
 
 def _unescaped(text: str) -> dict[str, Json] | None:
-    """Return the object in text that is escaped as if it stood inside a string, or None."""
+    """Return the object in text that is escaped as if it stood inside a string, or of which only the quotes are."""
     try:
-        return _object_in(_STRING.decode(f'"{text}"'))
+        unescaped = _STRING.decode(f'"{text}"')
     except json.JSONDecodeError:
-        return None
+        unescaped = text.replace('\\"', '"')
+    return _object_in(unescaped)
 
 
 def _as_json_escape(found: re.Match[str]) -> str:

@@ -329,7 +329,7 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
         return value
 
     def inlined(found: re.Match[str]) -> str:
-        if _place_of(found[1], places, before) is None:
+        if _place_of(found[1], places, before) is None and found[1] not in ids:
             return found[0]  # a dollar sign of the text's own
         return value_of(found[1], found[2], marked=True)[1]
 

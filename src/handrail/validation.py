@@ -233,6 +233,10 @@ def closed(schema: Schema, *, inside: bool = True) -> Schema:
             return result
 
 
+def _names(required: Json) -> list[str]:
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
 class _Closing:
     """One way of closing; `parts` are the references to definitions that describe only a part of some object."""
 
@@ -257,6 +261,8 @@ class _Closing:
             self._is_part(schema)
         if isinstance(schema.get("properties"), dict) and not schema.keys() & _SHUT:
             result["unevaluatedProperties" if combined else "additionalProperties"] = False
+            # What is required is taken, also where nothing describes it: else no call could be right.
+            result["properties"] = dict.fromkeys(_names(schema.get("required")), True) | result["properties"]
         return result
 
     def part(self, schema: Json) -> Any:

@@ -194,6 +194,7 @@ def call(name: str, arguments: object, id: str | None = "c") -> dict:
 @pytest.mark.parametrize(("word", "finish"), [
     ("stop", "stop"), ("tool_calls", "calls"), ("function_call", "calls"), ("length", "length"),
     ("content_filter", "refused"), ("eos", "stop"), ("MAX_TOKENS", "length"),
+    ("eos_token", "stop"), ("COMPLETE", "stop"), ("tool_call", "calls"),
     (None, "error"), ("", "error"), ("insufficient_system_resource", "error"), (7, "error"),
 ])  # fmt: skip
 def test_only_a_stated_end_is_an_end(word, finish):
@@ -211,17 +212,29 @@ def test_stop_stays_stop_beside_calls():
     ({"tool_calls": [call("f", None)]}, [ToolCall("c", "f", "")]),
     ({"tool_calls": [call("f", "{bad")]}, [ToolCall("c", "f", "{bad")]),               # verbatim
     ({"tool_calls": [{"id": "c", "function": {"name": "f"}}]}, [ToolCall("c", "f", "")]),
+    ({"tool_calls": [{"id": "c", "function": {"name": "f", "parameters": {}}}]}, [ToolCall("c", "f")]),  # Llama's
+    ({"tool_calls": [{"id": "c", "name": "f", "args": {"a": 1}}]}, [ToolCall("c", "f", '{"a": 1}')]),  # LangChain's
     ({"tool_calls": [{"id": 7, "name": "f", "arguments": "{}"}]}, [ToolCall("7", "f", "{}")]),
     ({"tool_calls": [call("f", "{}", None), call("g", "{}", "")]}, [ToolCall("call_0", "f"), ToolCall("call_1", "g")]),
     ({"tool_calls": [call("f", "{}", "call_1"), call("g", "{}", None)]},               # a made id is never a sent one
      [ToolCall("call_1", "f"), ToolCall("call_1_2", "g")]),
     ({"function_call": {"name": "f", "arguments": "{}"}}, [ToolCall("call_0", "f")]),  # before November 2023
     ({"function_call": {"name": "", "arguments": ""}, "tool_calls": None}, []),        # a gateway's empty fields
+    ({"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [call("f", "{}")]}, [ToolCall("c", "f")]),
+    ({"function_call": {"name": "g", "arguments": "{}"}, "tool_calls": [call("f", "{}")]},
+     [ToolCall("c", "f"), ToolCall("call_1", "g")]),
     ({"tool_calls": [{"custom": {"input": ""}, **call("f", "{}")}]}, [ToolCall("c", "f")]),
 ])  # fmt: skip
 def test_calls_are_read_in_every_form(message, calls):
     assert list(DIALECT.decode(answer(message)).calls) == calls
     assert list(DIALECT.decode_message({"role": "assistant", **message}).calls) == calls
+
+
+def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
+    body = answer({"content": "Now."}, "tool_calls")
+    body["choices"] += answer({"content": None, "tool_calls": [call("f", "{}")]}, "tool_calls")["choices"]
+    turn = DIALECT.decode(body)
+    assert (turn.text, list(turn.calls)) == ("Now.", [ToolCall("c", "f")])
 
 
 @pytest.mark.parametrize(("message", "text", "reasoning"), [
@@ -401,8 +414,13 @@ F1, F2, G3 = ("f", '{"a": 1}'), ("f", '{"a": 2}'), ("g", '{"a": 3}')
     ([[piece(0, "A", "f", '{"a":')], [piece(1, "B", "f", '{"a":')], [piece(0, arguments=" 1}")],
       [piece(1, arguments=" 2}")], [piece(0, "C", "g", '{"a":')], [piece(0, arguments=" 3}")]],
      [("A", *F1), ("B", *F2), ("C", *G3)]),
+    # indexes as text
+    ([[piece("0", "A", "f", '{"a":')], [piece("1", "B", "f", '{"a":')], [piece("0", arguments=" 1}")],
+      [piece("1", arguments=" 2}")]], [("A", *F1), ("B", *F2)]),
     # one id for all calls
     ([[piece(0, "A", *F1)], [piece(1, "A", *F2)], [piece(2, "A", *G3)]], [("A", *F1), ("A", *F2), ("A", *G3)]),
+    ([[piece(0, "A", "f", "")], [piece(0, arguments='{"a": 1}')], [piece(1, "A", "f", "")],
+      [piece(1, arguments='{"a": 2}')]], [("A", *F1), ("call_1", *F2)]),
     # indexes that begin at 1, with a gap
     ([[piece(1, "A", *F1)], [piece(5, "B", *F2)]], [("A", *F1), ("B", *F2)]),
     # arguments as an object
@@ -443,6 +461,8 @@ def test_legacy_function_calls_are_streamed_too():
     ([chunk({}, "stop"), "[DONE]"], "stop"),
     ([chunk({}, "stop"), {"choices": [], "usage": {}}], "stop"),
     ([chunk({}, "tool_calls"), chunk({}, None)], "calls"),
+    ([chunk({}, "stop"), " [DONE] "], "stop"),
+    ([chunk({}, "length"), chunk({}, "stop")], "length"),  # the second is the gateway's own
 ])  # fmt: skip
 def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish):
     _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", "f", '{"path": "a')]}), *end))
@@ -450,7 +470,7 @@ def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish
     assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
 
 
-@pytest.mark.parametrize("end", [[], [chunk({}, "length")]])
+@pytest.mark.parametrize("end", [[], [chunk({}, "length")], [chunk({}, "length"), chunk({}, "tool_calls")]])
 def test_a_closed_call_does_not_run_either_when_the_answer_was_cut(end):
     _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", *F1)]}), *end))
     assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
@@ -507,6 +527,19 @@ def test_heartbeats_other_choices_and_empty_deltas_are_no_part_of_the_answer():
         *sse(chunk({"content": "x"}), chunk({}, "stop"), "[DONE]"),
     ]
     assert read(DIALECT.stream(), body)[1] == Turn("x")
+
+
+def test_a_call_streamed_under_its_old_and_its_new_name_is_one():
+    pieces = [("f", ""), (None, '{"a"'), (None, ": 1}")]
+    told = [piece(0, "A" if name else None, name, text) for name, text in pieces]
+    body = sse(*(chunk({"tool_calls": [each], "function_call": each["function"]}) for each in told), chunk({}, "stop"))
+    assert list(read(DIALECT.stream(), body)[1].calls) == [ToolCall("A", *F1)]
+
+
+def test_a_whole_message_in_one_event_is_read():
+    message = {"role": "assistant", "content": "Now.", "tool_calls": [piece(None, "A", *F1)]}
+    _, turn = read(DIALECT.stream(), sse({"choices": [{"message": message, "finish_reason": "tool_calls"}]}))
+    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
 
 
 def test_a_refusal_is_streamed_beside_the_text():

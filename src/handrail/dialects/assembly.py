@@ -67,7 +67,7 @@ class CallAssembler:
         if call is None or self._begins_another(call, index, id, name, text):
             call = self._begin(index, id, name or (call.name if call and call.announced else ""))
         else:
-            self._tell(call, id, name)
+            self._tell(call, index, id, name)
         if text:
             call.pieces.append(text)
         return call
@@ -99,8 +99,11 @@ class CallAssembler:
         if not call.is_whole():
             return False
         if id and id == call.id:  # repeated in every piece, unless one id serves for all calls
-            return bool(text.strip()) and index is not None and self._by_index.get(index) is not call
+            return bool(text.strip()) and self._is_elsewhere(call, index)
         return bool(id) or bool(text.strip())
+
+    def _is_elsewhere(self, call: StreamedCall, index: int | None) -> bool:
+        return index is not None and self._by_index.get(index) is not call
 
     def _begin(self, index: int | None, id: str, name: str) -> StreamedCall:
         call = StreamedCall(len(self.calls), id, name)
@@ -111,7 +114,7 @@ class CallAssembler:
             self._by_id[id] = call
         return call
 
-    def _tell(self, call: StreamedCall, id: str, name: str) -> None:
+    def _tell(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
         """Take over what the piece says of its call beside arguments."""
         if id and not call.id:
             call.id = id
@@ -121,7 +124,7 @@ class CallAssembler:
             return
         if name != call.name:
             call.name += name
-        elif not id and call.is_whole():
+        elif (not id or self._is_elsewhere(call, index)) and call.is_whole():
             call.announced = True
 
 

@@ -64,7 +64,7 @@ def is_json(text: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        return text == "[DONE]"
+        return text.strip() == "[DONE]"
     return True
 
 

@@ -64,11 +64,15 @@ _FINISHES: Mapping[str, Finish] = {
     "function_call": "calls",
     "length": "length",
     "content_filter": "refused",
-    # Words of compatible servers: Together, Mistral, Zhipu, Gemini's and Anthropic's own behind gateways.
+    # Words of compatible servers: Together, TGI, mlx-lm, Mistral, Zhipu, those of Gemini, Anthropic and Cohere behind
+    # gateways.
     "eos": "stop",
+    "eos_token": "stop",
+    "complete": "stop",
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "calls",
+    "tool_call": "calls",
     "model_length": "length",
     "max_tokens": "length",
     "sensitive": "refused",
@@ -92,6 +96,9 @@ Moonshot refuse a tool loop that comes back without it."""
 
 _CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 """Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
+
+_OTHER_ARGUMENTS = ("parameters", "args")
+"""What Llama's own form and LangChain say for `arguments`. Left unread, the call would run without any."""
 
 _PARTS = {"text", "thinking", "refusal", "reference", "output_text"}
 """Types of content parts that hold no call: OpenAI's own and Mistral's."""
@@ -199,7 +206,7 @@ class OpenAIChat(Wire):
         choice = _choice(told)
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        message = bodies.mapping(choice.get("message"), "`choices[0].message`")
+        message = _whole_message(choice, told)
         return _turn(message, _finish(choice.get("finish_reason")), _usage(told.get("usage")), tools)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -329,16 +336,18 @@ class ChatStream(EventStream):
         if chunk.get("usage"):
             self._usage = _usage(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, bodies.OBJECT) and choice.get("index", 0) in (0, None):
+            if isinstance(choice, bodies.OBJECT) and choice.get("index", 0) in (0, "0", None):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        delta = choice.get("delta")
+        # A gateway that cannot stream sends the whole message in one event.
+        delta = choice["delta"] if "delta" in choice else choice.get("message")
         if delta:
             self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
-        if choice.get("finish_reason"):
+        # A gateway adds an end of its own, which does not make an answer whole that was cut before.
+        if choice.get("finish_reason") and self._finish not in ("length", "refused"):
             self._finish = _finish(choice["finish_reason"])
 
     def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -355,8 +364,8 @@ class ChatStream(EventStream):
             self._take_reasoning(delta, deltas)
         if refusal := delta.get("refusal"):
             self._refusal.append(bodies.string(refusal, "`refusal`"))
-        if function := delta.get("function_call"):
-            self._take_calls([{"function": function}], deltas)
+        if _has_old_call(delta):
+            self._take_calls([{"function": delta["function_call"]}], deltas)
 
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
@@ -532,6 +541,21 @@ def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
     return bodies.mapping(choices[0], "`choices[0]`")
 
 
+def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the message of the first choice, with the calls that it ends in.
+
+    Some gateways give a model's text and its calls as two choices, both of which end in calls.
+    """
+    message = bodies.mapping(choice.get("message"), "`choices[0].message`")
+    if _finish(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
+        return message
+    for other in body["choices"][1:]:
+        rest = other.get("message") if isinstance(other, bodies.OBJECT) else None
+        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls"):
+            return {**message, "tool_calls": rest["tool_calls"]}
+    return message
+
+
 def _finish(word: Json) -> Finish:
     return _FINISHES.get(word.lower(), "error") if isinstance(word, str) else "error"
 
@@ -561,11 +585,20 @@ def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
 
 def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
     entries = list(bodies.items(message.get("tool_calls") or [], "`tool_calls`"))
-    if function := message.get("function_call"):
-        entries.append({"function": function})
+    if _has_old_call(message):
+        entries.append({"function": message["function_call"]})
     parts = [_call_parts(entry) for entry in entries]
     # A gateway fills the fields that it does not use: `"function_call": {"name": "", "arguments": ""}` is no call.
     return with_ids([ToolCall(*part) for part in parts if any(part)])
+
+
+def _has_old_call(message: Mapping[str, Json]) -> bool:
+    """Whether a call stands under `function_call` alone; some servers say the same one there and in `tool_calls`."""
+    function = message.get("function_call")
+    if not function:
+        return False
+    said = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
+    return _call_parts({"function": function})[1:] not in said
 
 
 def _call_parts(entry: Json) -> tuple[str, str, str]:
@@ -576,15 +609,25 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     if not isinstance(function, bodies.OBJECT):
         raise bodies.unreadable(f"the function of a tool call is {bodies.kind(function)}, not an object")
     id, name = entry.get("id"), function.get("name")
-    arguments = bodies.json_text(function.get("arguments"), "what a tool is called with")
+    told = function.get("arguments")
+    if told is None:
+        told = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
+    arguments = bodies.json_text(told, "what a tool is called with")
     return str(id) if isinstance(id, str | int | float) else "", bodies.string(name or "", "a tool's name"), arguments
 
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
     told = [entry.get("index") if isinstance(entry, bodies.OBJECT) else None for entry in entries]
-    indexes = [index if isinstance(index, int) else None for index in told]
+    indexes = [_index(index) for index in told]
     return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
+
+
+def _index(told: Json) -> int | None:
+    """Return an index; some servers write theirs as text, as protocol buffers do with long integers."""
+    if isinstance(told, str) and told.isdecimal() and len(told) < 5:
+        return int(told)
+    return told if isinstance(told, int) else None
 
 
 def _content(content: Json) -> tuple[str, str]:

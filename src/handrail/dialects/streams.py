@@ -67,7 +67,7 @@ class EventStream(ABC):
         deltas: list[Delta] = []
         for event in events:
             self._heard = True
-            if event.data == "[DONE]" or not event.data.strip():  # an empty one keeps the connection open
+            if event.data.strip() in ("[DONE]", ""):  # an empty one keeps the connection open
                 continue
             try:
                 self.take(event, deltas)
