@@ -192,6 +192,16 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
     assert len(world.tickets) == 2
 
 
+def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
+    store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
+    on(store, World().tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    before = now_of(store.log())
+    on(store, World().tools, "replay", "r_1", model=ScriptedModel([]), observers=[seen.append])
+    assert before == now_of(store.log())
+    assert sum(isinstance(event, CallFinished) for event in seen) == 4
+    store.close()
+
+
 def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
     store, world = MortalStore(), World()
     store.dies_at = 4
