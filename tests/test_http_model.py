@@ -432,7 +432,9 @@ def test_two_event_loops_share_a_model():
     assert answers == {(who, n): f"{who}{n}" for who in "ab" for n in range(5)}
 
 
-@pytest.mark.parametrize("address", ["http://host:port/v1", "http://[::1/v1"])
+@pytest.mark.parametrize("address", [
+    "http://host:port/v1", "http://[::1/v1", "http://", "https:///v1", "http://:8000/v1", "http://host:65536/v1",
+])  # fmt: skip
 def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
     with pytest.raises(hr.ConfigError, match="is no address"):
         hr.Runtime().model(f"openai:x@{address}")

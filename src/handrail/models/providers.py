@@ -17,6 +17,8 @@ from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError
 from handrail.models.http import HttpModel
 
+_MOST_PORT = 65_535
+
 
 class Provider(Struct, frozen=True):
     """Where a provider is, and which environment variables say otherwise or hold its key.
@@ -72,10 +74,15 @@ class Provider(Struct, frozen=True):
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"the address {_shown(address)!r} of {self.name} does not begin with http:// or https://")
         try:
-            httpx2.URL(address)
+            url = httpx2.URL(address)
         except httpx2.InvalidURL as error:
             why = "" if "@" in address else f": {error}"  # which quotes what may be half of a password
             raise ConfigError(f"the address {_shown(address)!r} of {self.name} is no address{why}") from None
+        if not url.host or (url.port or 0) > _MOST_PORT:
+            raise ConfigError(
+                f"the address {_shown(address)!r} of {self.name} is no address: "
+                f"it needs a host, and a port of at most {_MOST_PORT} where it names one"
+            )
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
         header, _, form = self.key_header.partition(": ")
