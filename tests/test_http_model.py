@@ -102,11 +102,16 @@ def test_a_wait_that_is_not_begun_is_told_with_its_length():
     assert (run.status, "it asks to wait 120 s" in run.reason) == ("failed", True)
 
 
-def test_a_refused_key_is_named_by_its_variable():
+@pytest.mark.parametrize(("provider", "known", "advice"), [
+    ("openai", {"OPENAI_API_KEY": "sk-secret"}, "the key is that of OPENAI_API_KEY"),
+    ("openai", {"OPENAI_API_KEY": " "}, "no key was sent: set OPENAI_API_KEY"),
+    ("gemini", {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": "sk-secret"}, "the key is that of GOOGLE_API_KEY"),
+    ("anthropic", {}, "no key was sent: set ANTHROPIC_API_KEY"),
+])  # fmt: skip
+def test_a_refused_key_is_named_by_the_variable_that_it_came_from(provider, known, advice):
     with ScriptedServer(["21"], faults=[Fault(401, error("bad key"))]) as server:
-        known = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": server.base_url}
-        run, _ = run_once(openai("scripted", environment=known))
-    assert run.reason.endswith("; the key is that of OPENAI_API_KEY")
+        run, _ = run_once(PROVIDERS[provider](f"scripted@{server.base_url}", environment=known))
+    assert run.reason.endswith(f"; {advice}")
 
 
 def test_a_server_that_is_down_is_named():
