@@ -68,7 +68,7 @@ OVERLOADED = f"data: {error('too many', type='overloaded_error')}\n\n"
     ([Fault(200, "{}")], "failed", "cannot be read", 1),
     ([Fault(200, '{"choices":[]}')], "failed", "empty", 1),
     ([Fault(200, error("busy", type="overloaded_error"))], "done", "", 2),       # an error under a 200
-    ([Fault(200, "no gzip at all", headers={"content-encoding": "gzip"})] * 3, "failed", "cannot be reached", 3),
+    ([Fault(200, "no gzip at all", headers={"content-encoding": "gzip"})] * 3, "failed", "cannot be unpacked", 3),
     ([Fault(body=None)], "done", "", 2),                                         # the connection is dropped
     ([Fault(body=None)] * 3, "failed", "cannot be reached", 3),
     ([Fault(200, OVERLOADED, headers=STREAM)], "done", "", 2),                   # a stream that begins with an error

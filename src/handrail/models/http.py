@@ -265,6 +265,8 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
         # Its text shows the header that cannot be written, which may be the one with the key.
         return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
     why = str(error) or type(error).__name__
+    if isinstance(error, httpx2.DecodingError):
+        return ModelError(f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True)
     if isinstance(error, httpx2.ConnectError):
         why += "; is the server running?"
     return ModelError(f"it cannot be reached: {why}", code="unreachable", retryable=True)
