@@ -521,6 +521,10 @@ class Host:
             session.cancelled = True
             for stop in list(session.stops):
                 stop()
+            if session.recording is not None and not session.recording.replaying:
+                self.runs.request_cancel(
+                    run_id
+                )  # not waited for; whoever goes on is told, should we die before its end
         if is_asked and self._audits is not None:
             self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
