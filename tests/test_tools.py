@@ -433,6 +433,11 @@ def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declare
         Toolset([FunctionTool(get_weather, **declared)]).definitions()
 
 
+def test_so_is_one_of_a_tool_without_parameters_which_no_call_could_give():
+    with pytest.raises(ToolDefinitionError, match="`key` looks at `city`, which is none of its parameters"):
+        Toolset([FunctionTool(lambda: "", name="restart", effect="write", key="w:{city}")]).definitions()
+
+
 @pytest.mark.parametrize("schema", [
     {"type": "object", "properties": {"a": {}}, "additionalProperties": True},
     {"type": "object", "properties": {"a": {}}, "patternProperties": {"^x": {}}},

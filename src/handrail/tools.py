@@ -595,8 +595,8 @@ class BaseTool:
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
-        properties = described.get("properties")
-        if not properties or described.keys() & _MORE_NAMES or described.get("additionalProperties"):
+        properties, more = described.get("properties") or {}, described.get("additionalProperties")
+        if described.keys() & _MORE_NAMES or more or (not properties and more is not False):
             return
         resources = [self.resource] if isinstance(self.resource, str) else self.resource or ()
         looked_at = {
