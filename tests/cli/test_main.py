@@ -124,6 +124,17 @@ def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
     assert result.returncode == Exit.ERROR
 
 
+@pytest.mark.parametrize("words", [("call", "get_order", "-"), ("run", "-", "--model", "ollama:none")])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(shop, words, locale):
+    told = subprocess.run(
+        [sys.executable, "-m", "handrail", *words, "--tools", shop], input=b"\xff\xfe", capture_output=True,
+        check=False, env={**os.environ, "LC_ALL": locale},
+    )  # fmt: skip
+    assert told.stderr.startswith(b"error: what stands on stdin is no utf-8 text: ")
+    assert told.returncode == Exit.USAGE
+
+
 def test_a_locale_that_cannot_spell_a_mark_escapes_it():
     result = handrail("doctor", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (result.returncode, result.stderr) == (0, "")

@@ -299,9 +299,11 @@ def text_or_stdin(text: str) -> str:
     if sys.stdin is None or sys.stdin.closed:
         raise ConfigError("`-` reads from stdin, which is closed")
     try:
-        return sys.stdin.read()
+        told = sys.stdin.read()
+        told.encode()  # a bare locale lets bytes through that are no text
     except ValueError as error:
         raise ConfigError(f"what stands on stdin is no {sys.stdin.encoding} text: {error}") from error
+    return told
 
 
 def wires() -> list[str]:
