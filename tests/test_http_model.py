@@ -445,6 +445,14 @@ def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
         hr.Runtime().model(f"openai:x@{address}")
 
 
+@pytest.mark.parametrize(("model", "lacks"), [
+    ("gpt", "provider"), (":gpt", "provider"), ("", "provider"), ("openai:", "name behind its provider"),
+])  # fmt: skip
+def test_a_model_that_is_half_named_is_told_which_half_is_missing(model, lacks):
+    with pytest.raises(hr.ConfigError, match=f"has no {lacks}; write `provider:name`"):
+        hr.Runtime().model(model)
+
+
 @pytest.mark.parametrize("address", [
     "http://me:sk-secret@host:port/v1", "http://me:sk-sec#ret@host/v1", "me:sk-secret@host/v1",
     "ftp://host/v1?key=sk-secret", "http://me:sk-secret@[::1/v1?key=sk-secret",

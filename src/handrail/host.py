@@ -231,8 +231,9 @@ class Host:
             return model
         if model not in self._models:
             provider, colon, name = model.partition(":")
-            if not colon or not name:
-                raise ConfigError(f"the model {model!r} has no provider; write `provider:name`, such as `openai:NAME`")
+            if not provider or not name:
+                lacks = "name behind its provider" if provider and colon else "provider"
+                raise ConfigError(f"the model {model!r} has no {lacks}; write `provider:name`, such as `openai:NAME`")
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
