@@ -170,6 +170,8 @@ def test_a_run_s_time_ends_a_tool_and_then_the_run(drive, gate):
     model = ScriptedModel([call("work"), "never asked"])
     run = drive([tool_at(gate, how="task", timeout_s=BOUND_S)]).run("?", model=model, budget=hr.Budget(time_s=0.1))
     assert (run.status, codes_of(run)) == ("budget", [Code.TIMEOUT])
+    (result,) = run.as_json()["results"]
+    assert "did not finish within 0." in result["error_message"]  # the run's time, not the tool's
 
 
 def test_a_run_s_time_ends_a_model_that_does_not_answer(drive, gate):

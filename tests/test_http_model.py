@@ -68,7 +68,7 @@ OVERLOADED = f"data: {error('too many', type='overloaded_error')}\n\n"
     ([Fault(200, "{}")], "failed", "cannot be read", 1),
     ([Fault(200, '{"choices":[]}')], "failed", "empty", 1),
     ([Fault(200, error("busy", type="overloaded_error"))], "done", "", 2),       # an error under a 200
-    ([Fault(200, "no gzip at all", headers={"content-encoding": "gzip"})] * 3, "failed", "cannot be reached", 3),
+    ([Fault(200, "no gzip at all", headers={"content-encoding": "gzip"})] * 3, "failed", "cannot be unpacked", 3),
     ([Fault(body=None)], "done", "", 2),                                         # the connection is dropped
     ([Fault(body=None)] * 3, "failed", "cannot be reached", 3),
     ([Fault(200, OVERLOADED, headers=STREAM)], "done", "", 2),                   # a stream that begins with an error
@@ -102,11 +102,16 @@ def test_a_wait_that_is_not_begun_is_told_with_its_length():
     assert (run.status, "it asks to wait 120 s" in run.reason) == ("failed", True)
 
 
-def test_a_refused_key_is_named_by_its_variable():
+@pytest.mark.parametrize(("provider", "known", "advice"), [
+    ("openai", {"OPENAI_API_KEY": "sk-secret"}, "the key is that of OPENAI_API_KEY"),
+    ("openai", {"OPENAI_API_KEY": " "}, "no key was sent: set OPENAI_API_KEY"),
+    ("gemini", {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": "sk-secret"}, "the key is that of GOOGLE_API_KEY"),
+    ("anthropic", {}, "no key was sent: set ANTHROPIC_API_KEY"),
+])  # fmt: skip
+def test_a_refused_key_is_named_by_the_variable_that_it_came_from(provider, known, advice):
     with ScriptedServer(["21"], faults=[Fault(401, error("bad key"))]) as server:
-        known = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": server.base_url}
-        run, _ = run_once(openai("scripted", environment=known))
-    assert run.reason.endswith("; the key is that of OPENAI_API_KEY")
+        run, _ = run_once(PROVIDERS[provider](f"scripted@{server.base_url}", environment=known))
+    assert run.reason.endswith(f"; {advice}")
 
 
 def test_a_server_that_is_down_is_named():
@@ -432,10 +437,20 @@ def test_two_event_loops_share_a_model():
     assert answers == {(who, n): f"{who}{n}" for who in "ab" for n in range(5)}
 
 
-@pytest.mark.parametrize("address", ["http://host:port/v1", "http://[::1/v1"])
+@pytest.mark.parametrize("address", [
+    "http://host:port/v1", "http://[::1/v1", "http://", "https:///v1", "http://:8000/v1", "http://host:65536/v1",
+])  # fmt: skip
 def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
     with pytest.raises(hr.ConfigError, match="is no address"):
         hr.Runtime().model(f"openai:x@{address}")
+
+
+@pytest.mark.parametrize(("model", "lacks"), [
+    ("gpt", "provider"), (":gpt", "provider"), ("", "provider"), ("openai:", "name behind its provider"),
+])  # fmt: skip
+def test_a_model_that_is_half_named_is_told_which_half_is_missing(model, lacks):
+    with pytest.raises(hr.ConfigError, match=f"has no {lacks}; write `provider:name`"):
+        hr.Runtime().model(model)
 
 
 @pytest.mark.parametrize("address", [

@@ -125,6 +125,8 @@ def test_a_verdict_says_what_decided(policy, tool, reason):
 @pytest.mark.parametrize("made_wrong", [
     lambda: Policy(max_permission="root"),
     lambda: Policy(ask_from="never"),
+    lambda: Policy(approval_s="7 days"),
+    lambda: Policy(approval_s=True),
     lambda: Rule(then="permit"),
     lambda: Rule(tool=7),
     lambda: Rule(when="amount >"),
@@ -172,7 +174,8 @@ def test_a_policy_is_read_from_a_file(toml, text, policy):
     ("[[rules]]\npeople = 1.5", "a whole number, at least 1"),
     ('[[rules]]\nthen = "deny"\npeople = 2', "who are asked only by 'ask'"),
     ("[[rules]]\nwhen = 7", "policy.toml"),
-    ("rules = 7", "policy.toml"),
+    ("rules = 7", "rules is 7; each rule is a table [[rules]]"),
+    ('approval_s = "7 days"', "approval_s is '7 days'; it is a number of seconds"),
     ('rules = "x"', "policy.toml"),
     ("rules = [7]", "policy.toml"),
     ("ask_from = 7", "ask_from is 7"),

@@ -6,6 +6,7 @@ that is killed does to a store on a disk stands in `tests/journeys/test_crashes.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 import weakref
@@ -100,7 +101,6 @@ SCRIPT = [
 @pytest.fixture(params=KINDS)
 def on(request):
     """A function that opens a driver on a store, runs a verb, and closes it."""
-    import asyncio
 
     def drive(store, tools, verb, *args, **how):
         made = how.pop("made", {})
@@ -190,6 +190,16 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
     assert run.transcript(debug=True) == first.transcript(debug=True)
     assert store.asked == asked
     assert len(world.tickets) == 2
+
+
+def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
+    store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
+    on(store, World().tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    before = now_of(store.log())
+    on(store, World().tools, "replay", "r_1", model=ScriptedModel([]), observers=[seen.append])
+    assert before == now_of(store.log())
+    assert sum(isinstance(event, CallFinished) for event in seen) == 4
+    store.close()
 
 
 def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
@@ -351,6 +361,25 @@ def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_
     assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
     assert (model.requests, world.tickets) == ([], [])
     assert on(store, world.tools, "resume", "r_1", model=model).ok  # it is meant: who goes on with it knows
+
+
+@pytest.mark.parametrize("kind", [hr.Runtime, hr.SyncRuntime])
+def test_a_run_that_its_own_process_was_told_to_end_is_ended_by_whoever_goes_on_with_it(on, kind):
+    store, world = MortalStore(), World()
+    runtime = kind(world.tools, store=store)
+
+    class Cancelling(ScriptedModel):
+        async def ask(self, request, listener=None):
+            assert runtime.cancel("r_1")
+            store.dies_at = store.count + 1  # before the end is entered
+            return await super().ask(request, listener)
+
+    with pytest.raises(Died):
+        begun = runtime.run("Two tickets.", model=Cancelling(SCRIPT), run_id="r_1")
+        asyncio.run(begun)
+    store.dies_at, model = None, ScriptedModel(SCRIPT)
+    assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
+    assert (model.requests, world.tickets) == ([], [])
 
 
 class Deadly(ScriptedModel):

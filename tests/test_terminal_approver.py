@@ -67,12 +67,14 @@ def test_prose_is_parted_at_its_spaces_where_the_terminal_is_narrow(desk, column
 @pytest.mark.parametrize("word", ["a", "y", "approve", " YES "])
 def test_a_clear_word_approves(desk, word):
     answer = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
     desk.person.types(f"{word}\n")
     assert answer.result(30).granted
 
 
 def test_a_denial_takes_a_reason(desk):
     answer = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
     desk.person.types("d\nfirst ask Grace\n")
     assert answer.result(30) == hr.Approval(False, "ada", "first ask Grace")
 
@@ -89,6 +91,7 @@ def test_an_unclear_word_is_asked_again(desk, unclear):
 
 def test_arguments_can_be_edited_in_one_line(desk):
     answer = desk.ask(asked(amount=500))
+    desk.person.reads_until(PROMPT)
     desk.person.types('e\n{"amount": 5}\n')
     desk.person.reads_until(f'"amount": 5\n.*{PROMPT}')  # shown again before it is approved
     desk.person.types("a\n")
@@ -101,6 +104,7 @@ def test_arguments_can_be_edited_in_one_line(desk):
 ])  # fmt: skip
 def test_an_edit_that_is_no_object_changes_nothing(desk, typed, says):
     answer = desk.ask(asked(amount=500))
+    desk.person.reads_until(PROMPT)
     desk.person.types(f"e\n{typed}\n")
     desk.person.reads_until(f"{says}.*{PROMPT}")
     desk.person.types("a\n")
@@ -117,8 +121,9 @@ def test_arguments_can_be_edited_in_an_editor(desk, tmp_path, program, arguments
     script.write_text(f"import sys\n{program}\n")
     desk.approver.editor = f"{sys.executable} {script}"
     answer = desk.ask(asked(amount=500))
+    desk.person.reads_until(PROMPT)
     desk.person.types("e\n")
-    desk.person.reads_until(f"{PROMPT}.*{PROMPT}")
+    desk.person.reads_until(PROMPT)
     desk.person.types("a\n")
     assert answer.result(30) == hr.Approval(True, "ada", "", arguments)
 
@@ -126,6 +131,7 @@ def test_arguments_can_be_edited_in_an_editor(desk, tmp_path, program, arguments
 def test_an_editor_that_is_not_there_changes_nothing(desk):
     desk.approver.editor = "no-such-editor-anywhere"
     answer = desk.ask(asked(amount=500))
+    desk.person.reads_until(PROMPT)
     desk.person.types("e\n")
     desk.person.reads_until(f"Nothing was changed: .*{PROMPT}")
     desk.person.types("a\n")
@@ -165,6 +171,15 @@ def test_parallel_questions_come_one_after_another(desk):
         assert shown.count("wants to run") == 1
         desk.person.types("a\n")
     assert all(answer.result(30).granted for answer in answers)
+
+
+def test_what_was_typed_before_a_question_is_shown_does_not_answer_it(desk):
+    first, second = desk.ask(asked(order_id="1")), desk.ask(asked(order_id="2"))
+    desk.person.reads_until(PROMPT)
+    desk.person.types("a\na\na\n")  # somebody is impatient
+    desk.person.reads_until(PROMPT)
+    desk.person.types("d\n\n")
+    assert [first.result(30).granted, second.result(30).granted].count(True) == 1
 
 
 def test_the_end_of_the_terminals_input_is_no_answer(desk):
@@ -222,8 +237,11 @@ async def deleted_by(approver):
 
 
 def test_it_is_an_approver_of_a_runtime(desk):
-    desk.person.types('e\n{"order_id": "B-2"}\na\n')
-    assert asyncio.run(deleted_by(desk.approver)).value == "deleted B-2"
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(asyncio.run, deleted_by(desk.approver))
+        desk.person.reads_until(PROMPT)
+        desk.person.types('e\n{"order_id": "B-2"}\na\n')
+        assert result.result(30).value == "deleted B-2"
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -273,6 +291,7 @@ def test_who_has_agreed_is_shown_and_a_name_that_does_not_count_is_told(desk):
 
 def test_several_edit_nothing_and_one_who_is_alone_leaves_it_open(desk):
     answer = desk.ask(of_two())
+    desk.person.reads_until(r"\(l\)eave it open\? ")
     desk.person.types("e\n")
     desk.person.reads_until("Answer a, d or l.")
     desk.person.types("l\n")
@@ -281,6 +300,7 @@ def test_several_edit_nothing_and_one_who_is_alone_leaves_it_open(desk):
 
 def test_one_person_cannot_leave_what_is_asked_of_one(desk):
     answer = desk.ask(asked())
+    desk.person.reads_until(PROMPT)
     desk.person.types("l\n")
     desk.person.reads_until("Answer a, d or e.")
     desk.person.types("d\n\n")

@@ -4,6 +4,7 @@ import operator
 import pickle
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import pytest
@@ -27,6 +28,38 @@ def get_weather(city: str, days: int = 1) -> dict:
 
 
 # ---------------------------------------------------------------------- from a function (A1, A4)
+
+
+def told(city: str) -> str:
+    """Tell the weather."""
+    return city
+
+
+class Silent(hr.BaseTool):
+    name, effect = "silent", "read"
+
+    def run(self, city: str) -> str:
+        return city
+
+
+class Spoken(Silent):
+    """Tell the weather."""
+
+
+class Inheriting(Spoken):
+    pass
+
+
+@pytest.mark.parametrize(("made", "description"), [
+    (hr.FunctionTool(lambda: "", name="silent"), ""),
+    (hr.FunctionTool(partial(lambda city: city, "Bern"), name="silent", parameters={"type": "object"}), ""),
+    (hr.FunctionTool(partial(partial(told), "Bern"), name="told"), "Tell the weather."),
+    (Silent(), ""),
+    (Spoken(), "Tell the weather."),
+    (Inheriting(), "Tell the weather."),
+])  # fmt: skip
+def test_a_tool_is_described_by_what_its_author_wrote_or_by_nothing(made, description):
+    assert made.description == description
 
 
 def test_a_function_is_described_by_its_hints_and_its_docstring():
@@ -398,6 +431,11 @@ def test_a_check_must_not_wait():
 def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declared, setting):
     with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at"):
         Toolset([FunctionTool(get_weather, **declared)]).definitions()
+
+
+def test_so_is_one_of_a_tool_without_parameters_which_no_call_could_give():
+    with pytest.raises(ToolDefinitionError, match="`key` looks at `city`, which is none of its parameters"):
+        Toolset([FunctionTool(lambda: "", name="restart", effect="write", key="w:{city}")]).definitions()
 
 
 @pytest.mark.parametrize("schema", [

@@ -9,6 +9,7 @@ import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
@@ -227,8 +228,9 @@ class Host:
             return model
         if model not in self._models:
             provider, colon, name = model.partition(":")
-            if not colon or not name:
-                raise ConfigError(f"the model {model!r} has no provider; write `provider:name`, such as `openai:NAME`")
+            if not provider or not name:
+                lacks = "name behind its provider" if provider and colon else "provider"
+                raise ConfigError(f"the model {model!r} has no {lacks}; write `provider:name`, such as `openai:NAME`")
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
@@ -451,6 +453,10 @@ class Host:
             session.cancelled = True
             for stop in list(session.stops):
                 stop()
+            if session.recording is not None and not session.recording.replaying:
+                with suppress(StoreUnavailable):  # the run ends here all the same
+                    # Not waited for: whoever goes on is told of it, should this process die before the run's end.
+                    self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
             self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked

@@ -381,7 +381,7 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome))
-        diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool))
+        diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool, began, conduct))
         wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
         failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, call.tool.name))
@@ -518,7 +518,7 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
-        diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool)), None
+        diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool, began, conduct)), None
         if not diagnosis.no_effect:
             found = yield from _verified(call, outcome)
             if isinstance(found, NotFound):
@@ -645,8 +645,10 @@ def _wait_before(
     return wait_s if conduct.now() + wait_s + _SHORTEST_ATTEMPT_S < deadline else None
 
 
-def _allowed_s(tool: BaseTool) -> float:
-    return tool.attempt_timeout_s or tool.timeout_s
+def _allowed_s(tool: BaseTool, began: float, conduct: Conduct) -> float:
+    """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
+    declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline - began
+    return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.2g}")
 
 
 def _late(outcome: Returned) -> str:

@@ -122,6 +122,9 @@ class Policy(Struct, frozen=True):
             raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
         if self.ask_from is not None and self.ask_from not in _RISKS:
             raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
+        approval_s: object = self.approval_s
+        if isinstance(approval_s, bool) or not isinstance(approval_s, int | float):
+            raise ConfigError(f"approval_s is {approval_s!r}; it is a number of seconds")
         force_setattr(self, "rules", tuple(self.rules))
 
     def sees(self, tool: BaseTool) -> bool:
@@ -173,7 +176,10 @@ def act(tool: str, arguments: Mapping[str, Json]) -> str:
 
 
 def _policy(table: dict[str, Any]) -> Policy:
-    rules = [_filled(Rule, rule) for rule in table.pop("rules", [])]
+    told = table.pop("rules", [])
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise ConfigError(f"rules is {told!r}; each rule is a table [[rules]]")
+    rules = [_filled(Rule, rule) for rule in told]
     if table.get("ask_from") == "never":
         table["ask_from"] = None
     return replace(_filled(Policy, table), rules=rules)

@@ -171,6 +171,7 @@ class Runtime(Host):
         """
         begun = await later(self.runs.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
+        session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
         self.record(session, cast(Begun, begun), replaying=True)
         return await self._to_its_end(session, model, None)

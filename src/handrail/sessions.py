@@ -78,6 +78,11 @@ class Session(Struct, eq=False):
             self.patience.close()
             self.patience = None
 
+    def leave_no_trail(self) -> None:
+        """Write nothing into the audit log: whatever is told from now on has happened, and been written, before."""
+        self.observers = tuple(each for each in self.observers if not isinstance(each, Trail))
+        self.conduct.tell = partial(tell_all, self.observers) if self.observers else None
+
     def tell(self, event: Event) -> None:
         """Tell everyone who listens."""
         tell_all(self.observers, event)

@@ -132,6 +132,7 @@ class SyncRuntime(Host):
         """See `Runtime.replay`."""
         begun = now_of(self.runs.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
+        session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
         self.record(session, cast(Begun, begun), replaying=True)
         return self._to_its_end(session, model, None)

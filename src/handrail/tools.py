@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import (
@@ -321,8 +322,13 @@ class BaseTool:
 
     @cached_property
     def docs(self) -> Docs:
-        """The docstring of `run`, else of the class, taken apart."""
-        return read_docstring(inspect.getdoc(self.run) or inspect.getdoc(type(self)))
+        """The docstring of `run`, else of the class, taken apart; never one of ours, or that of `partial`."""
+        run = self.run
+        while isinstance(run, partial):
+            run = run.func
+        authors = takewhile(lambda each: each.__module__ != __name__, type(self).__mro__)
+        told = (inspect.cleandoc(each.__doc__) for each in authors if each.__doc__)
+        return read_docstring(inspect.getdoc(run) or next(told, None))
 
     if not TYPE_CHECKING:
 
@@ -589,8 +595,8 @@ class BaseTool:
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
-        properties = described.get("properties")
-        if not properties or described.keys() & _MORE_NAMES or described.get("additionalProperties"):
+        properties, more = described.get("properties") or {}, described.get("additionalProperties")
+        if described.keys() & _MORE_NAMES or more or (not properties and more is not False):
             return
         resources = [self.resource] if isinstance(self.resource, str) else self.resource or ()
         looked_at = {

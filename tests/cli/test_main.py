@@ -4,11 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from handrail.cli import COMMANDS, main
 from handrail.cli.exits import Exit
+
+FULL = Path("/dev/full")
 
 
 def handrail(*words, stdin=None, **environment):
@@ -107,6 +110,29 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(shop):
         program.stdout.close()
         assert program.stderr.read() == b""
     assert program.returncode == Exit.NOBODY_READS
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="has no device that is always full")
+@pytest.mark.parametrize(
+    "words", [("tools", "list"), ("call", "get_order", '{"order_id": "A-1"}'), ("tools", "schema")]
+)
+def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
+    listing = [sys.executable, "-m", "handrail", *words, "--tools", shop]
+    with FULL.open("w") as full:
+        result = subprocess.run(listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.stderr == "error: what came of it cannot be written: No space left on device\n"
+    assert result.returncode == Exit.ERROR
+
+
+@pytest.mark.parametrize("words", [("call", "get_order", "-"), ("run", "-", "--model", "ollama:none")])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(shop, words, locale):
+    told = subprocess.run(
+        [sys.executable, "-m", "handrail", *words, "--tools", shop], input=b"\xff\xfe", capture_output=True,
+        check=False, env={**os.environ, "LC_ALL": locale},
+    )  # fmt: skip
+    assert told.stderr.startswith(b"error: what stands on stdin is no utf-8 text: ")
+    assert told.returncode == Exit.USAGE
 
 
 def test_a_locale_that_cannot_spell_a_mark_escapes_it():

@@ -76,6 +76,19 @@ def test_the_store_may_stand_in_the_settings_of_the_project(deployed, monkeypatc
     assert run in made("runs", "list").stdout
 
 
+@pytest.mark.parametrize(("line", "says"), [
+    ('audit_keyfile = "audit.key"', "'audit_keyfile' is no setting of store; known are place, audit_key_file"),
+    ("audit_key_file = 3", "`audit_key_file` of store is 3; it is text in quotes"),
+])  # fmt: skip
+def test_no_run_is_begun_where_the_settings_of_the_store_are_misspelt(deployed, monkeypatch, tmp_path, line, says):
+    made = deployed(PAID)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handrail.toml").write_text(f"[store]\n{line}\n", encoding="utf-8")
+    result = made("run", "Delete A-1.", "--tools", made.tools)
+    assert (result.exit_code, result.stderr) == (2, f"error: {says}\n")
+    assert made.server.requests == []
+
+
 def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
     made = deployed(PAID)
     first, _ = made.begin()

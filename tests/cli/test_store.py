@@ -94,6 +94,13 @@ def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):
         assert rows(copy, table) == rows(place, table)
 
 
+@pytest.mark.parametrize("words", [("copy", "{place}", "{place}.copy"), ("vacuum", "{place}", "--older-than", "1d")])
+def test_people_are_told_in_the_words_of_the_other_commands(cli, place, words):
+    told = cli("store", *(word.format(place=place) for word in words)).stdout
+    assert {"writes", "long results"} <= {line.rsplit(maxsplit=1)[0] for line in told.splitlines()}
+    assert not {"effects", "kept"} & set(told.split())
+
+
 def test_a_copy_of_many_rows_is_made_in_pieces_and_may_be_begun_again(cli, tmp_path, place):
     with SqliteStore(place.removeprefix("sqlite:")) as store:
         asked = [store.claim(replace(A_WRITE, key=f"more:{number}")) for number in range(500)]

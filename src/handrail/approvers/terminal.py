@@ -9,6 +9,7 @@ characters, and those that reorder or hide text, escaped.
 Rule 1: nobody at the terminal is no answer. Without a terminal, or at its end, None is returned and the call waits.
 Rule 2: one question at a time, however many calls ask.
 Rule 3: only a clear word approves; anything else is asked again.
+Rule 4: what was typed before a question stood on the screen is no answer to it, and is dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
 from threading import Lock
@@ -138,6 +140,7 @@ class _Question:
         alone = asked.people == 1
         if not alone:
             self._say(f"{_INDENT}{asked.people} people must agree{self._others(asked)}.\n")
+        _drop_what_was_typed(self._keyboard)
         while True:
             word = _WORDS.get(
                 self._line(f"(a)pprove, (d)eny, {'(e)dit' if alone else '(l)eave it open'}? ").strip().lower()
@@ -205,6 +208,15 @@ class _Question:
             self._say("\n")
             raise _NobodyThere
         return line
+
+
+def _drop_what_was_typed(keyboard: TextIO) -> None:
+    """Forget lines that nobody has read: a second Enter for the last question would approve the next one unseen."""
+    if sys.platform != "win32":
+        import termios  # not on Windows
+
+        with suppress(termios.error):  # the terminal has gone; reading says so
+            termios.tcflush(keyboard, termios.TCIFLUSH)
 
 
 def _has_line(keyboard: TextIO) -> bool:

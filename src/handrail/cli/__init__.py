@@ -10,6 +10,7 @@ Rule 3: nothing imports this package.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -52,6 +53,8 @@ COMMANDS = {
     "completion": "Print the completion script for a shell.",
 }
 """Every command with the first line of its help, which is thereby known without importing it."""
+
+_ERROR = click.style("error:", fg="red", bold=True)
 
 
 class Program(click.Group):
@@ -99,10 +102,16 @@ class Program(click.Group):
         except BrokenPipeError:
             _let_go_of_stdout()
             code = exits.Exit.NOBODY_READS
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _let_go_of_stdout()
+            click.echo(f"{_ERROR} {error.filename or 'what came of it'} cannot be written: {error.strerror}", err=True)
+            code = exits.Exit.ERROR
         except HandrailError as error:
             if is_debugging(ctx):
                 traceback.print_exc()
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+            click.echo(f"{_ERROR} {error}", err=True)
             code = exits.of_error(error)
         ctx.exit(int(code or 0))
 

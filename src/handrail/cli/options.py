@@ -105,15 +105,32 @@ def model(*, required: bool) -> Callable[[F], F]:
 USUAL_STORE = "sqlite:///handrail.db"
 """Where kept things are looked for when nobody says otherwise."""
 
+_STORE_SETTINGS = ("place", "audit_key_file")
+
 
 def usual_store(otherwise: str) -> str:
     """Return HANDRAIL_STORE, else `place` in the table `store` of the settings, else this one."""
-    return os.environ.get("HANDRAIL_STORE") or str(settings.table("store").get("place", otherwise))
+    return os.environ.get("HANDRAIL_STORE") or store_setting("place") or otherwise
 
 
 def key_file() -> str:
     """Return HANDRAIL_AUDIT_KEY_FILE, else `audit_key_file` in the table `store` of the settings; empty for none."""
-    return os.environ.get(logkeys.VARIABLE) or str(settings.table("store").get("audit_key_file", ""))
+    return os.environ.get(logkeys.VARIABLE) or store_setting("audit_key_file")
+
+
+def store_setting(name: str) -> str:
+    """Return what the table `store` of the settings says; empty where it says nothing.
+
+    Raises:
+        ConfigError: Something else stands there: a misspelt `audit_key_file` would begin a log without a key.
+    """
+    told = settings.table("store")
+    for each, value in told.items():
+        if each not in _STORE_SETTINGS:
+            raise ConfigError(f"{each!r} is no setting of store; known are {', '.join(_STORE_SETTINGS)}")
+        if not isinstance(value, str):
+            raise ConfigError(f"`{each}` of store is {value!r}; it is text in quotes")
+    return str(told.get(name, ""))
 
 
 def store(otherwise: str) -> Callable[[F], F]:
@@ -282,9 +299,11 @@ def text_or_stdin(text: str) -> str:
     if sys.stdin is None or sys.stdin.closed:
         raise ConfigError("`-` reads from stdin, which is closed")
     try:
-        return sys.stdin.read()
+        told = sys.stdin.read()
+        told.encode()  # a bare locale lets bytes through that are no text
     except ValueError as error:
         raise ConfigError(f"what stands on stdin is no {sys.stdin.encoding} text: {error}") from error
+    return told
 
 
 def wires() -> list[str]:

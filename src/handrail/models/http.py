@@ -92,7 +92,7 @@ class HttpModel:
         headers: Sent with each request; wherever they are shown, all that may hold a key are masked.
         attempts: How often a request is sent at most, when its failure may pass.
         stream: Ask for a stream when somebody listens.
-        key_variable: The environment variable that the key came from, to be named when the provider refuses it.
+        key_variable: The environment variable of the key, there or not, to be named when the provider refuses it.
     """
 
     def __init__(
@@ -233,7 +233,12 @@ class HttpModel:
         if error.retry_after_s:
             advice = f"; it asks to wait {error.retry_after_s:.0f} s"
         elif error.status == 401 and self._key_variable:
-            advice = f"; the key is that of {self._key_variable}"
+            keyed = any(name.lower() not in _OPEN_HEADERS for name in self._headers)
+            advice = (
+                f"; the key is that of {self._key_variable}"
+                if keyed
+                else f"; no key was sent: set {self._key_variable}"
+            )
         return ModelError(
             f"{self.name} at {_place(self.url(False))}: {self.hidden(str(error))}{advice}",
             status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
@@ -260,6 +265,8 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
         # Its text shows the header that cannot be written, which may be the one with the key.
         return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
     why = str(error) or type(error).__name__
+    if isinstance(error, httpx2.DecodingError):
+        return ModelError(f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True)
     if isinstance(error, httpx2.ConnectError):
         why += "; is the server running?"
     return ModelError(f"it cannot be reached: {why}", code="unreachable", retryable=True)

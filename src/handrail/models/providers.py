@@ -17,6 +17,8 @@ from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError
 from handrail.models.http import HttpModel
 
+_MOST_PORT = 65_535
+
 
 class Provider(Struct, frozen=True):
     """Where a provider is, and which environment variables say otherwise or hold its key.
@@ -57,8 +59,9 @@ class Provider(Struct, frozen=True):
         known = os.environ if environment is None else environment
         name, _, beside = name.partition("@")
         address = beside or base_url or known.get(self.address_variable) or self.address
-        found = api_key or known.get(self.key_variable) or known.get(self.other_key_variable, "")
-        key = found.strip()  # `$(cat key)` brings a newline along
+        kept = {each: known.get(each, "").strip() for each in (self.key_variable, self.other_key_variable)}
+        variable = next((each for each, found in kept.items() if found), self.key_variable)
+        key = (api_key or kept[variable]).strip()  # `$(cat key)` brings a newline along
         if not address:
             raise ConfigError(
                 f"{self.name} is at another address for everybody: "
@@ -72,16 +75,21 @@ class Provider(Struct, frozen=True):
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"the address {_shown(address)!r} of {self.name} does not begin with http:// or https://")
         try:
-            httpx2.URL(address)
+            url = httpx2.URL(address)
         except httpx2.InvalidURL as error:
             why = "" if "@" in address else f": {error}"  # which quotes what may be half of a password
             raise ConfigError(f"the address {_shown(address)!r} of {self.name} is no address{why}") from None
+        if not url.host or (url.port or 0) > _MOST_PORT:
+            raise ConfigError(
+                f"the address {_shown(address)!r} of {self.name} is no address: "
+                f"it needs a host, and a port of at most {_MOST_PORT} where it names one"
+            )
         if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"the key in {self.key_variable} has characters that no header can carry")
+            raise ConfigError(f"the key {'' if api_key else f'in {variable} '}has characters that no header can carry")
         header, _, form = self.key_header.partition(": ")
         headers = {**self.headers, **({header: form.format(key=key)} if key else {})}
         spoken = self.dialect if address == self.address else self.compatible or self.dialect
-        return self.model_at(name, spoken, address, headers, key_variable="" if api_key else self.key_variable)
+        return self.model_at(name, spoken, address, headers, key_variable="" if api_key else variable)
 
     def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
         """Return the model at an address; `how` goes to it unchanged."""

@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from handrail import __version__, plugins
-from handrail.cli import options, settings
+from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
-from handrail.cli.options import USUAL_STORE, key_file, usual_store
+from handrail.cli.options import USUAL_STORE, key_file, store_setting, usual_store
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.isolation import offered
@@ -108,7 +108,7 @@ def _store(environment: Mapping[str, str]) -> str:
     place, said = shown(usual_store(USUAL_STORE)), "as usual"
     if environment.get("HANDRAIL_STORE"):
         said = "by HANDRAIL_STORE"
-    elif settings.table("store").get("place"):
+    elif store_setting("place"):
         said = "by `place` in the table `store` of the settings"
     return f"{place}, {said}"
 

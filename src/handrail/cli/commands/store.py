@@ -18,6 +18,12 @@ from handrail.errors import ConfigError
 from handrail.stores import upkeep
 from handrail.stores.durable import DurableStore
 
+_NOUNS = {
+    "effects": "writes", "acts": "acts to know again", "grants": "standing words", "audit": "audit records",
+    "kept": "long results",
+}  # fmt: skip
+"""What people call the rows of a table, as `info` and the other commands do; `--json` has the tables' names."""
+
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -126,5 +132,5 @@ def _told(numbers: Mapping[str, int], as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"v": 1, "rows": dict(numbers)}))
     else:
-        print_columns(console(), [(name, f"{count:,}") for name, count in numbers.items()])
+        print_columns(console(), [(_NOUNS.get(name, name), f"{count:,}") for name, count in numbers.items()])
     return Exit.OK
