@@ -417,7 +417,10 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
             if ended is None:
                 raise
             return ended  # it was to be done again, and was not: what was known of it before is still true
-        ended, state = yield from _performed(claim, claimed, call, conduct)
+        again, state = yield from _performed(claim, claimed, call, conduct)
+        if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
+            return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
+        ended = again
         question = _asks_again(claim, claimed, state, call)
         if question is None:
             return ended
