@@ -28,6 +28,7 @@ DECIDING = [
 # fmt: on
 PERFORMING = [
     "dialects",
+    "forks",
     "workers",
     "child",
     "processes",

@@ -3,10 +3,10 @@
 import pytest
 
 from handrail.budgets import Budget, Spent, spend_call, used_up
-from handrail.errors import Code
+from handrail.errors import Code, ConfigError
 from handrail.messages import Usage
 
-OF_11 = "11.0000 of 11 are spent"
+OF_11, NAN = "11.0000 of 11 are spent", float("nan")
 
 
 @pytest.mark.parametrize(("budget", "spent", "elapsed_s", "why"), [
@@ -29,6 +29,15 @@ OF_11 = "11.0000 of 11 are spent"
 def test_a_run_ends_at_the_first_limit_that_it_reaches(budget, spent, elapsed_s, why):
     said = used_up(budget, spent, elapsed_s)
     assert said == (f"the budget is used up: {why}" if why else "")
+
+
+@pytest.mark.parametrize("declared", [
+    {"time_s": NAN}, {"calls": NAN}, {"turns": NAN}, {"tokens": NAN}, {"context_tokens": NAN}, {"cost": NAN},
+    {"per_tool": {"find": NAN}}, {"cost": 1, "price_per_million": (NAN, 1)},
+])  # fmt: skip
+def test_what_nothing_would_ever_reach_is_no_budget(declared):
+    with pytest.raises(ConfigError, match="never be used up"):
+        Budget(**declared)
 
 
 def test_a_call_is_counted_when_it_is_spent():

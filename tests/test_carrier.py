@@ -744,16 +744,18 @@ def test_a_write_whose_tool_cannot_be_opened_has_certainly_not_happened(drive):
     assert "hunter2" not in result.text
 
 
-def test_one_tool_that_cannot_be_closed_does_not_keep_the_others_open(drive, caplog):
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_one_tool_that_cannot_be_closed_does_not_keep_the_others_open(drive, caplog, asynchronous, error):
     class Sticky(Documents):
         """Stick."""
 
         name = "sticky"
 
         def close(self):
-            raise RuntimeError("stuck")
+            raise error("stuck")
 
-    documents, sticky = Documents(), Sticky()
+    documents, sticky = Documents(), Sticky(asynchronous=asynchronous)
     driver = drive([documents, sticky])
     driver.call("search", {"query": "x"})
     driver.call("sticky", {"query": "x"})

@@ -285,6 +285,8 @@ class BrokenModel(ScriptedModel):
     (RuntimeError("key sk-123"), "the model scripted raised RuntimeError"),      # not its text: it may hold a key
     (TimeoutError(), "the model scripted raised TimeoutError"),                  # its own, not the run's
     (asyncio.CancelledError(), "the model scripted raised CancelledError"),      # that nobody asked for
+    (SystemExit(1), "the model scripted raised SystemExit"),                     # it would end the loop that it runs on
+    (KeyboardInterrupt(), "the model scripted raised KeyboardInterrupt"),        # not in the thread where one comes
 ])  # fmt: skip
 def test_a_model_that_fails_ends_the_run_with_one_reason_and_keeps_what_was_said(drive, error, reason):
     model = BrokenModel(error, [hr.Turn("Let me look.", calls=[call("get_weather", city="Oslo")], finish="calls")])
@@ -546,9 +548,10 @@ def test_cancelling_what_is_not_under_way_says_so(drive):
 # -- listeners ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_observer_that_raises_breaks_no_run(drive, caplog):
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
+def test_an_observer_that_raises_breaks_no_run(drive, caplog, error):
     def broken(event):
-        raise RuntimeError("the disk is full")
+        raise error("the disk is full")
 
     run = drive([get_weather], observers=[broken]).run(
         "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]), observers=[broken]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail import journal
+from handrail.budgets import Budget
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
@@ -136,3 +137,8 @@ def test_a_digest_tells_schemas_apart_and_texts_not():
     same_schema.__name__ = other_schema.__name__ = "lookup"
     digests = [journal.toolset_digest(Toolset([each])) for each in (lookup, same_schema, other_schema)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_budget_without_end_comes_back_as_it_was():
+    budget = Budget(time_s=float("inf"), per_tool={"find": float("inf")}, cost=1.5, price_per_million=(3.0, 10.0))
+    assert journal.budget_from_json(json.loads(json.dumps(journal.budget_as_json(budget)))) == budget

@@ -306,6 +306,31 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
 
 
+@pytest.mark.parametrize(("claimed", "invoked"), [
+    (Claimed(ClaimState.FRESH, fence=1), Unfinished(End.NOT_STARTED)),
+    (Claimed(ClaimState.FRESH, fence=1), Raised(ConnectionRefusedError())),
+    (Claimed(ClaimState.BUSY), None),
+])  # fmt: skip
+def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(claimed, invoked):
+    world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed], Invoke=invoked)
+    result = refunded(world, **BY_KEY, on_doubt="ask", attempts=1)
+    assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
+
+
+def test_while_nobody_has_said_whether_it_is_done_again_the_model_is_told_that_it_may_have_happened():
+    world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1)], AskHuman=None)
+    failure = refunded(world, **BY_KEY, on_doubt="ask").failure
+    assert failure.code == Code.APPROVAL_PENDING
+    assert failure.message.startswith("`refund` was started and may have taken effect. To be done again it needs")
+
+
+def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_refused():
+    edited = Approval(True, arguments={"order": "881", "amount": "much"})
+    world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1)], AskHuman=edited)
+    result = refunded(world, **BY_KEY, on_doubt="ask")
+    assert (world.kinds, result.failure.code) == (["Claim", "AskHuman"], Code.IN_DOUBT)
+
+
 # ---------------------------------------------------------------------- the claim
 
 

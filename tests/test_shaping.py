@@ -276,12 +276,23 @@ def test_whoever_follows_next_reads_every_matching_line():
         answer = page(text, offset, 800, "hit")
         lines += answer["text"].split("\n")
         offset = answer["next"]
-    assert answer["matching_lines"] == 34
+    assert answer["matches"] == 34
     assert lines == [f"{n}: line {n} hit" for n in range(0, 100, 3)]
 
 
 def test_a_pattern_that_is_nowhere_matches_nothing():
-    assert page("abc", 0, 80, "x") == {"matching_lines": 0, "text": "", "next": None}
+    assert page("abc", 0, 80, "x") == {"matches": 0, "text": "", "next": None}
+
+
+def test_whoever_looks_for_a_row_of_a_long_table_finds_each_that_has_the_words():
+    rows = [{"order": f"A-{n:05}", "state": "late" if n % 1000 == 0 else "paid"} for n in range(5000)]
+    answer = page(shape(rows).whole, 0, 8000, "late")
+    assert answer["matches"] == len(answer["text"].split("\n")) == 5
+    assert all(f"A-{n:05}" in line for n, line in zip(range(0, 5000, 1000), answer["text"].split("\n"), strict=True))
+
+
+def test_what_stands_near_is_shown_with_it_and_once():
+    assert page(f"{'a' * 300}hit hit{'b' * 300}", 0, 80, "hit")["matches"] == 1
 
 
 def test_of_a_very_long_line_only_what_stands_around_the_pattern_is_shown():

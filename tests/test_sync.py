@@ -5,7 +5,10 @@ What both drivers do alike is in `test_carrier` (calls) and `test_host` (runs).
 
 import asyncio
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -176,6 +179,39 @@ def test_a_runtime_that_nobody_closes_leaves_no_warning():
     assert runtime.call("one").ok
     del runtime
     gc.collect()  # warnings are errors, also those of what is collected
+
+
+FORKS = """
+import os
+import handrail as hr
+from tests.test_host import get_weather
+from handrail.testing import ScriptedModel, call
+
+def waits(city: str) -> str:
+    "Wait for the weather of a city."
+    return city
+
+runtime = hr.SyncRuntime([get_weather, hr.FunctionTool(waits, effect="read")])
+
+def answers():
+    script = [[call("get_weather", city="Oslo"), call("waits", city="Oslo")], "21"]
+    print(runtime.run("?", model=ScriptedModel(script)).text, flush=True)
+
+answers()
+if (child := os.fork()) == 0:
+    answers()
+    runtime.close()
+    os._exit(0)
+os.waitpid(child, 0)
+answers()
+runtime.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_runtime_that_was_used_before_a_fork_works_on_both_sides_of_it():
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]
+    assert subprocess.check_output(command, text=True, timeout=BOUND_S).split() == ["21", "21", "21"]
 
 
 def test_threads_that_share_a_runtime_share_its_loop():

@@ -26,6 +26,7 @@ from handrail.showing import Showing, selected
 from handrail.structured import Wanted
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.workers import raised
 
 
 class Asker:
@@ -93,7 +94,8 @@ class Asker:
             if cancelled_from_outside():
                 raise
             raise _raised(model, error) from error
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            raised(error)  # what comes from the keyboard passes
             raise _raised(model, error) from error
         finally:
             patience.answered()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from handrail.errors import Code, Failure
+from handrail.errors import Code, ConfigError, Failure
 from handrail.messages import Usage
 
 _MOST_PRICED_TOKENS = 2**53
@@ -25,6 +25,9 @@ class Budget(Struct, frozen=True):
             unless somebody asked for it; three quarters of the model's window is a good value.
         cost: In the currency of `price_per_million`.
         per_tool: Calls by tool name.
+
+    Raises:
+        ConfigError: One of them is NaN, which nothing ever reaches.
     """
 
     time_s: float | None = 300.0
@@ -36,6 +39,11 @@ class Budget(Struct, frozen=True):
     cost: float | None = None
     price_per_million: tuple[float, float] = (0.0, 0.0)
     """Price of a million input and a million output tokens, for `cost`."""
+
+    def __post_init__(self) -> None:
+        most = (self.time_s, self.calls, self.turns, self.tokens, self.context_tokens, self.cost)
+        if any(each != each for each in (*most, *self.per_tool.values(), *self.price_per_million)):
+            raise ConfigError(f"a budget of NaN would never be used up, and None says so: {self!r}")
 
 
 class Spent(Struct):

@@ -176,7 +176,8 @@ class ToolError(HandrailError):
     goes to the model as it stands: no secrets in it.
 
     Args:
-        retryable: The same call, unchanged, may succeed later. A read is then retried within its deadline.
+        retryable: The same call, unchanged, may succeed later. It is then retried within its deadline, a write too: of
+            a write this says that nothing happened, as `NoEffect` does. Where you do not know, let your exception pass.
         retry_after_s: What the far side asked us to wait; what is no time, as infinity, says nothing.
     """
 

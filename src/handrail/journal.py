@@ -91,9 +91,18 @@ def budget_as_json(budget: Budget) -> dict[str, Json]:
 def budget_from_json(told: Mapping[str, Json]) -> Budget:
     """Return a budget from a journal; what it does not know of is left out."""
     known = {each.name for each in fields(Budget)}
-    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items() if name in known}
+    kept = {name: _amounts(value) for name, value in told.items() if name in known}
     budget: Budget = Budget(**cast(Any, kept))
     return budget
+
+
+def _amounts(value: Json) -> Any:
+    """Return what a budget holds, which is numbers; of infinity JSON has only the name."""
+    if isinstance(value, Mapping):
+        return {name: _amounts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return tuple(map(_amounts, value))
+    return float(value) if isinstance(value, str) else value
 
 
 # ---------------------------------------------------------------------- as JSON, and back

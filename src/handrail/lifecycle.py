@@ -326,14 +326,7 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
     """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
     name = call.tool.name
     if answer is None:
-        needs = "a person's approval, and nobody has answered yet"
-        if (people := max(call.verdict.people, call.tool.people)) > 1:
-            needs = f"the approval of {people} people, and not all of them have answered yet"
-        return Failure(
-            Code.APPROVAL_PENDING,
-            f"`{name}` needs {needs}.",
-            "Do not call it again meanwhile; tell the user that it waits for approval.",
-        )
+        return _pending(call, f"`{name}`")
     if answer.expired:
         return Failure(
             Code.APPROVAL_EXPIRED,
@@ -348,6 +341,18 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
             "Do not ask for the same again; heed the reason, or ask the user how to go on.",
         )
     return _edited(call, answer.arguments, conduct) if answer.arguments is not None else None
+
+
+def _pending(call: Admitted, what: str) -> Failure:
+    """Return that somebody is still to answer; `what` needs it."""
+    needs = "a person's approval, and nobody has answered yet"
+    if (people := max(call.verdict.people, call.tool.people)) > 1:
+        needs = f"the approval of {people} people, and not all of them have answered yet"
+    return Failure(
+        Code.APPROVAL_PENDING,
+        f"{what} needs {needs}.",
+        "Do not call it again meanwhile; tell the user that it waits for approval.",
+    )
 
 
 def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> Failure | None:
@@ -412,7 +417,10 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
             if ended is None:
                 raise
             return ended  # it was to be done again, and was not: what was known of it before is still true
-        ended, state = yield from _performed(claim, claimed, call, conduct)
+        again, state = yield from _performed(claim, claimed, call, conduct)
+        if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
+            return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
+        ended = again
         question = _asks_again(claim, claimed, state, call)
         if question is None:
             return ended
@@ -420,9 +428,10 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
             answer: Approval | None = yield question
         except (StoreUnavailable, CallCancelled):
             return ended
-        if answer is None or answer.granted:
-            if refusal := _heeded(answer, call, conduct):
-                return Ended(failure=refusal, attempts=ended.attempts)
+        if answer is None:
+            known = f"`{call.tool.name}` was already done." if ended.failure is None else ended.failure.message
+            return Ended(failure=_pending(call, f"{known} To be done again it"), attempts=ended.attempts)
+        if answer.granted and _heeded(answer, call, conduct) is None:
             if call.key == act:  # else the edited arguments name another act, which is done once as ever
                 # What a person has done again is a new write: under the old key it would be the old one.
                 call.key = act if claimed.repeated else _key_again(call, claimed)

@@ -170,7 +170,7 @@ def conversation_of(
     perhaps `tool_calls`, a tool's one `tool_call_id`.
 
     Raises:
-        ConfigError: A dictionary without a known role.
+        ConfigError: A dictionary without a known role, or what is no message at all.
     """
     if system:
         return [SystemMessage(system), *conversation_of(opening)]
@@ -178,10 +178,15 @@ def conversation_of(
         return [UserMessage(opening)]
     if isinstance(opening, Mapping) or not isinstance(opening, Iterable):
         opening = [opening]
-    return [_message(each) if isinstance(each, Mapping) else each for each in opening]
+    return [_message(each) for each in opening]
 
 
-def _message(spoken: Mapping[str, Json]) -> Message:
+def _message(spoken: Message | Json) -> Message:
+    if isinstance(spoken, Message):
+        return spoken
+    if not isinstance(spoken, Mapping):
+        what = type(spoken).__name__
+        raise ConfigError(f"a message is a dictionary with a role, or one such as `hr.UserMessage`, not {what}")
     role, content = spoken.get("role"), spoken.get("content")
     text = content if isinstance(content, str) else _text_of(content)
     match role:

@@ -23,7 +23,7 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from handrail import late
+from handrail import forks, late
 from handrail.errors import ToolDefinitionError
 from handrail.tools import BaseTool
 
@@ -98,6 +98,10 @@ class Processes:
 
     def __init__(self, most: int = MOST_WORKERS) -> None:
         self._most = most
+        forks.begin(self)
+
+    def begin(self) -> None:
+        """See `forks.Begun.begin`: the workers are the parent's, and answer it."""
         self._idle: list[Worker] = []
         self._busy: dict[Apart, Worker] = {}
         self._size = 0

@@ -25,9 +25,9 @@ def read_result(
 
     Args:
         handle: The handle from the note, such as "r_1a2b3c".
-        offset: Where to start, in characters from 0; with `pattern`, how many matching lines to skip.
+        offset: Where to start, in characters from 0; with `pattern`, how many matches to skip.
         limit: How many characters to return at most.
-        pattern: Return only lines that contain this text.
+        pattern: Return only lines that contain this text, of very long ones what stands around it.
 
     Returns:
         `text`, and `next`: the offset to go on with, or null at the end.

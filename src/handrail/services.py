@@ -36,7 +36,7 @@ from handrail.locks import Locks
 from handrail.ports import Approver
 from handrail.processes import Apart, Processes
 from handrail.tools import BaseTool
-from handrail.workers import Threads, raised, returned
+from handrail.workers import Threads, attempted, raised, returned
 
 PEOPLE_AT_ONCE = 16
 
@@ -142,15 +142,20 @@ class Services:
         """Close the tools that were opened, last one first, and let the threads go. One that fails does not stop it."""
         while self._opened:
             _, tool = self._opened.popitem()
-            try:
-                closed = tool.close()
-                if inspect.isawaitable(closed):
-                    await closed
-            except Exception as error:  # the author's code
-                logs.raised(f"the tool {tool.name!r} could not be closed", error)
+            if isinstance(outcome := await _closed(tool), Raised):
+                logs.raised(f"the tool {tool.name!r} could not be closed", outcome.error)
         self.threads.close()
         self.processes.close()
         self._people.close()
+
+
+async def _closed(tool: BaseTool) -> Returned | Raised:
+    """Close a tool here, and say how that ended."""
+    outcome = attempted(tool.close)
+    if isinstance(outcome, Returned) and outcome.pending:
+        awaited = outcome.value
+        return await outcome_of(lambda: awaited)
+    return outcome
 
 
 def _give(ended: asyncio.Future[Any], outcome: Any) -> None:

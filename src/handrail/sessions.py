@@ -27,6 +27,7 @@ from handrail.recording import Recording
 from handrail.redaction import Redactor
 from handrail.structured import Wanted
 from handrail.toolset import Toolset
+from handrail.workers import raised
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
@@ -130,8 +131,8 @@ def tell_all(observers: Sequence[Observer], event: Event) -> None:
     for observer in observers:
         try:
             observer(event)
-        except Exception as error:  # one that only looks on must not cost a result
-            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", error)
+        except BaseException as error:  # one that only looks on must not cost a result
+            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", raised(error).error)
 
 
 def cancelled(session: Session) -> Ending:

@@ -10,7 +10,7 @@ Rule 2: a result is never an error because of its size, or because it does not t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -319,23 +319,27 @@ def with_note(text: str, note: str, value: Any) -> str:
 
 
 def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Json]:
-    """Return a piece of a kept text as `read_result` answers: characters from `offset`, or the lines with `pattern`.
+    """Return a piece of a kept text as `read_result` answers: characters from `offset`, or where `pattern` is in it.
 
     `next` is the offset to go on with, None at the end.
     """
     if pattern:
-        hits = [f"{number}: {_near(pattern, line)}" for number, line in enumerate(text.split("\n")) if pattern in line]
+        hits = [f"{number}: {each}" for number, line in enumerate(text.split("\n")) for each in _near(pattern, line)]
         shown = "\n".join(hits[offset : offset + max(1, limit // 80)])
         after = offset + max(1, limit // 80)
-        return {"matching_lines": len(hits), "text": shown, "next": after if after < len(hits) else None}
+        return {"matches": len(hits), "text": shown, "next": after if after < len(hits) else None}
     piece = text[offset : offset + limit]
     after = offset + len(piece)
     following = after if after < len(text) else None
     return {"text": piece, "offset": offset, "total_characters": len(text), "next": following}
 
 
-def _near(pattern: str, line: str) -> str:
-    """Return a line, of a very long one what stands around the pattern: a kept JSON text is a single line."""
-    start = max(0, line.index(pattern) - _LONGEST_LINE // 2)
-    end = start + _LONGEST_LINE
-    return f"{_GAP.lstrip() if start else ''}{line[start:end]}{_GAP.rstrip() if end < len(line) else ''}"
+def _near(pattern: str, line: str) -> Iterator[str]:
+    """Yield a line with the pattern; of a very long one, as a kept JSON text is, what stands around it, each time."""
+    is_long, found = len(line) > _LONGEST_LINE, line.find(pattern)
+    while found >= 0:
+        start = max(0, found - _LONGEST_LINE // 2) if is_long else 0
+        end = start + _LONGEST_LINE
+        yield f"{_GAP.lstrip() if start else ''}{line[start:end]}{_GAP.rstrip() if end < len(line) else ''}"
+        # What has been shown whole is not shown again.
+        found = line.find(pattern, max(end - len(pattern) + 1, found + len(pattern)))

@@ -19,7 +19,7 @@ from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from handrail import late
+from handrail import forks, late
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
@@ -388,6 +388,10 @@ class Background:
     """One event loop in a daemon thread, begun when it is first needed."""
 
     def __init__(self) -> None:
+        forks.begin(self)
+
+    def begin(self) -> None:
+        """See `forks.Begun.begin`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

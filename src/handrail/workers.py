@@ -14,7 +14,7 @@ from threading import Condition, Thread, current_thread, main_thread
 from types import GeneratorType
 from typing import Any, TypeAlias
 
-from handrail import iterators
+from handrail import forks, iterators
 from handrail.effects import Raised, Returned
 
 Report: TypeAlias = Callable[["Returned | Raised"], None]
@@ -87,6 +87,10 @@ class Threads:
 
     def __init__(self, most: int = DEFAULT_THREADS) -> None:
         self._most = most
+        forks.begin(self)
+
+    def begin(self) -> None:
+        """See `forks.Begun.begin`."""
         self._jobs: deque[Job] = deque()
         self._change = Condition()
         self._idle = self._size = 0

@@ -521,9 +521,9 @@ def _foreign(message: Json) -> str:
     """Return what shows that this is no assistant message of ours; empty when it is one."""
     if not isinstance(message, bodies.OBJECT):
         return f"it is {bodies.kind(message)}"
-    if message.get("tool_calls") or message.get("function_call"):
-        return ""
     role, content = message.get("role"), message.get("content")
+    if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
+        return "" if role in ("assistant", "", None) else f"its role is {role!r}"
     if isinstance(content, list):
         # Bedrock's and Gemini's blocks have no type; their first key says what they are.
         types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
