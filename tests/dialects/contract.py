@@ -6,10 +6,12 @@ class TestOpenAIChat(DialectContract):
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -109,6 +111,30 @@ def calls_told(deltas: Sequence[Delta]) -> dict[int, tuple[str, str]]:
         if isinstance(delta, ArgumentsDelta):
             told[delta.index] = (delta.name, told.get(delta.index, ("", ""))[1] + delta.text)
     return told
+
+
+def check_growth(work: Callable[[int], Callable[[], Any]], size: int) -> None:
+    """Check that the work grows with its size and no faster: ten times as much takes ten times as long, not a hundred.
+
+    Args:
+        work: Makes ready what is to be done at a size, and returns what does it.
+    """
+    small, large = _least_s(work(size // 10)), _least_s(work(size))
+    assert large < 30 * max(small, 0.002), (small, large)
+
+
+def _least_s(done: Callable[[], Any]) -> float:
+    """The best of three: a busy machine makes one of them slow, and never one of them fast."""
+    best = float("inf")
+    gc.disable()  # whose work grows with all that is alive
+    try:
+        for _ in range(3):
+            begun = time.process_time()
+            done()
+            best = min(best, time.process_time() - begun)
+    finally:
+        gc.enable()
+    return best
 
 
 class DialectContract:

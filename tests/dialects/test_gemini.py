@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from google import genai
@@ -28,7 +27,7 @@ from handrail.messages import (
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Described
 from handrail.testing import Fault, ScriptedServer, call
-from tests.dialects.contract import RICH, DialectContract, read, shared
+from tests.dialects.contract import RICH, DialectContract, check_growth, read, shared
 
 ASKED = [UserMessage("How warm is it?")]
 
@@ -376,19 +375,11 @@ MEGABYTE = 1_000_000
     [OPENED, *(piece(f"$.a[{n}]", stringValue="x") for n in range(MEGABYTE // 110)), {"functionCall": {}}],
 ])  # fmt: skip
 def test_the_work_grows_with_the_length_and_no_faster(parts):
-    # Ten times as much may take thirty times as long, not a hundred times: collecting garbage makes it fifteen.
-    small, large = (_seconds(parts[: len(parts) // share] if share > 1 else parts) for share in (10, 1))
-    assert large < max(30 * small, 1.0)
+    def decoding(length):
+        body = json.dumps(answer(*parts[: max(1, len(parts) * length // MEGABYTE)]))
+        return lambda: DIALECT.decode(body)
 
-
-def _seconds(parts: list[dict]) -> float:
-    """The best of three: a busy machine makes one of them slow, and never one of them fast."""
-    body, best = json.dumps(answer(*parts)), float("inf")
-    for _ in range(3):
-        begun = time.process_time()
-        DIALECT.decode(body)
-        best = min(best, time.process_time() - begun)
-    return best
+    check_growth(decoding, MEGABYTE)
 
 
 # -- the official client -----------------------------------------------------------------------------------------------
