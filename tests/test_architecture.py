@@ -22,7 +22,7 @@ DESCRIBING = [
 # fmt: on
 # fmt: off
 DECIDING = [
-    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping",
+    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "placeholders",
     "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal", "redaction", "audit",
 ]
 # fmt: on

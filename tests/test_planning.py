@@ -131,7 +131,7 @@ def test_a_reference_is_replaced_by_what_it_names(written, value):
 
 @pytest.mark.parametrize(("written", "said"), [
     ("$a.none$", "no `none`: it has id, rows, 9"),
-    ("$b.id$", "it is no object"),
+    ("$b.id$", "no `id`: it is \"text\""),
     ("$a.rows[2]$", "no `rows[2]`"),
     ("$a.rows[-1]$", "no `rows[-1]`"),
     ("$a.rows[²]$", "no `rows[²]`"),
@@ -145,6 +145,22 @@ def test_a_reference_to_nothing_is_told_with_what_there_is(written, said):
     with pytest.raises(NoSuchResult) as told:
         filled({"x": written}, ["a", "b", "c", "d"], VALUES, before=2)
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(("text", "filled_in"), [
+    ('{"id": 9, "rows": [{"n": 1}]}', {"x": 9, "y": 1}),
+    (' [1]', None),
+    ("{id: 9}", None),                                    # no JSON
+    ('{"id": 9}{"id": 8}', None),
+])  # fmt: skip
+def test_a_path_leads_into_a_text_that_is_json(text, filled_in):
+    written = {"x": "$a.id$", "y": "$a.rows[0].n$"}
+    if filled_in is None:
+        with pytest.raises(NoSuchResult, match="the result of `a` has no `id`"):
+            filled(written, ["a", "b"], {0: text}, before=1)
+    else:
+        assert filled(written, ["a", "b"], {0: text}, before=1) == filled_in
+    assert filled({"x": "$a$"}, ["a", "b"], {0: text}, before=1) == {"x": text}
 
 
 def test_a_reference_to_a_call_without_a_value_is_told():

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from handrail import budgets, keys, planning, shaping
+from handrail import budgets, keys, placeholders, planning, shaping
 from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Effect, Returned
@@ -124,9 +124,12 @@ class Batch:
         by_name = tools.by_name
         for lane in self.lanes:
             call = lane.call
-            if at_once and (tool := by_name.get(call.name)) is not None and "$" not in call.arguments:
+            text = call.arguments
+            # What `placeholders.none_in` asks, but for a bracket, which no call has that is admitted at once.
+            literal = "$" not in text and '"<' not in text and '"{' not in text
+            if at_once and literal and (tool := by_name.get(call.name)) is not None:
                 admitted = admitted_at_once(call, tool, policy)
-                if admitted is not None:  # and it refers to no other call's result
+                if admitted is not None:
                     failure = budgets.spend_call(self._budget, self._spent, call.name)
                     self._start(lane, failure or admitted, plain=True)
                     continue
@@ -260,6 +263,10 @@ class Batch:
             self.todo.append((lane, next(lane.life)))
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
+        if not self.by_code and not placeholders.none_in(lane.call.arguments):
+            earlier = [each.call for each in self.lanes[: lane.index]]
+            if left_open := placeholders.refusal(pending.arguments, earlier):
+                return left_open
         if not self.by_code and ((self._uses and self._uses[lane.index]) or "$" in lane.call.arguments):
             filled = self._filled(lane, pending)
             if isinstance(filled, Failure):

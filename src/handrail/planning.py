@@ -20,10 +20,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail import jsontext, keys
+from handrail import jsontext, keys, strictjson
 from handrail.calls import ToolCall
 from handrail.effects import Resource
 from handrail.errors import Json
+from handrail.faults import shown
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
 
@@ -296,6 +297,10 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     inserted = 0
     places = {call_id: index for index, call_id in enumerate(ids[:before])}
 
+    @cache
+    def opened(place: int) -> Json:
+        return _opened(values[place])
+
     def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
         """Return what a reference names, and its text."""
         nonlocal inserted
@@ -304,7 +309,8 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
         if place not in values:
             raise NoSuchResult(f"the call `{name}` has no result to refer to")
-        value = _walked(values[place], _dotted(path) if marked else _pointed(path), name, path)
+        steps = _dotted(path) if marked else _pointed(path)
+        value = _walked(opened(place), steps, name, path) if steps else values[place]
         if isinstance(value, str):
             text = value
         else:
@@ -351,6 +357,17 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
         elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
             value = value[int(part)]
         else:
-            has = f"it has {', '.join(list(value)[:12])}" if isinstance(value, dict) else "it is no object"
+            names = ", ".join(list(value)[:12]) if isinstance(value, dict) else ""
+            has = f"it has {names}" if names else f"it is {shown(value)}"
             raise NoSuchResult(f"the result of `{name}` has no `{written.lstrip('./')}`: {has}")
+    return value
+
+
+def _opened(value: Json) -> Json:
+    """Return what a text is as JSON, which many tools return in place of an object; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return strictjson.loads(value)
+        except strictjson.NotJson:
+            pass
     return value
