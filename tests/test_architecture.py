@@ -16,8 +16,8 @@ NOUNS = [
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "guards", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "tools", "toolset",
-    "linting", "sources",
+    "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "declarations", "tools",
+    "toolset", "linting", "sources",
 ]
 # fmt: on
 # fmt: off

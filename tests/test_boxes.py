@@ -304,13 +304,13 @@ def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code
 
 
 def test_memory_is_above_nothing():
-    with pytest.raises(ToolDefinitionError, match="`memory_bytes` is above 0, not 0"):
+    with pytest.raises(ToolDefinitionError, match="`memory_bytes` is a whole number, at least 1, not 0"):
         hr.FunctionTool(list_folder.fn, memory_bytes=0)
 
 
 @pytest.mark.parametrize("how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}])
 def test_mounts_are_a_list_for_isolated_tools(how):
-    with pytest.raises(ToolDefinitionError, match="`mounts` lists files and folders"):
+    with pytest.raises(ToolDefinitionError, match=r"`mounts` is (a list of files and folders|for an isolated)"):
         hr.FunctionTool(list_folder.fn, **how)
 
 

@@ -684,3 +684,22 @@ def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not
         pass
     assert "closed" not in repr(given)
     given.close()
+
+
+@pytest.mark.parametrize("driver", [hr.Runtime, hr.SyncRuntime])
+@pytest.mark.parametrize(("how", "says"), [
+    ({"policy": "read"}, "policy is 'read'; it takes a `Policy`"),
+    ({"budget": 5}, "budget is 5; it takes a `Budget`"),
+    ({"approver": "ops"}, "approver is 'ops'; it takes a function that is asked"),
+    ({"observers": print}, "it takes a list of functions"),
+    ({"observers": ["log"]}, r"observers is \['log'\]"),
+    ({"result_bytes": 10}, "result_bytes is 10; at least 512"),
+])  # fmt: skip
+def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, says):
+    with pytest.raises(hr.ConfigError, match=says):
+        driver(**how)
+
+
+def test_a_run_s_budget_is_one(drive):
+    with pytest.raises(hr.ConfigError, match="budget is 5; it takes a `Budget`"):
+        drive([get_weather]).run("?", model=ScriptedModel(["Hi"]), budget=5)

@@ -34,6 +34,7 @@ from handrail.calls import ToolCall
 from handrail.errors import Json
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
+Permission: TypeAlias = Literal["read", "write", "admin"]
 Risk: TypeAlias = Literal["low", "medium", "high"]
 ReplayClass: TypeAlias = Literal["key", "verify", "none"]
 ApprovalScope: TypeAlias = Literal["once", "run", "rule"]

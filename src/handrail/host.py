@@ -103,6 +103,11 @@ class Host:
     ) -> None:
         if result_bytes < shaping.LEAST_RESULT_BYTES:
             raise ConfigError(f"result_bytes is {result_bytes}; at least {shaping.LEAST_RESULT_BYTES} are needed")
+        _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
+        _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+        _check("approver", approver, callable(approver), "a function that is asked")
+        listed = isinstance(observers, Iterable) and all(map(callable, observers))
+        _check("observers", observers, listed, "a list of functions")
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         self.policy = policy or Policy()
         self.store: Store = _store(store)
@@ -143,6 +148,7 @@ class Host:
         remember: bool = False,
     ) -> Session:
         """Open a run, or go on with one that `handle` or `call` has named before."""
+        _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id, budget = run or new_run_id(), budget or self.budget
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
@@ -500,6 +506,11 @@ class Host:
             lambda handle: now_of(self.store.kept(session.id, handle)),
             report,
         )
+
+
+def _check(setting: str, given: object, is_one: bool, what: str) -> None:
+    if given is not None and not is_one:
+        raise ConfigError(f"{setting} is {given!r}; it takes {what}")
 
 
 def _store(store: str | Store) -> Store:

@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import fields, force_setattr, replace
 
 from handrail import expressions, keys, late
-from handrail.effects import Risk
+from handrail.effects import Permission, Risk
 from handrail.errors import ConfigError, Json, SetupError
-from handrail.tools import BaseTool, Permission
+from handrail.tools import BaseTool
 from handrail.toolset import COVERED
 
 if TYPE_CHECKING:

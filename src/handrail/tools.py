@@ -40,17 +40,15 @@ import pydantic
 from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
 
-from handrail import expressions, keys, limits, names, pages, portability, schema
+from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
 from handrail.calls import Page
 from handrail.context import Context, Injected
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
-from handrail.effects import EffectClass, ReplayClass, Resource, Risk
+from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
-from handrail.isolation import LEVELS, Isolation
+from handrail.isolation import Isolation
 from handrail.validation import Checked, Checker
-
-Permission: TypeAlias = Literal["read", "write", "admin"]
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -58,17 +56,6 @@ Fits: TypeAlias = Callable[[dict[str, Json]], bool]
 
 _SAFE = {str, int, float, bool, type(None)}
 
-_WORDS: Mapping[str, Sequence[str]] = {
-    "effect": get_args(EffectClass),
-    "permission": get_args(Permission),
-    "risk": get_args(Risk),
-    "isolation": LEVELS,
-    "replay": ("key",),
-    "on_repeat": ("return_previous", "ask"),
-    "on_doubt": ("tell", "ask"),
-}
-# Words of a schema by which arguments may have names that its `properties` do not list.
-_MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
 _RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
 
 
@@ -542,36 +529,12 @@ class BaseTool:
         self._unsettle()
         if not callable(getattr(self, "run", None)):
             raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
-        for setting, permitted in _WORDS.items():
-            if (said := getattr(self, setting)) is not None and said not in permitted:
-                known = ", ".join(permitted)
-                raise ToolDefinitionError(f"Tool {self.name!r}: {setting} is {said!r}; it is one of {known}.")
+        if fault := declarations.fault_in(self._declared()):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
         if self.then is not None and not isinstance(self.then, Then):
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
-        if self.effect == "read" and (self.key or self.replay or self.verify or self.compensate):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r} is a read; `key`, `replay`, `verify` and `compensate` mean nothing to it."
-            )
-        one = self.timeout_s if self.attempt_timeout_s is None else self.attempt_timeout_s
-        if not (self.timeout_s > 0 and one > 0 and self.attempts >= 1):  # so written, it refuses NaN too
-            raise ToolDefinitionError(f"Tool {self.name!r}: times must be above 0 and `attempts` at least 1.")
-        if not self.memory_bytes > 0:
-            raise ToolDefinitionError(f"Tool {self.name!r}: `memory_bytes` is above 0, not {self.memory_bytes!r}.")
-        if self.mounts and (isinstance(self.mounts, str) or self.isolation in ("none", "process")):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: `mounts` lists files and folders that an isolated tool sees; declare "
-                'isolation="isolated" and give a list.'
-            )
         if rows := pages.rows_of(self.run):
             self._page(rows)
-        if inspect.iscoroutinefunction(self.check):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `check` must be a plain function; it does not wait.")
-        if not (self.key_ttl_s > 0 and self.repeat_window_s >= 0):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `key_ttl_s` is above 0 and `repeat_window_s` at least 0.")
-        if (self.most_at_once is not None and self.most_at_once < 1) or self.breaker < 0:
-            raise ToolDefinitionError(f"Tool {self.name!r}: `most_at_once` is at least 1 and `breaker` at least 0.")
-        if type(self.people) is not int or self.people < 1:
-            raise ToolDefinitionError(f"Tool {self.name!r}: `people` is a whole number, at least 1.")
         if self.people > 1 and self.approve is False:
             self.approve = True
         try:
@@ -595,24 +558,12 @@ class BaseTool:
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
-        properties, more = described.get("properties") or {}, described.get("additionalProperties")
-        if described.keys() & _MORE_NAMES or more or (not properties and more is not False):
-            return
-        resources = [self.resource] if isinstance(self.resource, str) else self.resource or ()
-        looked_at = {
-            "resource": set().union(*map(keys.names_in, resources)),
-            "key": keys.names_in(self.key) if isinstance(self.key, str) else set(),
-            "rate_key": keys.names_in(self.rate_key) if self.rate_key else set(),
-            "approve": expressions.names_in(self.approve) if isinstance(self.approve, str) else set(),
-            "then": self.then.names - {"result"} if self.then else set(),
-        }
-        for setting, named in looked_at.items():
-            for name in sorted(named - properties.keys()):
-                near = names.nearest(name, properties)
-                hint = f" Did you mean `{near[0]}`?" if near else ""
-                raise ToolDefinitionError(
-                    f"Tool {self.name!r}: `{setting}` looks at `{name}`, which is none of its parameters.{hint}"
-                )
+        then = self.then.names - {"result"} if self.then else ()
+        if fault := declarations.strange_name(self._declared(), described, then):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
+
+    def _declared(self) -> dict[str, Any]:
+        return {each: getattr(self, each) for each in self._DECLARABLE if each != "description"}
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"

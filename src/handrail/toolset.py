@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from handrail import names, plugins
 from handrail.calls import ToolCall
+from handrail.effects import Permission
 from handrail.errors import Code, DuplicateToolError, Failure, Json, ToolDefinitionError
-from handrail.tools import BaseTool, FunctionTool, Permission
+from handrail.tools import BaseTool, FunctionTool
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 
