@@ -294,6 +294,15 @@ def test_a_model_that_fails_ends_the_run_with_one_reason_and_keeps_what_was_said
     assert (run.status, run.reason, run.text, codes_of(run)) == ("failed", reason, "Let me look.", [None])
 
 
+def test_a_model_that_answers_with_something_else_ends_the_run(drive):
+    class Speechless(ScriptedModel):
+        async def ask(self, request, listener=None):
+            return "Hi"
+
+    run = drive([get_weather]).run("?", model=Speechless([]))
+    assert (run.status, run.reason) == ("failed", "the model scripted answered with a str, which is no Turn")
+
+
 @pytest.mark.parametrize(("turn", "status", "reason"), [
     (hr.Turn("half", finish="length"), "cut", "the model's answer was cut by its length limit"),
     (hr.Turn("half", finish="error"), "failed", "the model's answer broke off"),

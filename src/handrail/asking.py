@@ -86,6 +86,8 @@ class Asker:
                 turn = await model.ask(request, listener)
             else:
                 turn = await self._asked_in_form(session, session.wanted, model, request, listener, asked.choice)
+            if not isinstance(turn, Turn):
+                raise ModelError(f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn")
         except HandrailError:
             raise
         except asyncio.CancelledError as error:

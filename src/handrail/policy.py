@@ -121,9 +121,10 @@ class Policy(Struct, frozen=True):
             known = ", ".join(get_args(Permission))
             raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
         if self.ask_from is not None and self.ask_from not in _RISKS:
-            raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {', '.join(_RISKS)}, or None")
+            known = ", ".join(_RISKS)
+            raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {known}, or None ('never' in a file)")
         approval_s: object = self.approval_s
-        if isinstance(approval_s, bool) or not isinstance(approval_s, int | float):
+        if isinstance(approval_s, bool) or not isinstance(approval_s, int | float) or approval_s != approval_s:
             raise ConfigError(f"approval_s is {approval_s!r}; it is a number of seconds")
         force_setattr(self, "rules", tuple(self.rules))
 

@@ -48,6 +48,10 @@ def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, monkey
     monkeypatch.setenv("HANDRAIL_STORE", "postgresql://me:secret@host/db")
     told = cli("doctor").stdout
     assert "postgresql://me:***@host/db, by HANDRAIL_STORE" in told
+    monkeypatch.setenv("HANDRAIL_STORE", "sqlit:///kept.db")
+    told = cli("doctor")
+    assert told.exit_code == 1
+    assert "there is no store 'sqlit'; did you mean 'sqlite'?" in " ".join(told.stdout.split())
 
 
 def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):

@@ -124,6 +124,16 @@ def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
     assert result.returncode == Exit.ERROR
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="has no device that is always full")
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("runs", "--help")])
+def test_so_is_one_behind_the_help(words):
+    with FULL.open("w") as full:
+        asked = [sys.executable, "-m", "handrail", *words]
+        result = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr.count("\n")) == (Exit.ERROR, 1)
+    assert "No space left on device" in result.stderr
+
+
 @pytest.mark.parametrize("words", [("call", "get_order", "-"), ("run", "-", "--model", "ollama:none")])
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(shop, words, locale):

@@ -89,6 +89,21 @@ class Program(click.Group):
         with formatter.section("Start with"):
             formatter.write_text("handrail demo")
 
+    def main(self, *args: Any, **how: Any) -> Any:
+        """Do what the command line says; where the disk is full, that is one sentence too."""
+        try:
+            try:
+                return super().main(*args, **how)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()  # here, and not when the interpreter ends: help is printed before any command
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _let_go_of_stdout()
+            click.echo(f"{_ERROR} {error.filename or 'what came of it'} cannot be written: {error.strerror}", err=True)
+            sys.exit(exits.Exit.ERROR)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its return value is the exit code."""
         _open_streams()
@@ -102,12 +117,6 @@ class Program(click.Group):
         except BrokenPipeError:
             _let_go_of_stdout()
             code = exits.Exit.NOBODY_READS
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            _let_go_of_stdout()
-            click.echo(f"{_ERROR} {error.filename or 'what came of it'} cannot be written: {error.strerror}", err=True)
-            code = exits.Exit.ERROR
         except HandrailError as error:
             if is_debugging(ctx):
                 traceback.print_exc()

@@ -82,7 +82,7 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
     for name in _PLAIN:
         if name in environment:
             yield Finding(name, environment[name])
-    yield Finding("store", _store(environment))
+    yield _store(environment)
     yield _audit_key()
     yield Finding("terminal", _terminal())
     yield Finding("encoding", f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}")
@@ -103,14 +103,18 @@ def _package(requirement: str) -> Finding:
         return Finding(name, f"missing; install it: pip install '{requirement}'", ok=False)
 
 
-def _store(environment: Mapping[str, str]) -> str:
+def _store(environment: Mapping[str, str]) -> Finding:
     """Say where kept things are looked for, and who says so."""
-    place, said = shown(usual_store(USUAL_STORE)), "as usual"
+    place, said = usual_store(USUAL_STORE), "as usual"
     if environment.get("HANDRAIL_STORE"):
         said = "by HANDRAIL_STORE"
     elif store_setting("place"):
         said = "by `place` in the table `store` of the settings"
-    return f"{place}, {said}"
+    try:
+        plugins.load("stores", place.partition(":")[0])
+    except ConfigError as error:
+        return Finding("store", f"{shown(place)}, {said}: {error}", ok=False)
+    return Finding("store", f"{shown(place)}, {said}")
 
 
 def _audit_key() -> Finding:
