@@ -12,16 +12,14 @@ Rule 2: a line is about what this code can see; a tool that passes may still be 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any
 
 from msgspec import Struct
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from handrail import faults, plugins, schema, sources
+from handrail import faults, plugins, sources
 from handrail.errors import Json, MissingInjection, ToolDefinitionError
-from handrail.foreign import imported
 from handrail.host import Host
 from handrail.keys import names_in
 from handrail.linting import Finding, Settings, lint
@@ -271,7 +269,7 @@ async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], de
 
 def not_as_promised(tool: BaseTool, value: Any) -> str:
     """Say how a value differs from what the tool declares to return; empty when it does not, or declares nothing."""
-    promised = result_schema(tool)
+    promised = tool.result_schema
     if promised is None:
         return ""
     try:
@@ -283,21 +281,3 @@ def not_as_promised(tool: BaseTool, value: Any) -> str:
         return ""
     place = "/".join(map(str, broken.instance_path))
     return f"{f'at {place}: ' if place else ''}{broken.message[:200]}"
-
-
-def result_schema(tool: BaseTool) -> dict[str, Json] | None:
-    """Return the JSON Schema of what a tool returns: by `returns`, else by its function's hint; None if unknown."""
-    if isinstance(tool.returns, Mapping):
-        said = dict(tool.returns)
-        return imported(said, name=tool.name) if said.get("type") in (None, "object") and "properties" in said else said
-    hint = tool.returns if tool.returns is not None else _hint_of(tool)
-    if hint in (None, Any, inspect.Signature.empty):
-        return None
-    return schema.of_result(hint)
-
-
-def _hint_of(tool: BaseTool) -> Any:
-    try:
-        return get_type_hints(inspect.unwrap(tool.run), include_extras=True).get("return")
-    except (NameError, TypeError, AttributeError):  # a name known to type checkers only, or no function
-        return None

@@ -50,7 +50,11 @@ PROMPTS: dict[str, str] = {
 """Where the prompts of open models are, by the name of their dialect. A model is named with it too, unless a provider
 has the name: `hermes:NAME@ADDRESS`."""
 
+FORMS = {"mcp": "handrail.dialects.mcp:MCP"}
+"""In what form tools are described beside those of dialects: no model is asked in these."""
+
 _OURS: dict[str, dict[str, str]] = {
+    "forms": FORMS,
     "dialects": {
         "openai-chat": "handrail.dialects.openai_chat:DIALECT",
         "openai-compatible": "handrail.dialects.openai_chat:COMPATIBLE",

@@ -33,6 +33,7 @@ from typing import (
     cast,
     get_args,
     get_origin,
+    get_type_hints,
     overload,
 )
 
@@ -47,6 +48,7 @@ from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
+from handrail.foreign import imported
 from handrail.isolation import Isolation
 from handrail.validation import Checked, Checker
 
@@ -345,6 +347,16 @@ class BaseTool:
         """The schema in OpenAI's strict form, or None where that would lose something."""
         strict = portability.for_openai_strict(self.parameters)
         return strict if isinstance(strict, dict) else None
+
+    @cached_property
+    def result_schema(self) -> dict[str, Json] | None:
+        """The JSON Schema of what it returns: by `returns`, else by the hint of `run`; None if unknown."""
+        if isinstance(self.returns, Mapping):
+            said = dict(self.returns)
+            is_object = said.get("type") in (None, "object") and "properties" in said
+            return imported(said, name=self.name) if is_object else said
+        hint = self.returns if self.returns is not None else _result_hint(self.run)
+        return None if hint in (None, Any, inspect.Signature.empty) else schema.of_result(hint)
 
     @cached_property
     def checker(self) -> Checker:
@@ -682,6 +694,13 @@ class FunctionTool(BaseTool):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
+
+
+def _result_hint(run: Callable[..., Any]) -> Any:
+    try:
+        return get_type_hints(inspect.unwrap(run), include_extras=True).get("return")
+    except (NameError, TypeError, AttributeError):  # a name known to type checkers only, or no function
+        return None
 
 
 def is_hidden(hint: Any) -> bool:

@@ -172,8 +172,13 @@ class Toolset:
         return Toolset([*self, *other])
 
     def definitions(self, dialect: str = "openai-chat", *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return the definitions as they go over a provider's wire, made once for each state of the set."""
-        told: list[dict[str, Json]] = plugins.load("dialects", dialect).definitions(self.snapshot(), strict=strict)
+        """Return the definitions as they go over a provider's wire, made once for each state of the set.
+
+        Args:
+            dialect: A provider's, or `mcp` for what an MCP server lists.
+        """
+        form = plugins.load("forms" if dialect in plugins.FORMS else "dialects", dialect)
+        told: list[dict[str, Json]] = form.definitions(self.snapshot(), strict=strict)
         return told
 
     def has_all(self, calls: Sequence[ToolCall]) -> bool:

@@ -26,7 +26,7 @@ MOST_NAMED = 20
 
 _form = click.option(
     "--format", "form", default="json", metavar="FORMAT",
-    help="json, or a wire such as openai-chat, anthropic or gemini.",
+    help="json, mcp, or a wire such as openai-chat, anthropic or gemini.",
 )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
 @click.option("--include", metavar="PATTERN", multiple=True, help="Operations by name, with * and ?; all by default.")
 @click.option(
     "--format", "form", default="", metavar="FORMAT",
-    help="Print definitions: json, or a wire such as openai-chat. Without it a table.",
+    help="Print definitions: json, mcp, or a wire such as openai-chat. Without it a table.",
 )  # fmt: skip
 @options.as_json
 @options.debug
@@ -159,9 +159,11 @@ def _route(operation: Operation | LeftOut) -> str:
 def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
     if form == "json":
         return {tool.name: (tool.strict_parameters if strict else None) or tool.parameters for tool in tools}
-    if form not in plugins.known("dialects"):
-        raise ConfigError(f"there is no format {form!r}; known are {', '.join(['json', *options.wires()])}")
-    if not isinstance(dialect(form), WireDialect):
+    forms = [*plugins.FORMS, *plugins.known("dialects")]
+    if form not in forms:
+        known = ", ".join(["json", *plugins.FORMS, *options.wires()])
+        raise ConfigError(f"there is no format {form!r}; known are {known}")
+    if form not in plugins.FORMS and not isinstance(dialect(form), WireDialect):
         raise ConfigError(f"{form} writes tools into a prompt; see `handrail render --dialect {form}`")
     return tools.definitions(form, strict=strict)
 
