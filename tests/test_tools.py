@@ -283,7 +283,7 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"key": 5}, "`key` is a template or a function, not 5"),
     ({"resource": 5}, "`resource` is text or a list of texts, not 5"),
     ({"after": ["a", 5]}, "`after` is text or a list of texts"),
-    ({"approve": None}, "a condition or a function, not None"),
+    ({"approve": 100}, "a condition or a function, not 100"),
     ({"tags": "admin"}, "`tags` is a list of texts, not 'admin'"),
     ({"rate": 5}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
@@ -296,6 +296,11 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared,
     with pytest.raises(ToolDefinitionError) as told:
         FunctionTool(get_weather, **declared)
     assert complaint in str(told.value)
+
+
+def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
+    assert FunctionTool(get_weather, approve=None).asks_for({}) is False
+    assert FunctionTool(get_weather, approve=None, people=2).asks_for({"city": "Oslo"}) is True
 
 
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():

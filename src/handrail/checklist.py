@@ -155,7 +155,7 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _unasked(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect == "destructive" and tool.weighs != "high" and tool.approve is False:
+    if tool.effect == "destructive" and tool.weighs != "high" and not tool.approve:
         yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
 
 

@@ -125,8 +125,8 @@ _KINDS: Mapping[str, Kind] = {
     "check": _FUNCTION,
 }
 _MAY_BE_LEFT_OUT = {
-    "attempt_timeout_s", "most_at_once", "result_bytes", "rate", "rate_key", "resource", "key", "verify", "compensate",
-    "check",
+    "attempt_timeout_s", "most_at_once", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
+    "verify", "compensate", "check",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),

@@ -459,8 +459,8 @@ class BaseTool:
 
     def asks_for(self, arguments: Mapping[str, Json]) -> bool:
         """Whether a person must agree to these arguments. A condition that cannot be evaluated asks."""
-        if isinstance(self.approve, bool):
-            return self.approve
+        if not self.approve or self.approve is True:
+            return bool(self.approve)
         try:
             return bool(self._approval(arguments) if self._approval else cast(Any, self.approve)(**arguments))
         except KeyboardInterrupt:
@@ -547,7 +547,7 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if rows := pages.rows_of(self.run):
             self._page(rows)
-        if self.people > 1 and self.approve is False:
+        if self.people > 1 and not self.approve:
             self.approve = True
         try:
             _ = self.pace
