@@ -147,6 +147,7 @@ class Attempts(Struct, eq=False):
 
     def _reported(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool has said how it ended."""
+        attempt.job = attempt.task = None  # they have it: what is over is not to wait for the garbage collector
         if attempt.given_up:
             self.host.services.given_up.discard(attempt)
             attempt.watcher.reported_late(attempt, outcome)

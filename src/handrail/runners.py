@@ -119,8 +119,9 @@ class Runner(Coroutine[Any, Any, None]):
             return self.context.run(step, what)
         except BaseException as error:
             outcome = _outcome_of(error)
-        work = cast(Work, self._work)
+        work, self._work = cast(Work, self._work), None
         work.task = None
+        del self.task  # it has us: what is over is not to wait for the garbage collector
         work.ended(work, outcome)
         raise StopIteration
 
