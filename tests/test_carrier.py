@@ -1198,8 +1198,8 @@ def test_what_carried_a_call_is_gone_once_it_is_over(drive, name, effect):
     driver.call(name, {"number": 0})
 
     def left():
-        found = [each for each in gc.get_objects() if type(each) in (carrier.Carrier, Attempts)]
-        return [each for each in found if each.host is driver.runtime]
+        found = [each for each in gc.get_objects() if type(each) is Attempts]
+        return [each for each in found if each.services is driver.runtime.services]
 
     gc.collect()
     gc.disable()  # reference counting alone lets go of them: a circle would cost every run a seventh of its time

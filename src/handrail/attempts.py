@@ -9,7 +9,7 @@ Rule 1: a deadline tells the truth: not started, stopped, or running on; what re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from threading import Event as Flag
 from typing import Any, Protocol, TypeGuard
@@ -22,8 +22,8 @@ from handrail.boxes import Boxed
 from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
 from handrail.errors import Code, ToolError
 from handrail.grounds import Ground, Stoppable, Work
-from handrail.host import Host
 from handrail.processes import Apart, ProcessEnded
+from handrail.services import Services
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
 
@@ -68,13 +68,17 @@ class Attempts(Struct, eq=False):
 
     Attributes:
         run_id: For the log.
+        now: Monotonic seconds.
+        troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each lane that has one.
         together: Those that began with the same time and share an alarm.
     """
 
-    host: Host
-    ground: Ground
     run_id: str
+    services: Services
+    ground: Ground
+    now: Callable[[], float]
+    troubled: Mapping[str, object]
     under_way: dict[Lane, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
     alarms: list[Stoppable] = []
@@ -83,7 +87,7 @@ class Attempts(Struct, eq=False):
         self, watcher: Watcher, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None
     ) -> None:
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
-        until = self.host.now() + effect.timeout_s
+        until = self.now() + effect.timeout_s
         outcome: Outcome | None = None
         if here := flag is None and tool.in_place:
             outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
@@ -98,7 +102,7 @@ class Attempts(Struct, eq=False):
         elif here:
             self.ground.go_on(attempt)
         elif tool.isolation != "none":
-            attempt.apart = self.host.services.apart(tool, start.keywords, effect.timeout_s)
+            attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
             grounds.start(self.ground, attempt)
@@ -138,7 +142,7 @@ class Attempts(Struct, eq=False):
 
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
-        attempt.job = self.host.services.threads.submit(call, partial(self.ground.post, self._reported, attempt))
+        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._reported, attempt))
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
@@ -149,7 +153,7 @@ class Attempts(Struct, eq=False):
         """A tool has said how it ended."""
         attempt.job = attempt.task = None  # they have it: what is over is not to wait for the garbage collector
         if attempt.given_up:
-            self.host.services.given_up.discard(attempt)
+            self.services.given_up.discard(attempt)
             attempt.watcher.reported_late(attempt, outcome)
             return
         if is_awaitable(outcome):
@@ -168,9 +172,9 @@ class Attempts(Struct, eq=False):
             until: When its time was over; None when that, or the run's cancellation, was told to it.
         """
         if type(outcome) is Returned:
-            if until is not None and self.host.now() > until:
+            if until is not None and self.now() > until:
                 outcome.late = True  # one that blocks the loop is late without having been ended
-            if tool.name in self.host.services.limits.troubled:
+            if tool.name in self.troubled:
                 self._note_reach(tool, outcome)
             watcher.answer(lane, outcome)
             return
@@ -189,14 +193,14 @@ class Attempts(Struct, eq=False):
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
-        limits = self.host.services.limits
+        limits = self.services.limits
         if isinstance(outcome, Returned):
             limits.reached(tool.name)
         elif not (isinstance(outcome, Unfinished) and (outcome.cancelled or outcome.end is End.NOT_STARTED)):
             diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
             code = diagnosis.failure.code
             if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
-                limits.failed(tool.name, tool.breaker, self.host.now())
+                limits.failed(tool.name, tool.breaker, self.now())
             else:
                 limits.reached(tool.name)
 
@@ -227,7 +231,7 @@ class Attempts(Struct, eq=False):
         elif attempt.apart is not None:
             attempt.apart.kill()  # it says so by itself; who does not believe it waits no longer than for any other
             self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
-        elif self.host.services.threads.withdraw(attempt.job):
+        elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
         else:
             self._give_up(attempt)
@@ -246,7 +250,7 @@ class Attempts(Struct, eq=False):
         """Go on without an attempt that is under way."""
         attempt.given_up = True
         del self.under_way[attempt.lane]
-        self.host.services.given_up.add(attempt)
+        self.services.given_up.add(attempt)
 
 
 def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:

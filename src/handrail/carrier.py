@@ -73,7 +73,6 @@ class Carrier:
     def __init__(self, host: Host, ground: Ground, session: Session, batch: Batch) -> None:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
         self.error: Exception | None = None
-        self.attempts = Attempts(host, ground, session.id)
         self.reserving: set[Lane] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
         self.waits: dict[Lane, Waiting] = {}
@@ -88,6 +87,7 @@ class Carrier:
         """What is called once every call has its result; set by whoever has to wait for it."""
         self.pumping = self.cancelled = False
         self.troubled = host.services.limits.troubled
+        self.attempts = Attempts(session.id, host.services, ground, host.now, self.troubled)
         self.people_asked, self.waited_until = 0, 0.0
 
     @property
