@@ -7,7 +7,7 @@ call that fails.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
 from handrail import expressions, keys, names
@@ -76,7 +76,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and all(isinstance(e, str) for e in value)
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):  # looked at twice, a generator is empty
+        return False
+    return all(isinstance(each, str) for each in value)
 
 
 _SECONDS: Kind = ("a number of seconds above 0", lambda value: _is_number(value) and value > 0)  # which NaN is not
