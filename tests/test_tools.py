@@ -288,6 +288,8 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"tags": (each for each in ["admin"])}, "`tags` is a list of texts, not <generator"),
     ({"rate": 5}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
+    ({"isolation": None}, "isolation is None; it is one of none, process"),
+    ({"on_doubt": None}, "on_doubt is None; it is one of tell, ask"),
     ({"key": "w:{city"}, "not a template"),
     ({"resource": ["w:{city}", "{"]}, "not a template"),
     ({"approve": "amount >"}, "not a condition"),
