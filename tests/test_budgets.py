@@ -40,6 +40,12 @@ def test_what_nothing_would_ever_reach_is_no_budget(declared):
         Budget(**declared)
 
 
+@pytest.mark.parametrize("declared", [{"time_s": "5"}, {"calls": [3]}, {"per_tool": {"find": "3"}}])
+def test_a_budget_of_anything_but_numbers_is_refused_when_it_is_made(declared):
+    with pytest.raises(ConfigError, match="told in numbers"):
+        Budget(**declared)
+
+
 def test_a_call_is_counted_when_it_is_spent():
     spent = Spent()
     assert spend_call(Budget(), spent, "find") is None

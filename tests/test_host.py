@@ -702,6 +702,7 @@ def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not
     ({"approver": "ops"}, "approver is 'ops'; it takes a function that is asked"),
     ({"observers": print}, "it takes a list of functions"),
     ({"observers": ["log"]}, r"observers is \['log'\]"),
+    ({"observers": (each for each in [print])}, "it takes a list of functions"),  # which hears nothing once it was read
     ({"result_bytes": 10}, "result_bytes is 10; at least 512"),
 ])  # fmt: skip
 def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, says):

@@ -124,6 +124,12 @@ def test_what_cannot_be_read_is_a_mismatch_and_nothing_else(read, body):
         assert "in the journal" in str(error)
 
 
+@pytest.mark.parametrize("body", [None, [], {"time_s": "soon"}, {"calls": [3]}, {"per_tool": 3}, {"cost": "NaN"}])
+def test_nor_does_a_budget_that_is_none_come_back(body):
+    with pytest.raises(JournalMismatch, match="a budget in the journal"):
+        journal.budget_from_json(body)
+
+
 def test_a_digest_tells_schemas_apart_and_texts_not():
     def lookup(city: str) -> str:
         """Look a city up."""

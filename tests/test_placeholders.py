@@ -61,6 +61,26 @@ def test_none_reaches_a_tool(arguments):
     assert json.loads(told[2]["content"])["error_code"] == "INVALID_ARGUMENTS"
 
 
+@pytest.mark.parametrize("written", [
+    '{"user_id": "<user_id>"}',
+    r'{"user_id": "\u003cuser_id\u003e"}',  # as writers do that think of HTML
+    "{'user_id': '<user_id>'}",
+    "{“user_id”: “{{user_id}}”}",
+])  # fmt: skip
+@pytest.mark.parametrize("effect", ["read", "write"])
+def test_none_does_however_its_text_is_spelled(written, effect):
+    ran = []
+
+    def use(user_id: str) -> None:
+        """Use it."""
+        ran.append(user_id)
+
+    call = {"id": "c1", "type": "function", "function": {"name": "use", "arguments": written}}
+    [told] = SyncRuntime([FunctionTool(use, effect=effect)]).handle({"role": "assistant", "tool_calls": [call]})
+    assert ran == []
+    assert "`user_id` is a placeholder" in told["content"]
+
+
 @pytest.mark.parametrize("arguments", [
     {"html": "<b>"},
     {"html": "<p>user_id</p>"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Number
 
 from msgspec import Struct, field
 
@@ -27,7 +28,7 @@ class Budget(Struct, frozen=True):
         per_tool: Calls by tool name.
 
     Raises:
-        ConfigError: One of them is NaN, which nothing ever reaches.
+        ConfigError: One of them is no number, or is NaN, which nothing ever reaches.
     """
 
     time_s: float | None = 300.0
@@ -42,7 +43,10 @@ class Budget(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         most = (self.time_s, self.calls, self.turns, self.tokens, self.context_tokens, self.cost)
-        if any(each != each for each in (*most, *self.per_tool.values(), *self.price_per_million)):
+        told = [each for each in (*most, *self.per_tool.values(), *self.price_per_million) if each is not None]
+        if not all(isinstance(each, Number) for each in told):
+            raise ConfigError(f"a budget is told in numbers: {self!r}")
+        if any(each != each for each in told):
             raise ConfigError(f"a budget of NaN would never be used up, and None says so: {self!r}")
 
 

@@ -7,7 +7,7 @@ call that fails.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
 from handrail import expressions, keys, names
@@ -30,7 +30,8 @@ def fault_in(declared: Mapping[str, Any]) -> str:
         if not (is_one(value) or (value is None and setting in _MAY_BE_LEFT_OUT)):
             return f"`{setting}` is {what}, not {value!r}"
     for setting, permitted in _WORDS.items():
-        if (said := declared[setting]) is not None and said not in permitted:
+        said = declared[setting]
+        if not (said in permitted or (said is None and setting in _MAY_BE_LEFT_OUT)):
             return f"{setting} is {said!r}; it is one of {', '.join(permitted)}"
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
         return "it is a read, and `key`, `replay`, `verify` and `compensate` mean nothing to one"
@@ -76,7 +77,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and all(isinstance(e, str) for e in value)
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):  # looked at twice, a generator is empty
+        return False
+    return all(isinstance(each, str) for each in value)
 
 
 _SECONDS: Kind = ("a number of seconds above 0", lambda value: _is_number(value) and value > 0)  # which NaN is not
@@ -126,7 +129,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 _MAY_BE_LEFT_OUT = {
     "attempt_timeout_s", "most_at_once", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
-    "verify", "compensate", "check",
+    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),

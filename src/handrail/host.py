@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -106,7 +106,7 @@ class Host:
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         _check("approver", approver, callable(approver), "a function that is asked")
-        listed = isinstance(observers, Iterable) and all(map(callable, observers))
+        listed = isinstance(observers, Collection) and all(map(callable, observers))  # a generator would be used up
         _check("observers", observers, listed, "a list of functions")
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         self.policy = policy or Policy()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, fields, replace
@@ -28,7 +28,7 @@ from handrail import keys
 from handrail.budgets import Budget
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.effects import Approval
-from handrail.errors import Code, Failure, JournalMismatch, Json
+from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
 from handrail.messages import (
     AssistantMessage,
     Finish,
@@ -88,12 +88,11 @@ def budget_as_json(budget: Budget) -> dict[str, Json]:
     return told
 
 
-def budget_from_json(told: Mapping[str, Json]) -> Budget:
+def budget_from_json(body: Json) -> Budget:
     """Return a budget from a journal; what it does not know of is left out."""
     known = {each.name for each in fields(Budget)}
-    kept = {name: _amounts(value) for name, value in told.items() if name in known}
-    budget: Budget = Budget(**cast(Any, kept))
-    return budget
+    with _reading("a budget", body) as told:
+        return Budget(**{name: _amounts(value) for name, value in told.items() if name in known})
 
 
 def _amounts(value: Json) -> Any:
@@ -340,5 +339,5 @@ class _reading:  # noqa: N801  # used as `with _reading(...)`, like a function
         return self._body
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, (KeyError, TypeError, ValueError, IndexError)):
+        if isinstance(error, (KeyError, TypeError, ValueError, IndexError, AttributeError, ConfigError)):
             raise JournalMismatch(f"{self._what} in the journal cannot be read: {error!r}") from error

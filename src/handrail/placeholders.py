@@ -26,8 +26,9 @@ _DEEPEST, _LONGEST = 64, 200
 
 
 def none_in(text: str) -> bool:
-    """Whether arguments, as text, hold neither a placeholder nor a reference, for sure: it is asked of every call."""
-    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text)
+    """Whether arguments, as strict JSON, hold neither a placeholder nor a reference, for sure: asked of every call."""
+    # Writers that think of HTML spell `<` as an escape.
+    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u' in text)
 
 
 def refusal(arguments: Mapping[str, Json], earlier: Sequence[ToolCall]) -> Failure | None:

@@ -15,7 +15,7 @@ Rule 2: a tool that declares no effect counts as a write wherever safety matters
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import cached_property, partial
 from itertools import takewhile
@@ -142,7 +142,7 @@ class BaseTool:
     """What its rate is counted for, each apart: `{user_id}`."""
     breaker: int = 5
     """After so many attempts in a row that could not reach what it needs, it is left alone for 30 s; 0 never is."""
-    tags: Iterable[str] = ()
+    tags: Collection[str] = ()
     """For `Toolset.filter`."""
     aliases: Sequence[str] = ()
     """Words by which users ask for it, also in their own language: selectors find it by them."""

@@ -66,6 +66,10 @@ def test_what_is_no_object_has_no_output_schema(returns):
     ("user_info.get", "User info get"),
     ("getWeather", "Get weather"),
     ("GET", "GET"),
+    ("user_ID", "User ID"),
+    ("createPR", "Create PR"),
+    ("HTTPGet", "HTTP get"),
+    ("S3Upload", "S3 upload"),
     ("查询天气", "查询天气"),
 ])  # fmt: skip
 def test_a_title_is_the_name_as_people_read_it(name, title):

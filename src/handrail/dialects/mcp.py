@@ -7,6 +7,7 @@ Rule 1: the hints say no more than the tool declares; of one that declares no ef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from handrail.dialects import ToolLike, remembered
@@ -65,9 +66,13 @@ def _hints(tool: BaseTool) -> dict[str, Json]:
 def _title(name: str) -> str:
     """Return a name as people read it.
 
-    >>> _title("user_info.get"), _title("getWeather"), _title("查询天气")
-    ('User info get', 'Get weather', '查询天气')
+    >>> _title("user_info.get"), _title("getWeather"), _title("parseHTMLPage"), _title("查询天气")
+    ('User info get', 'Get weather', 'Parse HTML page', '查询天气')
     """
-    spaced = "".join(f" {each.lower()}" if each.isupper() and not name.isupper() else each for each in name)
-    words = spaced.replace("_", " ").replace(".", " ").replace("-", " ").split()
-    return " ".join(words)[:1].upper() + " ".join(words)[1:]
+    words = _BETWEEN_WORDS.sub(" ", name).split()
+    told = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
+    return told[:1].upper() + told[1:]
+
+
+_BETWEEN_WORDS = re.compile(r"[_.-]|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""What parts two words of a name."""
