@@ -10,7 +10,7 @@ SRC = Path(handrail.__file__).parent
 # fmt: off
 NOUNS = [
     "late", "errors", "calls", "messages", "effects", "events", "context", "owners", "records", "chain", "wakeups",
-    "ports", "logkeys", "plugins", "isolation", "logs", "iterators",
+    "ports", "logkeys", "plugins", "isolation", "logs", "iterators", "reimports",
 ]
 # fmt: on
 # fmt: off

@@ -308,3 +308,36 @@ def test_no_crowd_that_forks_on_outruns_its_end(tmp_path):
     os.set_blocking(reader, True)
     assert os.read(reader, 100) == b""  # the end of the line: none holds it any more, and none came to its last step
     os.close(reader)
+
+
+SCRIPT = """
+import os
+import handrail as hr
+
+@hr.tool(effect="write")
+def pay(number: int) -> str:
+    "Pay."
+    with open(os.environ["WORLD"], "a") as world:
+        world.write("p")
+    return "paid"
+
+@hr.tool(effect="write", isolation="process")
+def report(number: int) -> str:
+    "Report."
+    return "told"
+
+runtime = hr.SyncRuntime([pay, report])
+for name in ("pay", "report", "report"):
+    print(runtime.call(name, {"number": 1}).text)
+"""
+
+
+def test_a_script_that_calls_at_its_top_level_makes_no_call_again_where_its_tool_is_imported(tmp_path):
+    script, world = tmp_path / "script.py", tmp_path / "world"
+    script.write_text(SCRIPT, encoding="utf-8")
+    where = {**os.environ, "WORLD": str(world)}
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=60, env=where)
+    paid, *reported = told.stdout.splitlines()
+    assert (paid, world.read_text(encoding="utf-8")) == ("paid", "p")
+    assert [json.loads(each)["error_code"] for each in reported] == ["INTERNAL_ERROR"] * 2  # and not IN_DOUBT
+    assert told.stderr.count('put them under `if __name__ == "__main__":`') == 2

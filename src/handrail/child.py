@@ -25,8 +25,8 @@ from threading import Thread
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from handrail import iterators
-from handrail.errors import NoEffect, ToolError
+from handrail import iterators, reimports
+from handrail.errors import Code, NoEffect, SetupError, ToolError
 
 _PR_SET_CHILD_SUBREAPER = 36
 _OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is dear
@@ -107,13 +107,23 @@ def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, 
     """Carry out one call; return whether it returned, and its value or what it raised."""
     try:
         place, arguments = pickle.loads(order)
-        function = pickle.loads(place) if isinstance(place, bytes) else function_at(*place)
+        function = pickle.loads(place) if isinstance(place, bytes) else _found(*place)
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = run(value)
         return True, iterators.read(value)
     except BaseException as error:  # the one broad catch around a user's tool, on this side
         return False, error
+
+
+def _found(module: str, file: str, name: str) -> Callable[..., Any]:
+    """Return the function at a place; what its file does that it must not is told to the engineer, on stderr."""
+    try:
+        return function_at(module, file, name)
+    except SetupError as error:
+        print(f"handrail: {error}", file=sys.stderr, flush=True)
+        told = "The file of this tool cannot be imported where it is to run."
+        raise NoEffect(Code.INTERNAL_ERROR, told, suggestion="Go on without it, and tell the user.") from error
 
 
 async def _awaited(value: Any) -> Any:
@@ -190,6 +200,11 @@ def _module(name: str, file: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and (name != "__main__" or getattr(known, "__file__", "") == file):
         return known
+    with reimports.of(file or name):
+        return _imported(name, file)
+
+
+def _imported(name: str, file: str) -> ModuleType:
     if name != "__main__":
         with suppress(ImportError):
             module = importlib.import_module(name)
@@ -201,7 +216,11 @@ def _module(name: str, file: str) -> ModuleType:
     module = module_from_spec(spec)
     # Before it is run: what it defines is pickled under this name, and looked for here.
     sys.modules[name] = sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:  # half of it is no module: the next call tries again
+        del sys.modules[name], sys.modules[spec.name]
+        raise
     return module
 
 

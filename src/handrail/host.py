@@ -17,7 +17,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from handrail import late, logkeys, plugins, shaping, showing
+from handrail import late, logkeys, plugins, reimports, shaping, showing
 from handrail.approvals import Approvals
 from handrail.asking import Asker, check_injected
 from handrail.audit import notice_of_word
@@ -148,6 +148,11 @@ class Host:
         remember: bool = False,
     ) -> Session:
         """Open a run, or go on with one that `handle` or `call` has named before."""
+        if file := reimports.under_way():
+            raise SetupError(
+                f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
+                'put them under `if __name__ == "__main__":`'
+            )
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id, budget = run or new_run_id(), budget or self.budget
         progress = self._recalled(run_id) if remember else Progress()
