@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Number
 
 from msgspec import Struct, field
@@ -43,6 +43,8 @@ class Budget(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         most = (self.time_s, self.calls, self.turns, self.tokens, self.context_tokens, self.cost)
+        if not (isinstance(self.per_tool, Mapping) and isinstance(self.price_per_million, Sequence)):
+            raise ConfigError(f"`per_tool` has calls by tool name, `price_per_million` two prices: {self!r}")
         told = [each for each in (*most, *self.per_tool.values(), *self.price_per_million) if each is not None]
         if not all(isinstance(each, Number) for each in told):
             raise ConfigError(f"a budget is told in numbers: {self!r}")

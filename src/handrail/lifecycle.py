@@ -657,7 +657,7 @@ def _wait_before(
 def _allowed_s(tool: BaseTool, began: float, conduct: Conduct) -> float:
     """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
     declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline - began
-    return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.2g}")
+    return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.3g}")
 
 
 def _late(outcome: Returned) -> str:
