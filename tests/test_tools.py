@@ -285,6 +285,8 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"after": ["a", 5]}, "`after` is text or a list of texts"),
     ({"approve": 100}, "a condition or a function, not 100"),
     ({"tags": "admin"}, "`tags` is a list of texts, not 'admin'"),
+    ({"tags": iter(["admin"])}, "`tags` is a list of texts, not <list_iterator"),  # empty once looked at
+    ({"effect": "write", "resource": iter(["order"])}, "`resource` is text or a list of texts, not <list_iterator"),
     ({"rate": 5}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
     ({"key": "w:{city"}, "not a template"),

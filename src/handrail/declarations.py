@@ -7,7 +7,7 @@ call that fails.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
 from handrail import expressions, keys, names
@@ -76,7 +76,10 @@ def _is_whole(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and all(isinstance(e, str) for e in value)
+    # No iterator: whoever looks at it first, and that is here, leaves nothing for the others.
+    return (
+        isinstance(value, Collection) and not isinstance(value, str | bytes) and all(isinstance(e, str) for e in value)
+    )
 
 
 _SECONDS: Kind = ("a number of seconds above 0", lambda value: _is_number(value) and value > 0)  # which NaN is not
