@@ -126,7 +126,7 @@ class Batch:
             call = lane.call
             text = call.arguments
             # What `placeholders.none_in` asks, but for a bracket, which no call has that is admitted at once.
-            literal = "$" not in text and '"<' not in text and '"{' not in text
+            literal = "$" not in text and '"<' not in text and '"{' not in text and '"\\u00' not in text
             if at_once and literal and (tool := by_name.get(call.name)) is not None:
                 admitted = admitted_at_once(call, tool, policy)
                 if admitted is not None:
@@ -263,7 +263,7 @@ class Batch:
             self.todo.append((lane, next(lane.life)))
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
-        if not self.by_code and not placeholders.none_in(lane.call.arguments):
+        if not self.by_code and (pending.repairs or not placeholders.none_in(lane.call.arguments)):
             earlier = [each.call for each in self.lanes[: lane.index]]
             if left_open := placeholders.refusal(pending.arguments, earlier):
                 return left_open
