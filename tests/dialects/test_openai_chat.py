@@ -237,6 +237,19 @@ def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
     assert (turn.text, list(turn.calls)) == ("Now.", [ToolCall("c", "f")])
 
 
+@pytest.mark.parametrize("other", [
+    {"finish_reason": "length"},
+    {"finish_reason": "content_filter"},
+    {"finish_reason": None},
+    {"error": {"code": 502, "message": "m"}},
+    {"message": {"tool_calls": [call("f", "{}")], "refusal": "I cannot."}},
+])  # fmt: skip
+def test_calls_in_a_choice_that_was_cut_refused_or_broken_off_are_no_calls_of_the_text_before_it(other):
+    body = answer({"content": "Now."}, "tool_calls")
+    body["choices"].append(answer({"tool_calls": [call("f", "{}")]}, "tool_calls")["choices"][0] | other)
+    assert list(DIALECT.decode(body).calls) == []
+
+
 @pytest.mark.parametrize(("message", "text", "reasoning"), [
     ({"content": "a", "reasoning_content": "r"}, "a", "r"),
     ({"content": "a", "reasoning": "r"}, "a", "r"),

@@ -544,14 +544,17 @@ def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
 def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the message of the first choice, with the calls that it ends in.
 
-    Some gateways give a model's text and its calls as two choices, both of which end in calls.
+    Some gateways give a model's text and its calls as two choices, both of which end in calls. Calls of a choice that
+    was cut, refused or broken off are none of this one's.
     """
     message = bodies.mapping(choice.get("message"), "`choices[0].message`")
     if _finish(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
         return message
     for other in body["choices"][1:]:
-        rest = other.get("message") if isinstance(other, bodies.OBJECT) else None
-        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls"):
+        if not isinstance(other, bodies.OBJECT) or other.get("error") or _finish(other.get("finish_reason")) != "calls":
+            continue
+        rest = other.get("message")
+        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls") and not rest.get("refusal"):
             return {**message, "tool_calls": rest["tool_calls"]}
     return message
 
