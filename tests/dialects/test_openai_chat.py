@@ -556,6 +556,13 @@ def test_a_whole_message_in_one_event_is_read():
     assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
 
 
+def test_a_whole_message_behind_its_deltas_says_nothing_twice():
+    told = {"content": "Now.", "tool_calls": [piece(0, "A", *F1)]}
+    last = {"choices": [{"message": {"role": "assistant", **told}, "finish_reason": "tool_calls"}]}
+    _, turn = read(DIALECT.stream(), sse(chunk(told), last))
+    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
+
+
 def test_a_refusal_is_streamed_beside_the_text():
     deltas, turn = read(
         DIALECT.stream(), sse(chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"))

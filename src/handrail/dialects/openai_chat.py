@@ -342,8 +342,9 @@ class ChatStream(EventStream):
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        # A gateway that cannot stream sends the whole message in one event.
-        delta = choice["delta"] if "delta" in choice else choice.get("message")
+        # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
+        begun = self._calls.calls or self._text or self._reasoning or self._refusal
+        delta = choice.get("delta") if "delta" in choice or begun else choice.get("message")
         if delta:
             self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
