@@ -1,8 +1,10 @@
 """Calls carried to their one result, on asyncio and in the calling thread alike."""
 
 import asyncio
+import gc
 import json
 import threading
+import weakref
 from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -1170,3 +1172,46 @@ def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(d
     driver = drive([hr.FunctionTool(Broken, name="total", parameters={"type": "object"}, effect=effect)])
     result = driver.call("total")
     assert (result.ok, result.text) == (True, "<Broken>")
+
+
+# -- what stays behind -------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """Something that a call holds."""
+
+
+def in_thread(fails: bool) -> str:
+    if fails:
+        raise ValueError("no")
+    return "done"
+
+
+async def in_task(fails: bool) -> str:
+    await asyncio.sleep(0)
+    return in_thread(fails)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("tool", [
+    hr.FunctionTool(in_thread, name="work", effect="read"),
+    hr.FunctionTool(in_thread, name="work", effect="read", blocking=False),
+    hr.FunctionTool(in_task, name="work", effect="read"),
+    hr.FunctionTool(lambda fails: in_task(fails), name="work", effect="read", parameters={"type": "object"}),
+    hr.FunctionTool(in_task, name="work", effect="write", approve=True),
+    hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
+    hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
+    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=in_thread),  # it raises, too
+])  # fmt: skip
+def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
+    driver = drive([tool], approver=ScriptedApprover([True, True, True]))
+    gc.disable()  # else it might come by just in time
+    try:
+        for _ in range(3):  # with a rate, one waits for a timer
+            deps = Held()
+            held = weakref.ref(deps)
+            assert driver.call("work", {"fails": fails}, deps=deps).ok is not fails
+            del deps
+            until(lambda held=held: held() is None, "it is still held")
+    finally:
+        gc.enable()
