@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import threading
+import weakref
 from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -16,7 +17,6 @@ from pydantic import BaseModel, computed_field
 
 import handrail as hr
 from handrail import carrier
-from handrail.attempts import Attempts
 from handrail.effects import Claimed, ClaimState
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
@@ -1174,37 +1174,44 @@ def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(d
     assert (result.ok, result.text) == (True, "<Broken>")
 
 
-@pytest.mark.parametrize("name", ["at_once", "waits", "in_a_thread", "raises"])
-@pytest.mark.parametrize("effect", ["read", "write"])
-def test_what_carried_a_call_is_gone_once_it_is_over(drive, name, effect):
-    async def at_once(number: int) -> int:
-        """Return."""
-        return number
+# -- what stays behind -------------------------------------------------------------------------------------------------
 
-    async def waits(number: int) -> int:
-        """Wait a moment."""
-        await asyncio.sleep(0.001)
-        return number
 
-    def in_a_thread(number: int) -> int:
-        """Return."""
-        return number
+class Held:
+    """Something that a call holds."""
 
-    def raises(number: int) -> int:
-        """Raise."""
-        raise ValueError(number)
 
-    driver = drive([hr.FunctionTool(each, effect=effect) for each in (at_once, waits, in_a_thread, raises)])
-    driver.call(name, {"number": 0})
+def in_thread(fails: bool) -> str:
+    if fails:
+        raise ValueError("no")
+    return "done"
 
-    def left():
-        found = [each for each in gc.get_objects() if type(each) is Attempts]
-        return [each for each in found if each.services is driver.runtime.services]
 
-    gc.collect()
-    gc.disable()  # reference counting alone lets go of them: a circle would cost every run a seventh of its time
+async def in_task(fails: bool) -> str:
+    await asyncio.sleep(0)
+    return in_thread(fails)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("tool", [
+    hr.FunctionTool(in_thread, name="work", effect="read"),
+    hr.FunctionTool(in_thread, name="work", effect="read", blocking=False),
+    hr.FunctionTool(in_task, name="work", effect="read"),
+    hr.FunctionTool(lambda fails: in_task(fails), name="work", effect="read", parameters={"type": "object"}),
+    hr.FunctionTool(in_task, name="work", effect="write", approve=True),
+    hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
+    hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
+    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=in_thread),  # it raises, too
+])  # fmt: skip
+def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
+    driver = drive([tool], approver=ScriptedApprover([True, True, True]))
+    gc.disable()  # else it might come by just in time
     try:
-        driver.call(name, {"number": 1})
-        until(lambda: not left())
+        for _ in range(3):  # with a rate, one waits for a timer
+            deps = Held()
+            held = weakref.ref(deps)
+            assert driver.call("work", {"fails": fails}, deps=deps).ok is not fails
+            del deps
+            until(lambda held=held: held() is None, "it is still held")
     finally:
         gc.enable()

@@ -100,6 +100,37 @@ def test_what_somebody_wants_to_write_is_not_refused(arguments):
     assert refusal(arguments, [FIND, PAY]) is None
 
 
+@pytest.mark.parametrize("text", [
+    "<search>", "{{search_query}}", '<input type="search">', "<https://example.org/search>", "<search@example.org>",
+    "<!-- search -->", "[Search|search.*]", "{search.*}",
+])  # fmt: skip
+def test_a_tool_named_by_a_plain_word_refuses_no_markup_template_or_pattern_with_that_word(text):
+    assert refusal({"x": text}, [ToolCall("call_1", "search", "{}")]) is None
+
+
+@pytest.mark.parametrize("text", ["{{search.id}}", "<search_result>", "[result of search]", "<id from search>"])
+def test_a_result_of_a_tool_named_by_a_plain_word_is_a_placeholder(text):
+    assert "$var1.FIELD$" in refusal({"x": text}, [ToolCall("call_1", "search", "{}")]).suggestion
+
+
+@pytest.mark.parametrize("text", [
+    r'{"user_id": "\u003cuser_id\u003e"}',         # as Go's encoder writes it
+    r'{"user_id": "\u007b{user_id}}"}',
+    "{'user_id': '<user_id>'}",
+    '{"user_id": <user_id>}',
+])  # fmt: skip
+def test_a_placeholder_is_found_however_its_json_is_written(text):
+    ran = []
+    tool = FunctionTool(lambda **given: ran.append(given), name="use", effect="read", parameters={"type": "object"})
+    told = SyncRuntime([tool]).call("use", text)
+    assert (told.failure.code, ran) == (Code.INVALID_ARGUMENTS, [])
+
+
+def test_a_turn_of_many_calls_compiles_no_pattern_for_each_of_them(monkeypatch):
+    monkeypatch.setattr(re, "escape", lambda name: pytest.fail(f"{name} is not in the text"))
+    assert refusal({"x": "<b>"}, [ToolCall(f"call_{n}", "search", "{}") for n in range(100)]) is None
+
+
 def test_without_the_call_its_name_is_a_word_like_any_other():
     assert refusal({"user": "{{find_user.id}}"}, []) is None
 

@@ -582,6 +582,24 @@ def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
     assert store.questions() == []
 
 
+def test_a_run_is_cancelled_here_whatever_its_store_raises(tmp_path):
+    class Broken(SqliteStore):
+        def request_cancel(self, run_id):
+            raise RuntimeError("a driver's own")
+
+    heard = []
+
+    @hr.tool(effect="read")
+    def stop() -> str:
+        """Cancel the run from within."""
+        heard.append(runtime.cancel("r_1"))
+        return "asked"
+
+    with Broken(tmp_path / "kept.db") as store, hr.SyncRuntime([stop], store=store) as runtime:
+        run = runtime.run("?", model=ScriptedModel([hr.testing.call("stop"), "ok"]), run_id="r_1")
+    assert (heard, run.status) == ([True], "cancelled")
+
+
 def test_a_kept_run_that_has_ended_is_let_go_of_at_once(on, tmp_path):
     class Deps:
         """Something that a run holds."""

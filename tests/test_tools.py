@@ -286,6 +286,8 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"approve": 100}, "a condition or a function, not 100"),
     ({"tags": "admin"}, "`tags` is a list of texts, not 'admin'"),
     ({"tags": (each for each in ["admin"])}, "`tags` is a list of texts, not <generator"),
+    ({"tags": iter(["admin"])}, "`tags` is a list of texts, not <list_iterator"),  # empty once looked at
+    ({"effect": "write", "resource": iter(["order"])}, "`resource` is text or a list of texts, not <list_iterator"),
     ({"rate": 5}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
     ({"isolation": None}, "isolation is None; it is one of none, process"),

@@ -93,6 +93,7 @@ class Attempts(Struct, eq=False):
             outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self._ended(watcher, lane, tool, outcome, until)
+                del outcome  # the traceback of an error in it holds this frame
                 return
         attempt = self.under_way[lane] = Attempt(
             start, self._reported, watcher=watcher, lane=lane, tool=tool, number=effect.attempt, until=until, flag=flag

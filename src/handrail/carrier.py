@@ -208,6 +208,7 @@ class Carrier:
 
     def waited(self, lane: Lane, waiting: Waiting, answer: Any) -> None:
         """The answer that a lane waited for is there."""
+        waiting.stop = None  # the timer that has rung holds this; no circle outlives the call
         if self.came(lane, waiting):
             self.answer(lane, answer)
 
@@ -216,6 +217,7 @@ class Carrier:
         waiting = self.wait(lane, effect)
 
         def ended(_: Work, outcome: Outcome) -> None:
+            waiting.stop = None  # the work holds this function
             if not self.came(lane, waiting):
                 return
             match outcome:

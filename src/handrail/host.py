@@ -465,7 +465,7 @@ class Host:
             for stop in list(session.stops):
                 stop()
             if session.recording is not None and not session.recording.replaying:
-                with suppress(StoreUnavailable):  # the run ends here all the same
+                with suppress(Exception):  # a driver's own errors too: the run ends here all the same
                     # Not waited for: whoever goes on is told of it, should this process die before the run's end.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:

@@ -6,6 +6,8 @@ refused, with the form of a reference that would have worked.
 
 Rule 1: only a text that is a placeholder as a whole, and that names its own parameter or an earlier call, is one:
         `<b>`, `{{greeting}}` and `Dear <name>` are what somebody wants to write.
+Rule 2: a tool whose name is one plain word, such as `search`, is named only where a result is spoken of:
+        `<search>` and `{{search_query}}` are markup and a template, `{{search.id}}` is not.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ _OPEN = re.compile(r"<([^<>]+)>|\$?\{\{([^{}]+)\}\}|\$\{([^{}]+)\}")
 """How nearly all write what stands for a value; with these a parameter's own name is enough."""
 _LOOSE = re.compile(r"\{([^{}\"]+)\}|\[([^\[\]\"]+)\]")
 """These stand around much else, so what is in them has to speak of a result of a call."""
-_OF_A_RESULT = re.compile(r"\.|result|output|response", re.IGNORECASE)
+_OF_A_RESULT = re.compile(r"\.|result|output|response|\bfrom\b", re.IGNORECASE)
+_MARKUP = re.compile(r"[=@!*|^\"?]|://")
+"""In attributes, addresses, comments and patterns, and in no words for a result."""
+_PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*")
 _DEEPEST, _LONGEST = 64, 200
 
 
 def none_in(text: str) -> bool:
     """Whether arguments, as strict JSON, hold neither a placeholder nor a reference, for sure: asked of every call."""
     # Writers that think of HTML spell `<` as an escape.
-    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u' in text)
+    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u00' in text)
 
 
 def refusal(arguments: Mapping[str, Json], earlier: Sequence[ToolCall]) -> Failure | None:
@@ -42,7 +47,7 @@ def refusal(arguments: Mapping[str, Json], earlier: Sequence[ToolCall]) -> Failu
         if found is None:
             continue
         said, is_open = next(filter(None, found.groups())), found.re is _OPEN
-        if is_open or _OF_A_RESULT.search(said):
+        if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
             number = next((n for n, call in enumerate(earlier, 1) if _names(said, call)), 0)
             if number or (is_open and _is_own_name(said, place)):
                 advice = _REFERENCE.format(name=earlier[number - 1].name, number=number) if number else _FIND_OUT
@@ -74,7 +79,12 @@ def _texts(value: Json, place: Place, depth: int) -> Iterator[tuple[Place, str]]
 def _names(said: str, call: ToolCall) -> bool:
     """Whether words such as `result of find_user` or `find_user_result.id` name a call, by its tool or its id."""
     known = (call.name, call.id) if any(map(str.isalpha, call.id)) else (call.name,)
-    return any(re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", said) for name in known)
+    return any(
+        name in said  # asked first: a pattern for each of a thousand calls, for each of them, takes a minute
+        and re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", said)
+        and (_PLAIN_WORD.fullmatch(name) is None or _OF_A_RESULT.search(said))
+        for name in known
+    )
 
 
 def _is_own_name(said: str, place: Place) -> bool:

@@ -118,12 +118,15 @@ class Runner(Coroutine[Any, Any, None]):
         try:
             return self.context.run(step, what)
         except BaseException as error:
-            outcome = _outcome_of(error)
-        work, self._work = cast(Work, self._work), None
-        work.task = None
-        del self.task  # it has us: what is over is not to wait for the garbage collector
-        work.ended(work, outcome)
+            self._end(_outcome_of(error))  # kept by no name: an error's traceback holds this frame
         raise StopIteration
+
+    def _end(self, outcome: Outcome) -> None:
+        """Say how the work ended, and let go of it: the task holds this, and no circle outlives a call."""
+        work, self._work = cast(Work, self._work), None
+        del self.task
+        work.task = None
+        work.ended(work, outcome)
 
 
 def _outcome_of(end: BaseException) -> Outcome:

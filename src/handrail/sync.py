@@ -377,7 +377,9 @@ class RemoteTask:
         self._task.add_done_callback(self._report)
 
     def _report(self, task: asyncio.Task[Returned | Raised]) -> None:
-        self._ended(Unfinished(End.STOPPED, cancelled=True) if task.cancelled() else task.result())
+        ended, self._task = self._ended, None
+        del self._begin, self._ended  # they hold the work, which holds this
+        ended(Unfinished(End.STOPPED, cancelled=True) if task.cancelled() else task.result())
 
     def cancel(self) -> None:
         """See `Stoppable.cancel`. It comes after `_start`, because the loop keeps the order."""

@@ -35,7 +35,16 @@ class Job:
 
     def run(self) -> None:
         """Run in a worker thread; report exactly once."""
-        self._report(self._context.run(attempted, self._work))
+        self._end(self._context.run(attempted, self._work))  # kept by no name: an error's traceback holds this frame
+
+    def _end(self, outcome: Returned | Raised) -> None:
+        report = self._report
+        self.forget()
+        report(outcome)
+
+    def forget(self) -> None:
+        """Let go of whom it would report to, who holds it: no circle outlives a call."""
+        del self._work, self._report
 
 
 def attempted(work: Callable[[], Any]) -> Returned | Raised:
@@ -114,6 +123,7 @@ class Threads:
             if job.started:
                 return False
             job.withdrawn = True
+            job.forget()
             return True
 
     def close(self) -> None:

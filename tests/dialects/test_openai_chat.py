@@ -237,6 +237,19 @@ def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
     assert (turn.text, list(turn.calls)) == ("Now.", [ToolCall("c", "f")])
 
 
+@pytest.mark.parametrize("other", [
+    {"finish_reason": "length"},
+    {"finish_reason": "content_filter"},
+    {"finish_reason": None},
+    {"error": {"code": 502, "message": "m"}},
+    {"message": {"tool_calls": [call("f", "{}")], "refusal": "I cannot."}},
+])  # fmt: skip
+def test_calls_in_a_choice_that_was_cut_refused_or_broken_off_are_no_calls_of_the_text_before_it(other):
+    body = answer({"content": "Now."}, "tool_calls")
+    body["choices"].append(answer({"tool_calls": [call("f", "{}")]}, "tool_calls")["choices"][0] | other)
+    assert list(DIALECT.decode(body).calls) == []
+
+
 @pytest.mark.parametrize(("message", "text", "reasoning"), [
     ({"content": "a", "reasoning_content": "r"}, "a", "r"),
     ({"content": "a", "reasoning": "r"}, "a", "r"),
@@ -540,6 +553,13 @@ def test_a_call_streamed_under_its_old_and_its_new_name_is_one():
 def test_a_whole_message_in_one_event_is_read():
     message = {"role": "assistant", "content": "Now.", "tool_calls": [piece(None, "A", *F1)]}
     _, turn = read(DIALECT.stream(), sse({"choices": [{"message": message, "finish_reason": "tool_calls"}]}))
+    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
+
+
+def test_a_whole_message_behind_its_deltas_says_nothing_twice():
+    told = {"content": "Now.", "tool_calls": [piece(0, "A", *F1)]}
+    last = {"choices": [{"message": {"role": "assistant", **told}, "finish_reason": "tool_calls"}]}
+    _, turn = read(DIALECT.stream(), sse(chunk(told), last))
     assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
 
 

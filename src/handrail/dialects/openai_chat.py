@@ -342,8 +342,9 @@ class ChatStream(EventStream):
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
-        # A gateway that cannot stream sends the whole message in one event.
-        delta = choice["delta"] if "delta" in choice else choice.get("message")
+        # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
+        begun = self._calls.calls or self._text or self._reasoning or self._refusal
+        delta = choice.get("delta") if "delta" in choice or begun else choice.get("message")
         if delta:
             self._take_delta(bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
@@ -544,14 +545,17 @@ def _choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
 def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the message of the first choice, with the calls that it ends in.
 
-    Some gateways give a model's text and its calls as two choices, both of which end in calls.
+    Some gateways give a model's text and its calls as two choices, both of which end in calls. Calls of a choice that
+    was cut, refused or broken off are none of this one's.
     """
     message = bodies.mapping(choice.get("message"), "`choices[0].message`")
     if _finish(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
         return message
     for other in body["choices"][1:]:
-        rest = other.get("message") if isinstance(other, bodies.OBJECT) else None
-        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls"):
+        if not isinstance(other, bodies.OBJECT) or other.get("error") or _finish(other.get("finish_reason")) != "calls":
+            continue
+        rest = other.get("message")
+        if isinstance(rest, bodies.OBJECT) and rest.get("tool_calls") and not rest.get("refusal"):
             return {**message, "tool_calls": rest["tool_calls"]}
     return message
 
