@@ -298,9 +298,10 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"timeout": 5}, "declares `timeout`, which no tool has. Did you mean `timeout_s`?"),
 ])  # fmt: skip
 def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared, complaint):
-    with pytest.raises(ToolDefinitionError) as told:
-        FunctionTool(get_weather, **declared)
-    assert complaint in str(told.value)
+    for described in ({}, {"parameters": {"type": "object", "properties": {"city": {}}}}):
+        with pytest.raises(ToolDefinitionError) as told:
+            FunctionTool(get_weather, **described, **declared)
+        assert complaint in str(told.value)
 
 
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():

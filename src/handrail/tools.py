@@ -688,7 +688,6 @@ class FunctionTool(BaseTool):
     def _take(self, parameters: Mapping[str, Json]) -> None:
         """Be described by a schema. What is set here stands in place of what a signature would give."""
         self.parameters = schema.imported(parameters, name=self.name)
-        self._check_names(self.parameters)
         self.bind = deepcopy
         self.hidden = {}
 
