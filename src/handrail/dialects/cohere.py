@@ -18,13 +18,22 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, bodies, openai_chat, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    bodies,
+    chat_answers,
+    openai_chat,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.sse import ServerEvent
 from handrail.dialects.streams import EventStream
 from handrail.dialects.wires import Wire, check_choice
-from handrail.dialects.writing import event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import event, fit_to_send, in_call_order, kept, pieces, result_text
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -365,7 +374,7 @@ class _Call:
 
 def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
     # Cohere's documents do not say which names it takes. OpenAI's rule is what its compatible endpoint promises.
-    return names_of(tools, openai_chat.NAMES)
+    return chat_answers.named(tools)
 
 
 def _response_format(output: Output) -> dict[str, Json]:
