@@ -147,7 +147,7 @@ class Attempts(Struct, eq=False):
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
-        attempt.begin, attempt.job = partial(_itself, awaitable), None
+        attempt.begin = partial(_itself, awaitable)
         grounds.start(self.ground, attempt)
 
     def _reported(self, attempt: Attempt, outcome: Outcome) -> None:
