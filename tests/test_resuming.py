@@ -232,6 +232,40 @@ def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_par
     assert store.recorded(run.id).record.forked_from == "r_1"
 
 
+def look_for(world):
+    """Return a `verify` that finds a ticket in the world."""
+
+    async def verify(arguments, context):  # on the loop: what dies in a thread's report ends no driver
+        return hr.Found("opened") if arguments["title"] in world else hr.NotFound()
+
+    return verify
+
+
+@pytest.mark.parametrize("replay", ["none", "verify", "key"])
+@pytest.mark.parametrize("after", [False, True], ids=["before the settlement", "after the settlement"])
+def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died(on, replay, after):
+    world = []
+    declared = {"none": {}, "verify": {"verify": look_for(world)}, "key": {"replay": "key"}}[replay]
+
+    def open_ticket(title: str) -> str:
+        """Open a ticket; the far side knows a title again."""
+        world.extend({title} - set(world))
+        return "opened"
+
+    tools = [hr.FunctionTool(open_ticket, effect="write", blocking=False, timeout_s=0.3, **declared)]
+    script = [call("open_ticket", title="slow")]
+    store, model = MortalStore(), lambda: ScriptedModel([script, "Opened."])
+    store.dies_at, store.after = 4, after  # begin, enter the answer, claim, settle
+    with pytest.raises(Died):
+        on(store, tools, "run", "A ticket.", model=model(), run_id="r_1")
+    assert (store.asked[-1], world) == ("settle", ["slow"])
+    resumed = on(store, tools, "resume", "r_1", model=model())
+    assert resumed.messages[2].result.attempts == (1 if replay == "key" and not after else 0)
+    world.clear()  # what follows would be seen, whoever tells duplicates apart
+    fork = on(store, tools, "fork", "r_1", at_turn=1, model=model())
+    assert (fork.status, world) == ("waiting", [])
+
+
 @pytest.mark.parametrize("turn", [0, 4, 99])
 def test_a_run_is_forked_at_one_of_its_turns_only(on, turn):
     store, world = MortalStore(), World()
@@ -526,8 +560,7 @@ def test_what_can_be_taken_back_is_offered_newest_first_and_taken_back_once(on):
     undone = on(store, shop.tools, "undo", "r_1")
     assert [each.text for each in undone] == ["cancelled 2", "cancelled 1"]
     assert shop.cancelled == [("desk", 2, 2), ("lamp", 1, 1)]
-    again = on(store, shop.tools, "undo", "r_1")
-    assert all(each.replayed for each in again)
+    assert on(store, shop.tools, "undo", "r_1") == []
     assert len(shop.cancelled) == 2
 
 
@@ -538,6 +571,97 @@ def test_one_step_is_taken_back_alone(on):
     assert shop.cancelled == [("lamp", 1, 1)]
     with pytest.raises(ConfigError, match="what can is"):
         on(store, shop.tools, "undo", "r_1", ["1.1"])
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_a_run_wrote_before_it_died_can_be_taken_back(on, resumed):
+    store, shop = MortalStore(), Shop()
+    script = [call("order", item="lamp")], "Ordered."
+    store.dies_at, store.after = 4, True  # begin, enter the answer, claim, settle: the journal has no result
+    with pytest.raises(Died):
+        on(store, shop.tools, "run", "Order.", model=ScriptedModel(script), run_id="r_1")
+    if resumed:
+        on(store, shop.tools, "resume", "r_1", model=ScriptedModel(script))
+    (offered,) = on(store, shop.tools, "undoable", "r_1")
+    assert (offered.step, offered.value) == ("1.0", {"order": 1})
+    on(store, shop.tools, "undo", "r_1")
+    assert shop.cancelled == [("lamp", 1, 1)]
+
+
+def test_a_write_that_was_in_doubt_is_offered_once_a_person_has_said_that_it_happened(on):
+    store, shop = MortalStore(), Shop()
+    script = [call("order", item="lamp")], "Ordered."
+    store.dies_at, store.after = 4, False
+    with pytest.raises(Died):
+        on(store, shop.tools, "run", "Order.", model=ScriptedModel(script), run_id="r_1")
+    resumed = on(store, shop.tools, "resume", "r_1", model=ScriptedModel(script))
+    assert resumed.messages[2].result.failure.code == "IN_DOUBT"
+    assert on(store, shop.tools, "undoable", "r_1") == []
+    store.resolve("order", "r_1/1/0", state="done", by="maria", value={"order": 1})
+    assert [each.value for each in on(store, shop.tools, "undoable", "r_1")] == [{"order": 1}]
+
+
+class Shelves:
+    """Where things are put under a name of theirs, and taken from again."""
+
+    def __init__(self):
+        self.held = {}
+        self.tools = [hr.FunctionTool(self.put, effect="write", key="put:{name}", compensate=self.take, blocking=False)]
+
+    def put(self, name: str, count: int = 1) -> dict:
+        """Put something there."""
+        self.held[name] = self.held.get(name, 0) + count
+        return {"held": self.held[name]}
+
+    async def take(self, name: str, count: int, result: dict) -> str:
+        """Take it away again."""
+        self.held[name] -= count
+        return f"took {name}"
+
+
+def test_what_was_taken_back_can_be_done_again_by_any_run_and_is_then_that_run_s(on):
+    store, shelves = MortalStore(), Shelves()
+    script = [call("put", name="lamp")], "Put."
+    for run_id in ("r_1", "r_2", "r_3"):
+        run = on(store, shelves.tools, "run", "Put.", model=ScriptedModel(script), run_id=run_id)
+        assert (run.messages[2].result.replayed, shelves.held) == (run_id == "r_3", {"lamp": 1})
+        if run_id == "r_1":
+            (undone,) = on(store, shelves.tools, "undo", "r_1")
+            assert (undone.text, shelves.held) == ("took lamp", {"lamp": 0})
+    assert on(store, shelves.tools, "undo", "r_1") == []
+    assert on(store, shelves.tools, "undo", "r_3") == []
+    assert [each.ok for each in on(store, shelves.tools, "undo", "r_2")] == [True]
+    assert shelves.held == {"lamp": 0}
+
+
+def test_an_undo_that_dies_before_the_key_is_free_is_gone_on_with_and_takes_back_once(on):
+    store, shelves = MortalStore(), Shelves()
+    on(store, shelves.tools, "run", "Put.", model=ScriptedModel([[call("put", name="lamp")], "Put."]), run_id="r_1")
+    store.dies_at, store.after = store.count + 2, True  # claim, settle
+    with pytest.raises(Died):
+        on(store, shelves.tools, "undo", "r_1")
+    assert (store.asked[-1], shelves.held) == ("settle", {"lamp": 0})
+    assert [each.replayed for each in on(store, shelves.tools, "undo", "r_1")] == [True]
+    assert on(store, shelves.tools, "undoable", "r_1") == []
+    assert shelves.held == {"lamp": 0}
+
+
+def test_what_a_person_changed_is_taken_back_as_it_was_carried_out(on):
+    store, shelves = MortalStore(), Shelves()
+    script, asks = [[call("put", name="lamp", count=5)], "Put."], {"policy": hr.Policy(ask_from="medium")}
+    on(store, shelves.tools, "run", "Put.", model=ScriptedModel(script), run_id="r_1", made=asks)
+    store.decide(store.questions()[0].id, granted=True, by="maria", edited={"name": "desk", "count": 2})
+    on(store, shelves.tools, "resume", "r_1", model=ScriptedModel(script), made=asks)
+    assert shelves.held == {"desk": 2}
+    on(store, shelves.tools, "undo", "r_1")
+    assert shelves.held == {"desk": 0}
+
+
+def test_a_fork_does_not_take_back_what_its_parent_wrote(on):
+    store, shop = MortalStore(), Shop()
+    on(store, shop.tools, "run", "Order.", model=ScriptedModel(ORDERS), run_id="r_1")
+    fork = on(store, shop.tools, "fork", "r_1", at_turn=2, model=ScriptedModel([ORDERS[0], "Enough."]))
+    assert on(store, shop.tools, "undoable", fork.id) == []
 
 
 def approved(on, store, tools, arguments):

@@ -16,8 +16,9 @@ Rule 2: what is said here is kept as if it had been said elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,7 +28,17 @@ from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.errors import Json, StoreUnavailable
 from handrail.keys import digest, fingerprint
 from handrail.policy import Policy
-from handrail.ports import ApprovalStore, Approver, AuditStore, GrantStore, LedgerStore, Store, Withdrawing, later
+from handrail.ports import (
+    Answer,
+    ApprovalStore,
+    Approver,
+    AuditStore,
+    GrantStore,
+    LedgerStore,
+    Store,
+    Withdrawing,
+    later,
+)
 from handrail.records import Grant, Notice, Question
 from handrail.redaction import Redactor
 from handrail.services import NOT_ASKED, Services
@@ -214,6 +225,12 @@ def _question(session: Session, asked: AskHuman, place: str) -> Question:
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
         people=asked.people, principal=asked.principal,
     )  # fmt: skip
+
+
+def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str, Mapping[str, Json]]]:
+    """Yield what is asked of a store; return the arguments that people wrote in place of the model's, by the step."""
+    questions = (yield store.questions(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
+    return {each.step: each.edited for each in questions if each.edited is not None}
 
 
 def grant_of(question: Question, scope: ApprovalScope, *, by: str) -> Grant:

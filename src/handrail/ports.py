@@ -7,7 +7,7 @@ answers at once. One port serves both drivers, and a store that needs no waiting
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -33,6 +33,28 @@ async def later(answer: Answer[T]) -> T:
 def now_of(answer: Answer[T]) -> T:
     """Return a store's answer, blocking this thread until it is there."""
     return answer.result() if isinstance(answer, Future) else answer
+
+
+async def performed_later(steps: Generator[Answer[Any], Any, T]) -> T:
+    """Drive a generator that yields a store's answers, waiting for each; return what it returns."""
+    answer: Any = None
+    try:
+        while True:
+            answer = await later(steps.send(answer))
+    except StopIteration as over:
+        returned: T = over.value
+        return returned
+
+
+def performed_now(steps: Generator[Answer[Any], Any, T]) -> T:
+    """Drive a generator that yields a store's answers, blocking this thread for each; return what it returns."""
+    answer: Any = None
+    try:
+        while True:
+            answer = now_of(steps.send(answer))
+    except StopIteration as over:
+        returned: T = over.value
+        return returned
 
 
 @runtime_checkable
@@ -185,6 +207,13 @@ class LedgerStore(Protocol):
 
         Only a write in doubt, or one whose lease is over, takes a word; any other is returned as it stands. None when
         there is no such write.
+        """
+        ...
+
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> Answer[bool]:
+        """Free the key of a write that was done and has been taken back, so that the act can be performed again.
+
+        False when the write of this fence is not `done`: somebody has freed the key, or performed the act again.
         """
         ...
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from handrail import late
+from handrail.approvals import edits_in
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
@@ -23,7 +24,7 @@ from handrail.events import Event
 from handrail.flow import Rules
 from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector, later
+from handrail.ports import Model, Observer, Selector, later, performed_later
 from handrail.records import Begun, Entry, RunRecord
 from handrail.resuming import again, check_free, known, poisoning, taken_over
 from handrail.runners import Runners
@@ -183,7 +184,8 @@ class Runtime(Host):
         """
         begun = known(await later(self.runs.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        record, first = forking.fork_of(begun, at_turn, self.callable_tools())
+        edits = await performed_later(edits_in(self.store, run_id))
+        record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)
@@ -218,25 +220,27 @@ class Runtime(Host):
 
     async def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """Return what a kept run has written and its tools can take back, the newest first."""
-        begun = await later(self.runs.recorded(run_id))
-        return undoing.undoable(known(begun, run_id), self.callable_tools())
+        begun = known(await later(self.runs.recorded(run_id)), run_id)
+        return await performed_later(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
 
-        Each is a write of its own, once at most: what was taken back before is said to be done. Whoever calls this
-        decides; nobody else is asked.
+        Each is a write of its own, once at most, and frees the key of what it took back. Whoever calls this decides;
+        nobody else is asked.
 
         Raises:
             ConfigError: There is no such run, or a step is not one that can be taken back.
+            StoreUnavailable: A write was taken back and its key could not be freed; call this again.
         """
-        undone = []
-        for tool in undoing.taking_back(await self.undoable(run_id), self.callable_tools(), run_id, steps):
+        results: list[ToolResult] = []
+        for undo in undoing.chosen(await self.undoable(run_id), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
-            batch = self.batch_of(tool, session)
+            batch = self.batch_of(undoing.write_back(undo, self.callable_tools(), run_id), session)
             await self.carry(session, batch)
-            undone += batch.finished()
-        return undone
+            results += batch.finished()
+            await performed_later(undoing.release(self.store, undo, results[-1]))
+        return results
 
     def stream(self, question: Any, **how: Any) -> RunStream:
         """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""

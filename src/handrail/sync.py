@@ -20,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from handrail import forks, late
+from handrail.approvals import edits_in
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
 from handrail.budgets import Budget
@@ -34,7 +35,7 @@ from handrail.flow import Rules
 from handrail.grounds import Work
 from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector, now_of
+from handrail.ports import Model, Observer, Selector, now_of, performed_now
 from handrail.records import Begun, Entry, RunRecord
 from handrail.resuming import again, check_free, known, poisoning, taken_over
 from handrail.runs import Run
@@ -141,7 +142,8 @@ class SyncRuntime(Host):
         """See `Runtime.fork`."""
         begun = known(now_of(self.runs.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        record, first = forking.fork_of(begun, at_turn, self.callable_tools())
+        edits = performed_now(edits_in(self.store, run_id))
+        record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)
@@ -163,17 +165,19 @@ class SyncRuntime(Host):
 
     def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """See `Runtime.undoable`."""
-        return undoing.undoable(known(now_of(self.runs.recorded(run_id)), run_id), self.callable_tools())
+        begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        return performed_now(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """See `Runtime.undo`."""
-        undone = []
-        for tool in undoing.taking_back(self.undoable(run_id), self.callable_tools(), run_id, steps):
+        results: list[ToolResult] = []
+        for undo in undoing.chosen(self.undoable(run_id), run_id, steps):
             session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
-            batch = self.batch_of(tool, session)
+            batch = self.batch_of(undoing.write_back(undo, self.callable_tools(), run_id), session)
             self.carry(session, batch)
-            undone += batch.finished()
-        return undone
+            results += batch.finished()
+            performed_now(undoing.release(self.store, undo, results[-1]))
+        return results
 
     def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
         """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value.

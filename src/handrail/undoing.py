@@ -2,87 +2,141 @@
 
 A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
 with a key of its own, so that it happens at most once too; whether the world is then as it was is the tool's affair.
+A write that was taken back frees its key: the same act is performed again when somebody asks for it.
 
-Rule 1: only writes that have certainly happened are offered; one in doubt is first to be resolved in the ledger.
+Rule 1: the ledger says what has happened, not the journal: a process may have died between the two. Only `done` writes
+        of this run are offered; one in doubt is first to be resolved there.
 Rule 2: the newest first, as one takes steps back.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from handrail import journal
+from handrail import journal, keys
+from handrail.approvals import edits_in
 from handrail.calls import ToolResult
+from handrail.effects import AGAIN
 from handrail.errors import ConfigError, Failure, Json
 from handrail.following import with_steps
-from handrail.lifecycle import admit, read
-from handrail.policy import Policy, act
-from handrail.records import Begun
+from handrail.lifecycle import Admitted, Read, admit, read
+from handrail.policy import Policy
+from handrail.ports import Answer, LedgerStore
+from handrail.records import Begun, WriteRecord
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
+
+_MOST_WRITES = 10_000
+"""Of one run. What was written before these is not offered."""
 
 _NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}}
 
 
 class Undoable(Struct, frozen=True):
-    """A write that can be taken back. `step` is its place in the run, and names it for `undo`."""
+    """A write that can be taken back.
+
+    Attributes:
+        step: Its place in the run, which names it for `undo`.
+        value: Its result.
+        write: The write as the ledger keeps it.
+    """
 
     step: str
     tool: str
     arguments: Mapping[str, Json]
     value: Json
+    write: WriteRecord
 
 
-def undoable(begun: Begun, tools: Toolset) -> list[Undoable]:
-    """Return what a run has done and its tools can take back, the newest first."""
-    tools = Toolset(with_steps(tools))
-    results = {step.key: journal.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
-    found: dict[str, Undoable] = {}
-    for step, place, call, finish in journal.calls_in(begun.steps):
-        asked, result = read(call, tools, finish), results.get(place)
-        if isinstance(asked, Failure) or result is None or not _is_own(asked.tool, result):
-            continue
-        admitted = admit(asked, Policy(max_permission="admin"))
-        if not isinstance(admitted, Failure):
-            # The same act again in one run was answered by the first one's result, unless it is meant twice.
-            is_meant = asked.tool.repeatable or step.kind == "call"
-            name = place if is_meant else act(asked.tool.name, admitted.arguments)
-            found.setdefault(name, Undoable(place, asked.tool.name, admitted.arguments, result.value))
-    return [*found.values()][::-1]
+def undoable(store: object, begun: Begun, tools: Toolset, scope: str) -> Generator[Answer[Any], Any, list[Undoable]]:
+    """Yield what is asked of a store; return what a run has done and its tools can take back, the newest first.
 
+    Args:
+        scope: What the scopes of its writes begin with.
 
-def _is_own(tool: BaseTool, result: ToolResult) -> bool:
-    """Whether a result tells of a write that can be taken back, and that was this run's.
-
-    A result that was repeated under a declared key may be another run's. Under the place of the call, which is the key
-    otherwise, it is this run's, found again after a crash.
+    Raises:
+        ConfigError: The store has no ledger that can be read.
     """
-    return tool.compensate is not None and result.ok and not (result.replayed and tool.key)
+    run_id = begun.record.run_id
+    if not isinstance(store, LedgerStore):
+        raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
+    done = yield store.writes(state="done", run_id=run_id, most=_MOST_WRITES)
+    edits = yield from edits_in(store, run_id)
+    return _offered(begun, Toolset(with_steps(tools)), _Done(done, scope), edits)
 
 
-def taking_back(
-    offered: Sequence[Undoable], tools: Toolset, run_id: str, steps: Sequence[str] | None
-) -> list[FunctionTool]:
-    """Return the writes that take these steps of a run back, in the order offered; all that is offered without steps.
+def release(store: object, undone: Undoable, result: ToolResult) -> Generator[Answer[Any], Any, None]:
+    """Yield what is asked of a store once a write was taken back, or could not be: its key is free again."""
+    if result.ok and isinstance(store, LedgerStore):
+        write = undone.write
+        yield store.release(write.scope, write.key, fence=write.fence, by=f"undo of {undone.step}")
+
+
+class _Done:
+    """The writes of a run that the ledger has as `done`, each to be matched with one call."""
+
+    def __init__(self, writes: Sequence[WriteRecord], scope: str) -> None:
+        self._left, self._scope = [*writes][::-1], scope
+
+    def take(self, call: Admitted, result: ToolResult | None, *, by_code: bool) -> WriteRecord | None:
+        """Return the write of a call, once; None where this run did not perform it.
+
+        A step that follows a call by `then=` has a key that does not stand in the journal: it is known by its act.
+        """
+        scope = f"{self._scope}{call.tool.name}"
+        of_tool = [each for each in self._left if each.scope == scope]
+        again = f"{call.key}{AGAIN}"
+        fitting = [each for each in of_tool if each.key == call.key or each.key.startswith(again)]
+        if not fitting and by_code:
+            act = keys.fingerprint(call.tool.name, call.tool.version, call.arguments).hex()
+            fitting = [each for each in of_tool if each.fingerprint == act]
+            equal = [each for each in fitting if result is not None and each.value == result.value]
+            fitting = equal or fitting
+        if not fitting:
+            return None
+        self._left.remove(fitting[0])
+        return fitting[0]
+
+
+def _offered(begun: Begun, tools: Toolset, done: _Done, edits: Mapping[str, Mapping[str, Json]]) -> list[Undoable]:
+    run_id, offered = begun.record.run_id, []
+    results = {step.key: journal.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
+    for step, place, call, finish in journal.calls_in(begun.steps):
+        asked = read(call, tools, finish)
+        if isinstance(asked, Failure) or asked.tool.compensate is None or step.turn < begun.record.forked_at:
+            continue  # what stands before a fork is its parent's
+        if place in edits:
+            asked = Read(call, asked.tool, dict(edits[place]))
+        turn, _, index = place.partition(".")
+        admitted = admit(asked, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
+        if isinstance(admitted, Failure):
+            continue
+        write = done.take(admitted, results.get(place), by_code=step.kind == "call")
+        if write is not None:
+            offered.append(Undoable(place, admitted.tool.name, admitted.arguments, write.value, write))
+    return offered[::-1]
+
+
+def chosen(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[Undoable]:
+    """Return the writes of these steps of a run, in the order offered; all that is offered without steps.
 
     Raises:
         ConfigError: A step is none of the offered.
     """
     by_step = {each.step: each for each in offered}
     if strange := [step for step in steps or () if step not in by_step]:
-        told = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
-        raise ConfigError(f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {told}")
-    tools = Toolset(with_steps(tools))
-    wanted = [each for each in offered if steps is None or each.step in steps]
-    return [_write_back(each, tools[each.tool], run_id) for each in wanted]
+        what = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
+        raise ConfigError(f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {what}")
+    return [each for each in offered if steps is None or each.step in steps]
 
 
-def _write_back(undo: Undoable, tool: BaseTool, run_id: str) -> FunctionTool:
+def write_back(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
     """Return the write that takes this one back."""
+    tool: BaseTool = Toolset(with_steps(tools))[undo.tool]
     compensate: Callable[..., Any] = tool.compensate or _nothing_to_do
     bound = tool.bind(dict(undo.arguments))
     arguments = {} if isinstance(bound, Failure) else dict(bound)
@@ -99,7 +153,7 @@ def _write_back(undo: Undoable, tool: BaseTool, run_id: str) -> FunctionTool:
         description=f"Take back {tool.name}, step {undo.step} of run {run_id}.",
         parameters=_NOTHING,
         effect="write",
-        key=lambda: f"undo/{run_id}/{undo.step}",
+        key=lambda: f"undo/{run_id}/{undo.step}/{undo.write.fence}",  # another for each time that the act was performed
         timeout_s=tool.timeout_s,
         repeatable=True,  # two writes of one tool are two things to take back, however alike they are
     )

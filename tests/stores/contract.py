@@ -400,3 +400,58 @@ class StoreContract:
         assert now(store.claim(first)).state is ClaimState.BUSY  # the same owner
         assert now(store.claim(replace(first, run_id="other", guard=False, epoch=9))).state is ClaimState.BUSY
         assert now(store.claim(replace(first, epoch=2))).state is state
+
+    # -- the ledger, for people ---------------------------------------------------------------------------------------
+
+    def test_people_see_the_newest_writes_first(self, store):
+        for number, (key, run) in enumerate([("refund:1", "r1"), ("r\ufffd\0", "r2"), ("refund:3", "r2")]):
+            claimed = now(store.claim(replace(A_REFUND, key=key, run_id=run, guard=False)))
+            if number:
+                now(store.settle(Settle("refund", key, claimed.fence, "done", [number])))
+        assert [each.key for each in now(store.writes())] == ["refund:3", "r\ufffd\0", "refund:1"]
+        assert [each.value for each in now(store.writes(run_id="r2"))] == [[2], [1]]
+        assert [each.key for each in now(store.writes(state="claimed", most=1))] == ["refund:1"]
+        assert {each.fingerprint for each in now(store.writes())} == {A_REFUND.fingerprint.hex()}
+
+    def test_a_write_is_found_by_its_name(self, store):
+        self.claimed(store)
+        assert now(store.written("refund", "refund:881")) == now(store.writes())[0]
+        assert now(store.written("refund", "refund:882")) is None
+
+    @pytest.mark.parametrize(("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)])
+    @pytest.mark.parametrize("stood", ["in_doubt", "claimed"])
+    def test_a_person_says_how_a_write_ended_that_nobody_knows_of(self, store, stood, ended, answer):
+        late = self.claimed(store, lease_s=OVER_S)
+        if stood == "in_doubt":
+            assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
+        word = now(store.resolve("refund", "refund:881", state=ended, by="maria 😀", value={"id": 3}))
+        assert (word.state, word.resolved_by, word.value) == (ended, "maria 😀", {"id": 3})
+        assert not now(store.settle(Settle("refund", "refund:881", late.fence, "done", "late")))
+        claimed = now(store.claim(A_REFUND))
+        assert (claimed.state, claimed.value) == (answer, {"id": 3} if ended == "done" else None)
+        assert now(store.writes())[0].resolved_by == ("maria 😀" if ended == "done" else "")  # of this beginning
+
+    def test_nobody_says_how_a_write_ended_that_is_under_way_or_known(self, store):
+        claimed = self.claimed(store)
+        assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "claimed"
+        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
+        known = now(store.resolve("refund", "refund:881", state="failed", by="maria"))
+        assert (known.state, known.value, known.resolved_by) == ("done", 20, "")
+        assert now(store.resolve("refund", "refund:0", state="done", by="maria")) is None
+
+    def test_a_write_that_was_taken_back_frees_its_key_and_its_act_once(self, store):
+        done = self.settled(store, "done", value=20)
+        assert not now(store.release("refund", "refund:881", fence=done.fence + 1, by="undo of 1.0"))
+        assert now(store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0"))
+        assert now(store.written("refund", "refund:881")).resolved_by == "undo of 1.0"
+        anew = now(store.claim(A_REFUND))
+        assert (anew.state, anew.fence) == (ClaimState.FRESH, done.fence + 1)
+        assert now(store.settle(Settle("refund", "refund:881", anew.fence, "done", 20)))
+        assert not now(store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0"))
+        assert now(store.claim(A_REFUND)).state is ClaimState.DONE
+
+    def test_nothing_but_a_write_that_was_done_is_released(self, store):
+        claimed = self.claimed(store)
+        assert not now(store.release("refund", "refund:881", fence=claimed.fence, by="undo"))
+        assert not now(store.release("refund", "refund:882", fence=1, by="undo"))
+        assert now(store.written("refund", "refund:881")).state == "claimed"

@@ -198,6 +198,11 @@ class DurableRuns(DurableStore):
 
         return self._writer.ask(job)
 
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> Future[bool]:
+        """See `ports.LedgerStore.release`."""
+        named = spelled(scope), spelled(key), fence
+        return self._writer.ask(lambda base: bool(base.run(_SQL["release"], (encoded(by), base.now(), *named))))
+
     # ------------------------------------------------------------------ the audit log
 
     def append(self, notices: Sequence[Notice]) -> Future[None]:

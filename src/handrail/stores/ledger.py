@@ -30,6 +30,7 @@ class Row(Struct, eq=False):
         owner: The process that began it, where that is known; see `owners`.
         stored: It has been read from a database.
         changed: It is not what was read.
+        resolved_by: Who said how it ended, where a person did and the ledger is in memory.
     """
 
     scope: str
@@ -46,6 +47,7 @@ class Row(Struct, eq=False):
     owner: str = ""
     stored: bool = False
     changed: bool = True
+    resolved_by: str = ""
 
     @property
     def settled(self) -> bool:

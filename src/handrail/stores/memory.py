@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
+from typing import Any, cast
 
-from handrail.effects import Claim, Claimed, Renew, Settle
-from handrail.stores.ledger import Ledger
+from handrail.effects import Claim, Claimed, Renew, Settle, SettledState
+from handrail.errors import Json
+from handrail.records import WriteRecord
+from handrail.stores.ledger import Ledger, Row
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
 MOST_KEPT_CHARACTERS = 64 * 1024 * 1024
@@ -27,7 +30,7 @@ class MemoryStore:
     """
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
-        self._now = now
+        self._now, self._zero = now, time() - now()
         self._ledger = Ledger()
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0
@@ -65,6 +68,52 @@ class MemoryStore:
         """See `ports.LeaseStore.renew`."""
         with self._lock:
             return self._ledger.renew(renew, self._now())
+
+    # ------------------------------------------------------------------ the ledger, for people
+
+    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
+        """See `ports.LedgerStore.writes`."""
+        with self._lock:
+            rows = [
+                row for row in reversed(self._ledger.rows.values())
+                if (not state or row.state == state) and (not run_id or row.run_id == run_id)
+            ]  # fmt: skip
+            return [self._told(row) for row in rows[:most]]
+
+    def written(self, scope: str, key: str) -> WriteRecord | None:
+        """See `ports.LedgerStore.written`."""
+        with self._lock:
+            row = self._ledger.rows.get((scope, key))
+            return self._told(row) if row is not None else None
+
+    def resolve(self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None) -> WriteRecord | None:
+        """See `ports.LedgerStore.resolve`."""
+        with self._lock:
+            row = self._ledger.rows.get((scope, key))
+            if row is None:
+                return None
+            if row.state == "in_doubt" or (row.state == "claimed" and not row.is_leased(self._now())):
+                row.state, row.value, row.resolved_by = state, value, by
+            return self._told(row)
+
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> bool:
+        """See `ports.LedgerStore.release`."""
+        with self._lock:
+            row = self._ledger.rows.get((scope, key))
+            if row is None or (row.state, row.fence) != ("done", fence):
+                return False
+            row.state, row.resolved_by = "failed", by
+            return True
+
+    def _told(self, row: Row) -> WriteRecord:
+        """Return a row as people read it, its times by the system's clock."""
+        return WriteRecord(
+            row.scope, row.key, row.run_id, cast("Any", row.state), row.replay, row.fence,
+            lease_until=row.lease_until + self._zero, begun=row.begun + self._zero, updated=row.begun + self._zero,
+            value=row.value, resolved_by=row.resolved_by, fingerprint=row.fingerprint.hex(), owner=row.owner,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ long results
 
     def keep(self, run_id: str, text: str) -> str:
         """See `ports.Store.keep`."""

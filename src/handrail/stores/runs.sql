@@ -86,6 +86,10 @@ FROM effects WHERE scope = ? AND key = ?
 UPDATE effects SET state = ?, value = ?, resolved_by = ?, updated = ?
 WHERE scope = ? AND key = ? AND (state = 'in_doubt' OR state = 'claimed' AND fence = ? AND lease_until <= ?)
 
+-- release: The key of a write that was taken back is free again.
+UPDATE effects SET state = 'failed', resolved_by = ?, updated = ?
+WHERE scope = ? AND key = ? AND fence = ? AND state = 'done' RETURNING 1
+
 -- last: The end of the audit log.
 SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1
 
