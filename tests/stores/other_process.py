@@ -42,6 +42,18 @@ def race_of_runs(store, acts, threads):
         return list(zip(*pool.map(claim, range(int(threads))), strict=True))
 
 
+def race_of_keys(store, acts, threads):
+    """Do every act of one run in every thread, each under a key of its own; say how often each was fresh."""
+
+    def claim(thread):
+        key = f"{os.getpid()}/{thread}"
+        wanted = [replace(A_REFUND, key=f"{key}/{n}", fingerprint=b"act %d" % n) for n in range(int(acts))]
+        return [store.claim(act).result(60).state.value for act in wanted]
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return list(zip(*pool.map(claim, range(int(threads))), strict=True))
+
+
 def claim_and_hang(store, replay, lease_s):
     """Claim, say so, and never settle."""
     claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s))).result(10)
@@ -73,7 +85,10 @@ def write_for_ever(store, file, who):
         list(pool.map(write, range(16)))
 
 
-DEEDS = {deed.__name__: deed for deed in (race, race_of_runs, claim_and_hang, freeze_and_settle, write_for_ever)}
+DEEDS = {
+    deed.__name__: deed
+    for deed in (race, race_of_runs, race_of_keys, claim_and_hang, freeze_and_settle, write_for_ever)
+}
 
 if __name__ == "__main__":
     place, deed, *words = sys.argv[1:]

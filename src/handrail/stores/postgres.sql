@@ -74,6 +74,11 @@ ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 
+-- take_turns: Hold each act in a run that a group names until the commit; in one order, so that groups wait in a line.
+SELECT count(pg_advisory_xact_lock(%s, number)) FROM (
+  SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 2, n ->> 3)) & 1023 AS number
+  FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL ORDER BY number) AS turns
+
 -- rows: The row of each key that a group names, held until the commit; in one order, so that groups wait in a line.
 SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
   CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
