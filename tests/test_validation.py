@@ -398,6 +398,68 @@ def test_closing_accepts_nothing_that_the_schema_refuses():
     assert isinstance(Checker(both_fit).check({"b": 1}), Failure)
 
 
+FORCED = {
+    **tool(["id"], id={"type": "string"}),
+    "additionalProperties": False,
+    "anyOf": [{"properties": {"force": {"const": True}}, "required": ["force"]}, {"required": ["id"]}],
+}
+
+
+def shut_by(keyword, branches):
+    return {**tool(["id"], id={"type": "string"}), "additionalProperties": False, keyword: branches}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        FORCED,
+        shut_by("oneOf", [{"properties": {"force": {"const": True}}, "required": ["force"]}, {"required": ["id"]}]),
+        {**shut_by("if", {"required": ["id"]}), "then": {"properties": {"force": {}}}},
+        shut_by("dependentSchemas", {"id": {"properties": {"force": {}}}}),
+        {
+            **tool(["id"], id={}),
+            "unevaluatedProperties": {"type": "boolean"},
+            "anyOf": [{"properties": {"force": {"const": True}}, "required": ["force"]}, {"required": ["id"]}],
+        },
+    ],
+    ids=["anyOf", "oneOf", "then", "dependentSchemas", "unevaluatedProperties"],
+)
+def test_a_name_that_only_a_branch_describes_is_refused_where_the_whole_schema_refuses_it(schema):
+    arguments = {"id": "7", "force": ["anything"]}
+    assert not jsonschema.Draft202012Validator(schema).is_valid(arguments)
+    assert "`force`" in message(schema, arguments) or "'force'" in message(schema, arguments)
+    assert isinstance(Checker(schema).check({"id": "7"}), Checked)
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({**tool(a={}), "not": {"$ref": "#/$defs/x"}, "$defs": {"x": tool(a={})}}, {"a": {}}),
+        (
+            {**tool(a={}, b={}), "if": {"$ref": "#/$defs/x"}, "then": False, "$defs": {"x": tool(a={})}},
+            {"a": 1, "b": 1},
+        ),
+        (
+            tool(a={"type": "array", "contains": tool(["id"], id={"type": "integer"}), "maxContains": 1}),
+            {"a": [{"id": 1}, {"id": 2, "x": 1}]},
+        ),
+        (
+            {
+                "type": "object",
+                "anyOf": [{"properties": {"a": {}}, "required": ["b"]}],
+                "unevaluatedProperties": {"type": "string"},
+            },
+            {"b": 3},
+        ),
+    ],
+    ids=["not", "if", "contains", "unevaluatedProperties"],
+)
+def test_closing_a_part_that_turns_the_verdict_accepts_nothing_more(schema, arguments):
+    assert not jsonschema.Draft202012Validator(schema).is_valid(arguments)
+    assert message(schema, arguments)
+    assert not Checker(schema).fits(arguments)
+
+
 def test_closing_leaves_the_schema_as_it_was():
     schema = tool(a=tool(b={}))
     assert closed(schema)["properties"]["a"]["additionalProperties"] is False

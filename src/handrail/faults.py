@@ -42,6 +42,9 @@ MOST_LISTED = 12
 MOST_SHOWN = 60
 """Characters of a wrong value that are shown."""
 
+MOST_SAID = 200
+"""Characters of the validator's own words, where nothing better is known."""
+
 MOST_STEPS = 20
 """Steps of a path that are spelled."""
 
@@ -187,7 +190,10 @@ def _nouns(types: Iterable[str]) -> str:
 
 
 def of_errors(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
-    """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest."""
+    """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest.
+
+    Where there are errors there is a fault: what none of the sentences here fits is told in an error's own words.
+    """
     flat = list(_without_unions(errors))
     objects = sorted({tuple(error.instance_path) for error in flat if _is_about_names(error)}, key=_nearest_the_top)
     names = [fault for place in islice(objects, MOST_FAULTS + 1) for fault in _name_faults(place, flat, schema)]
@@ -198,7 +204,18 @@ def of_errors(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
         if not _is_about_names(error)
         and not (isinstance(error.kind, Kind.Type) and tuple(error.instance_path) in listed_at)  # the list says more
     ]
-    return names + values
+    return names + values or [_in_its_own_words(error) for error in flat]
+
+
+def _in_its_own_words(error: ValidationError) -> Fault:
+    """Tell an error that no other fault explains, such as a name that some branch of the schema takes and others not.
+
+    The validator's words are used, cut: they hold names of the schema and of the call.
+    """
+    place, said = named(error.instance_path), error.message
+    said = writable(said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…")
+    message = f"The schema as a whole refuses {place}: {said}."
+    return Fault(field_of(error.instance_path), error.kind.name, message, f"change {place} to what the schema allows")
 
 
 def misspelt(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:

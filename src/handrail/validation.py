@@ -89,7 +89,11 @@ class Checker:
 
         It may raise ValueError or TypeError.
         """
-        return self._closed.is_valid if not self._is_subtle else lambda _: False
+        closed = self._closed.is_valid
+        if not self._is_subtle:
+            return closed
+        original = self._original.is_valid
+        return lambda arguments: closed(arguments) and original(arguments)
 
     def compile(self) -> None:
         """Compile now, so that a mistake in the schema is told now.
@@ -128,7 +132,7 @@ class Checker:
     @cached_property
     def _is_subtle(self) -> bool:
         """Whether closing might accept more: with one branch of a `oneOf` refused, another may be the only one."""
-        return self.closed and any("oneOf" in part for part in walk(self.schema))
+        return self.closed and any(part.keys() & _TURNING for part in walk(self.schema))
 
     @cached_property
     def _wants_integers(self) -> bool:
@@ -166,8 +170,7 @@ class Checker:
             arguments = _with(arguments, changes)
             errors = self._errors(arguments)
         fits = not errors or (self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments))
-        wrong = faults.misspelt(errors, self._closed_schema) if fits else faults.of_errors(errors, self._closed_schema)
-        if wrong:
+        if wrong := (faults.misspelt if fits else faults.of_errors)(errors, self._closed_schema):
             return faults.failure(wrong)
         more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
         return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
@@ -209,6 +212,8 @@ def _unreadable(error: Exception) -> Failure:
 
 # ---------------------------------------------------------------------- closing
 
+_TURNING = words("oneOf not if contains unevaluatedProperties unevaluatedItems")
+"""Keywords by which a schema may accept more where one within it accepts less."""
 _SHUT = words("additionalProperties patternProperties unevaluatedProperties")
 _DESCRIBING = words("properties patternProperties $ref $dynamicRef") | IN_PLACE
 _ALTERNATIVES = words("anyOf oneOf")
