@@ -56,6 +56,12 @@ def has_died_here(owner: str) -> bool:
     return bool(boot and room) and boot == _boot() and is_gone(owner)
 
 
+def shares_our_clock(owner: str) -> bool:
+    """Whether the monotonic clock of a process is ours too: it began on this machine since this machine was started."""
+    boot, _, room = owner.rpartition(":")[2].partition("-")
+    return bool(boot and room) and boot == _boot() and _is_seen_from_here(owner)
+
+
 def has_left(owner: str, silent_s: float) -> bool:
     """Whether whoever drove a run is to be taken for gone from it, and not for replaced while at work.
 

@@ -113,6 +113,56 @@ class DurableContract(StoreContract):
         self.pass_time(6.0)
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
 
+    def set_clock(self, store, seconds):
+        """Set the clock of the store forward, or back: what it wrote down before was so much earlier."""
+        store.alone(lambda base: base.run("UPDATE locks SET until = until - ?", (seconds,)))
+        store.alone(lambda base: base.run("UPDATE effects SET lease_until = lease_until - ?", (seconds,)))
+
+    @pytest.mark.parametrize("seconds", [10 * LONG_S, -10 * LONG_S])
+    def test_a_clock_that_is_set_lets_nobody_touch_what_a_living_process_of_this_machine_holds(self, store, seconds):
+        with self.hanging("none", *self.TOUCHING.locks) as process:
+            self.set_clock(store, seconds)
+            assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+
+    @pytest.mark.parametrize("seconds", [0, -10 * LONG_S])
+    def test_what_a_dead_process_held_is_free_at_once_whatever_the_clock_says(self, store, seconds):
+        with self.hanging("none", *self.TOUCHING.locks) as process:
+            self.set_clock(store, seconds)
+            assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+            process.kill()
+            process.wait(PATIENCE_S)
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
+    def test_of_all_who_want_what_a_dead_process_held_one_gets_it(self, store):
+        things, threads = 100, 4
+        with self.hanging("none", *(f"thing:{n}" for n in range(things))) as process:
+            process.kill()
+            process.wait(PATIENCE_S)
+        with (
+            self.other("race_of_locks", str(things), str(threads)) as one,
+            self.other("race_of_locks", str(things), str(threads)) as two,
+        ):
+            for process in (one, two):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            answers = [json.loads(process.stdout.readline()) for process in (one, two)]
+        for rows in zip(*answers, strict=True):
+            states = sorted(state for row in rows for state in row)
+            assert states == ["fresh"] + ["locked"] * (2 * threads - 1)
+
+    @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", ""])
+    def test_what_a_process_holds_of_which_nothing_is_known_here_is_its_own_until_its_lease_is_over(self, store, owner):
+        host, _, boot = owners.owner().rsplit(":", 2)
+        owner = owner.format(host=host, pid=2**22 + 1, boot=boot)
+        now(store.claim(self.TOUCHING))
+        store.alone(lambda base: base.run("UPDATE locks SET owner = ?", (owner,)))
+        assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
+        store.alone(lambda base: base.run("UPDATE locks SET until = until - ?", (LONG_S + 1,)))
+        assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
+
     def test_a_window_ends_and_one_of_two_processes_opens_the_next(self, store):
         other = self.again()
         self.settled_lately(store)
@@ -341,9 +391,9 @@ class DurableContract(StoreContract):
         assert states == [taken, *[ClaimState.BUSY] * 4]
 
     @contextmanager
-    def hanging(self, replay):
+    def hanging(self, replay, *locks):
         """Another process that has claimed for long, and settles nothing."""
-        with self.other("claim_and_hang", replay, str(LONG_S)) as process:
+        with self.other("claim_and_hang", replay, str(LONG_S), *locks) as process:
             process.stdin.write("go\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline()) == "fresh"

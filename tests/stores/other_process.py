@@ -54,9 +54,21 @@ def race_of_keys(store, acts, threads):
         return list(zip(*pool.map(claim, range(int(threads))), strict=True))
 
 
-def claim_and_hang(store, replay, lease_s):
+def race_of_locks(store, things, threads):
+    """Touch every thing in every thread; say how each was answered."""
+
+    def claim(thread):
+        keys = [f"{os.getpid()}/{thread}/{n}" for n in range(int(things))]
+        wanted = [replace(A_REFUND, key=key, guard=False, locks=(f"thing:{n}",)) for n, key in enumerate(keys)]
+        return [store.claim(act).result(60).state.value for act in wanted]
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return list(zip(*pool.map(claim, range(int(threads))), strict=True))
+
+
+def claim_and_hang(store, replay, lease_s, *locks):
     """Claim, say so, and never settle."""
-    claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s))).result(10)
+    claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s), locks=locks)).result(10)
     print(json.dumps(claimed.state.value), flush=True)
     signal.pause()
 
@@ -87,7 +99,7 @@ def write_for_ever(store, file, who):
 
 DEEDS = {
     deed.__name__: deed
-    for deed in (race, race_of_runs, race_of_keys, claim_and_hang, freeze_and_settle, write_for_ever)
+    for deed in (race, race_of_runs, race_of_keys, race_of_locks, claim_and_hang, freeze_and_settle, write_for_ever)
 }
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class TestPostgresStore(DurableContract):
             admin.execute(past, (seconds, seconds))
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
-            admin.execute("UPDATE handrail.locks SET until = until - %s", (seconds,))
+            admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
 
 
 class TestPostgresRuns(RunContract):

@@ -43,7 +43,7 @@ class TestSqliteStore(DurableContract):
             file.execute("UPDATE effects SET lease_until = lease_until - ?, begun = begun - ?", (seconds, seconds))
             file.execute("UPDATE acts SET at = at - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
-            file.execute("UPDATE locks SET until = until - ?", (seconds,))
+            file.execute("UPDATE locks SET until = until - ?, ticks = ticks - ?", (seconds, seconds))
 
 
 class TestSqliteRuns(RunContract):

@@ -19,7 +19,7 @@ import os
 import re
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from hashlib import sha256
@@ -27,6 +27,7 @@ from importlib import resources
 from itertools import chain
 from secrets import token_hex
 from threading import Condition, Lock, Thread, current_thread
+from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ from pydantic_core import to_json
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, Renew, Settle
 from handrail.errors import HandrailError, StoreUnavailable
+from handrail.owners import has_died_here, owner, shares_our_clock
 from handrail.stores.ledger import Ledger, Row
 
 T = TypeVar("T")
@@ -538,16 +540,19 @@ def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: f
     if isinstance(want, Renew):
         renewed = ledger.renew(want, now)
         if renewed and want.locks:
-            base.run(_SQL["renew"], (now + want.lease_s, _holder(want), want.fence))
+            base.run(_SQL["renew"], (now + want.lease_s, monotonic() + want.lease_s, _holder(want), want.fence))
         return renewed
     row = ledger.rows.get((want.scope, want.key))
-    if want.locks and not (row is not None and row.state == "done") and _is_locked(want, base, now):
-        return Claimed(ClaimState.LOCKED)
+    past: dict[str, _Hold] = {}
+    if want.locks and not (row is not None and row.state == "done"):
+        past = {resource: hold for resource in want.locks for hold in _others_hold(want, resource, base)}
+        if any(hold.lasts(now) for hold in past.values()):
+            return Claimed(ClaimState.LOCKED)
     looks_back = want.guard and want.repeat_window_s > 0
     seen = _recall(want, ledger, base, now) if looks_back else ""
     claimed = ledger.claim(want, now)
     if want.locks and claimed.state.taken:
-        _lock(want, claimed.fence, base, now)
+        _lock(want, claimed.fence, past, base, now)
     if looks_back and claimed.state is ClaimState.FRESH:
         _remember(want, seen, base, now)
     return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
@@ -558,19 +563,47 @@ def _holder(want: Claim | Settle | Renew) -> str:
     return f"{want.scope}\x1f{want.key.partition(AGAIN)[0]}"
 
 
-def _is_locked(want: Claim, base: Keeper, now: float) -> bool:
-    """Whether another write holds something that this one touches."""
-    return any(base.run(_SQL["locked"], (resource, now, _holder(want))) for resource in want.locks)
+class _Hold(Struct, frozen=True):
+    """What a write holds, as a row: `ticks` is `until` by the monotonic clock of its owner's machine."""
+
+    holder: str
+    fence: int
+    until: float
+    owner: str
+    ticks: float
+
+    def lasts(self, now: float) -> bool:
+        """Whether the write may still be under way: not once its owner has died, nor once its lease is over.
+
+        A lease of a process of this machine is measured by a clock that nobody can set.
+        """
+        if has_died_here(self.owner):
+            return False
+        return self.ticks >= monotonic() if shares_our_clock(self.owner) else self.until >= now
 
 
-def _lock(want: Claim, fence: int, base: Keeper, now: float) -> None:
+_NOBODY = _Hold("", 0, 0.0, "", 0.0)
+
+
+def _others_hold(want: Claim, resource: str, base: Keeper) -> list[_Hold]:
+    """Return who else holds a resource that a write touches, or did and has not let go of it."""
+    return [_Hold(*row) for row in base.run(_SQL["held"], (resource, _holder(want)))]
+
+
+def _lock(want: Claim, fence: int, past: Mapping[str, _Hold], base: Keeper, now: float) -> None:
     """Take what a write touches, in one order for all, so that nobody waits in a circle.
+
+    Args:
+        past: What others hold no longer, though they have not let go of it.
 
     Raises:
         Again: Somebody else was quicker, in a transaction that we could not see.
     """
+    lease = now + want.lease_s, owner(), monotonic() + want.lease_s
     for resource in sorted(want.locks):
-        if not base.run(_SQL["lock"], (resource, _holder(want), fence, now + want.lease_s, now)):
+        hold = past.get(resource, _NOBODY)
+        seen = hold.holder, hold.fence, hold.until
+        if not base.run(_SQL["lock"], (resource, _holder(want), fence, *lease, *seen)):
             raise Again
 
 

@@ -1,17 +1,18 @@
--- locked: Whether another write holds a resource, or did when its process died and its lease is not over.
-SELECT 1 FROM locks WHERE resource = ? AND until >= ? AND holder <> ?
+-- held: Who else holds a resource, or did when its process died.
+SELECT holder, fence, until, owner, ticks FROM locks WHERE resource = ? AND holder <> ?
 
--- lock: Take a resource that nobody holds, or that this write held before it was gone on with.
-INSERT INTO locks(resource, holder, fence, until) VALUES (?, ?, ?, ?)
-ON CONFLICT(resource) DO UPDATE SET holder = excluded.holder, fence = excluded.fence, until = excluded.until
-WHERE locks.until < ? OR locks.holder = excluded.holder
+-- lock: Take a resource that nobody holds, this write before it was gone on with, or who was seen to hold it no longer.
+INSERT INTO locks(resource, holder, fence, until, owner, ticks) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT(resource) DO UPDATE SET holder = excluded.holder, fence = excluded.fence, until = excluded.until,
+  owner = excluded.owner, ticks = excluded.ticks
+WHERE locks.holder = excluded.holder OR locks.holder = ? AND locks.fence = ? AND locks.until = ?
 RETURNING 1
 
 -- unlock: Let go of what a write held that has ended.
 DELETE FROM locks WHERE holder = ? AND fence = ?
 
 -- renew: Hold on to what a write holds that is still under way.
-UPDATE locks SET until = ? WHERE holder = ? AND fence = ?
+UPDATE locks SET until = ?, ticks = ? WHERE holder = ? AND fence = ?
 
 -- recall: The last act of any run that is like this one, unless it is too long ago; nulls where its row is gone.
 SELECT a.key, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,

@@ -71,6 +71,10 @@ ALTER TABLE approvals ADD COLUMN people bigint NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed text COLLATE "C" NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""';
 
+-- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
+ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE locks ADD COLUMN ticks double precision NOT NULL DEFAULT 0;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -60,6 +60,10 @@ ALTER TABLE approvals ADD COLUMN people INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE approvals ADD COLUMN agreed TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
 
+-- schema_4: Which process holds a resource, and until when by the monotonic clock of its machine.
+ALTER TABLE locks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE locks ADD COLUMN ticks REAL NOT NULL DEFAULT 0;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
