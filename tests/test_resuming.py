@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 import weakref
 
@@ -15,8 +16,9 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.errors import ConfigError, Fenced, JournalMismatch, StoreUnavailable
+from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, StoreUnavailable
 from handrail.events import CallFinished
+from handrail.owners import owner
 from handrail.ports import now_of
 from handrail.records import Entry, RunRecord
 from handrail.stores.memory import MemoryStore
@@ -56,8 +58,8 @@ class MortalStore(MemoryStore, Shelf):
     def settle(self, settle):
         return self._step("settle", lambda: MemoryStore.settle(self, settle))
 
-    def begin_run(self, record):
-        return self._step("begin", lambda: Shelf.begin_run(self, record))
+    def begin_run(self, record, *, new=False):
+        return self._step("begin", lambda: Shelf.begin_run(self, record, new=new))
 
     def enter(self, entry):
         return self._step("enter", lambda: Shelf.enter(self, entry))
@@ -481,6 +483,41 @@ def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, s
     with pytest.raises(ConfigError, match="kept already"):
         on(store, World().tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
     assert store.recorded("r_1").record == before
+
+
+def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_other_learns_it(tmp_path):
+    place, jobs = f"sqlite:///{tmp_path}/store.db", 500
+
+    async def deliver():
+        def do(job: int) -> int:
+            """Do the job."""
+            done.append(job)
+            return job
+
+        done: list[int] = []
+        tools = [hr.FunctionTool(do, effect="write", key="job:{job}", blocking=False)]
+        async with hr.Runtime(tools, store=place) as one, hr.Runtime(tools, store=place) as other:
+            told = []
+            for job in range(jobs):
+                ways = [(worker, ScriptedModel([call("do", job=job), "Done."])) for worker in (one, other)]
+                runs = [worker.run("Go.", model=model, run_id=f"job-{job}") for worker, model in ways]
+                told.append(await asyncio.gather(*runs, return_exceptions=True))
+            return done, told
+
+    done, told = asyncio.run(deliver())
+    assert done == list(range(jobs))
+    for answers in told:
+        [refused] = [each for each in answers if isinstance(each, RunNameTaken)]
+        [run] = [each for each in answers if each is not refused]
+        assert run.status == "done"
+        assert "is kept already" in str(refused)
+
+
+def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(tmp_path):
+    with SqliteStore(tmp_path / "store.db") as store:
+        now_of(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
+        with pytest.raises(RunNameTaken, match=f"is being carried out by the process .*:{os.getpid()}: wait"):
+            now_of(store.begin_run(RunRecord("r_1", {}), new=True))
 
 
 def test_a_store_that_keeps_no_runs_says_so(on):

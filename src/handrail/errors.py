@@ -9,6 +9,7 @@ an exception:
     │   ├── DuplicateToolError     two tools of one name
     │   ├── MissingInjection       an injected parameter that nobody filled
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
+    │       └── RunNameTaken       a new run has the name of one that is kept
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
@@ -121,6 +122,13 @@ class MissingInjection(SetupError):
 
 class ConfigError(SetupError):
     """A model name, key, address, file or option that cannot be used as given."""
+
+
+class RunNameTaken(ConfigError):
+    """A new run has the name of one that is kept; nothing was begun, and the other one goes on undisturbed.
+
+    Of workers to whom one job is delivered twice all but the first catch it.
+    """
 
 
 class ModelError(HandrailError):

@@ -104,7 +104,7 @@ class RunStore(Protocol):
     `tests/stores/contract.py` is the suite that every one inherits.
     """
 
-    def begin_run(self, record: RunRecord) -> Answer[Begun]:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> Answer[Begun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
         Its takeovers grow by one where its owner has left it under way (`owners.has_left`), and are none again where it
@@ -113,7 +113,11 @@ class RunStore(Protocol):
         Where its end was asked for and its owner died before that, the new one learns of it. One that has ended begins
         anew, without that wish.
 
+        Args:
+            new: Take nothing over. Of all who begin a run of one name at once exactly one has it.
+
         Raises:
+            RunNameTaken: It is to be new, and there is one of that name. Nothing was changed.
             StoreUnavailable: Nothing was begun.
         """
         ...

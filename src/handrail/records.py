@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from handrail.effects import not_counted
-from handrail.errors import Json
-from handrail.owners import has_left
+from handrail.errors import Json, RunNameTaken
+from handrail.owners import has_left, is_gone
 
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""
@@ -81,6 +81,16 @@ class RunRecord(Struct, frozen=True):
         if self.status != "running" or not (self.epoch and self.owner):
             return 0
         return self.takeovers + has_left(self.owner, now - self.updated)
+
+    def name_taken(self) -> RunNameTaken:
+        """Return the error of a new run that was to have this one's name."""
+        stands, advice = "", f"resume({self.run_id!r}) tells its end again or goes on with it"
+        if self.status == "running" and self.owner and not is_gone(self.owner):
+            process = self.owner.rpartition(":")[0] or self.owner
+            stands, advice = f", and is being carried out by the process {process}", "wait for its end"
+        return RunNameTaken(
+            f"a run {self.run_id!r} is kept already{stands}: {advice}, or give the new one another name"
+        )
 
 
 MOST_TAKEOVERS = 5

@@ -41,13 +41,15 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
 
 
 def check_free(kept: Begun | None) -> None:
-    """Raise when a new run takes the name of one that is kept: its answers would be the other one's.
+    """Raise when a new run takes the name of one that is kept, before anything is made ready for it.
 
-    To be asked before it begins, for whoever begins a run has taken it from its owner; and once more afterwards, since
-    somebody else may have begun one of that name at the same moment.
+    Whoever begins one of that name at the same moment is found by `RunStore.begin_run`.
+
+    Raises:
+        RunNameTaken: There is one.
     """
     if kept is not None:
-        raise ConfigError(f"a run {kept.record.run_id!r} is kept already; resume it, or give the new one another name")
+        raise kept.record.name_taken()
 
 
 def again(

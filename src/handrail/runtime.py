@@ -264,9 +264,7 @@ class Runtime(Host):
         """Drive a run that has been opened until it is over."""
         try:
             if record is not None:
-                begun = await later(self.runs.begin_run(record))
-                if new and begun.record.epoch > 1:
-                    check_free(begun)
+                begun = await later(self.runs.begin_run(record, new=new))
                 self.record(session, begun)
             ending = await self._driven(session, model)
         except asyncio.CancelledError:

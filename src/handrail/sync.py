@@ -227,9 +227,7 @@ class SyncRuntime(Host):
         ending = Ending("failed", "an error in the set-up")
         try:
             if record is not None:
-                begun = now_of(self.runs.begin_run(record))
-                if new and begun.record.epoch > 1:
-                    check_free(begun)
+                begun = now_of(self.runs.begin_run(record, new=new))
                 self.record(session, begun)
             ending = self._driven(session, model)
         except KeyboardInterrupt:

@@ -334,7 +334,9 @@ class DurableContract(StoreContract):
 
     # -- several processes --------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize(("deed", "acts"), [("race", 10), ("race_of_runs", 10), ("race_of_keys", 500)])
+    @pytest.mark.parametrize(
+        ("deed", "acts"), [("race", 10), ("race_of_runs", 10), ("race_of_keys", 500), ("race_of_begins", 500)]
+    )
     def test_exactly_one_thread_of_all_processes_is_fresh(self, store, deed, acts):
         threads, processes = 8, 3
         with (

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.effects import Settle
+from handrail.errors import RunNameTaken
+from handrail.records import RunRecord
 from tests.stores.contract import A_REFUND, OVER_S
 
 
@@ -66,6 +68,24 @@ def race_of_locks(store, things, threads):
         return list(zip(*pool.map(claim, range(int(threads))), strict=True))
 
 
+def race_of_begins(store, runs, threads):
+    """Begin every run in every thread; say which was begun, and which name was taken."""
+
+    def begin(_):
+        return [_begun(store, RunRecord(f"r_{number}", {})) for number in range(int(runs))]
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return list(zip(*pool.map(begin, range(int(threads))), strict=True))
+
+
+def _begun(store, record):
+    try:
+        store.begin_run(record, new=True).result(60)
+    except RunNameTaken:
+        return "busy"
+    return "fresh"
+
+
 def claim_and_hang(store, replay, lease_s, *locks):
     """Claim, say so, and never settle."""
     claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s), locks=locks)).result(10)
@@ -97,10 +117,8 @@ def write_for_ever(store, file, who):
         list(pool.map(write, range(16)))
 
 
-DEEDS = {
-    deed.__name__: deed
-    for deed in (race, race_of_runs, race_of_keys, race_of_locks, claim_and_hang, freeze_and_settle, write_for_ever)
-}
+RACES = (race, race_of_runs, race_of_keys, race_of_locks, race_of_begins)
+DEEDS = {deed.__name__: deed for deed in (*RACES, claim_and_hang, freeze_and_settle, write_for_ever)}
 
 if __name__ == "__main__":
     place, deed, *words = sys.argv[1:]

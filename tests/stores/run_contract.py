@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from handrail import owners
-from handrail.errors import Fenced
+from handrail.errors import Fenced, RunNameTaken
 from handrail.records import Entry, Question, RunRecord, Step
 
 RUN = RunRecord("r_1", {"messages": [{"user": "谢谢"}]}, toolset="abc")
@@ -54,6 +54,13 @@ class RunContract:
         assert begun.record.toolset == "abc"
         assert begun.record.created > 0
         assert list(begun.steps) == []
+
+    def test_a_new_run_takes_nothing_over(self, store):
+        self.settled(store.begin_run(RUN, new=True))
+        before = self.settled(store.recorded("r_1"))
+        with pytest.raises(RunNameTaken, match="'r_1' is kept already"):
+            self.settled(store.begin_run(replace(RUN, owner="another"), new=True))
+        assert self.settled(store.recorded("r_1")) == before
 
     def test_a_run_that_is_taken_over_brings_its_input_and_its_steps_in_order(self, store):
         self.begun(store)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from handrail.chain import FIRST, digest, refusal
 from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
-from handrail.errors import Fenced, Json, StoreUnavailable
+from handrail.errors import Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.owners import has_died_here
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
 from handrail.stores.durable import (
@@ -52,15 +52,19 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord) -> Future[Begun]:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[Begun]:
         """See `ports.RunStore.begin_run`."""
         run_id, given, owner = spelled(record.run_id), journaled(record.input), spelled(record.owner)
 
-        def deed(base: Keeper, now: float) -> Begun:
-            [row] = base.run(_SQL["begin"], (
+        def deed(base: Keeper, now: float) -> Begun | RunNameTaken:
+            rows = base.run(_SQL["begin_new" if new else "begin"], (
                 run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
                 now, owner,
             ))  # fmt: skip
+            if not rows:
+                [kept] = base.run(_SQL["run"], (run_id,))
+                return _record(kept).name_taken()
+            [row] = rows
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
                 return Begun(_record(row, record.input))
             was = _record(row)

@@ -7,6 +7,12 @@ ON CONFLICT(run_id) DO UPDATE SET
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
+-- begin_new: Begin a run; one that is there stays as it is.
+INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1) ON CONFLICT(run_id) DO NOTHING
+RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v, owner, takeovers
+
 -- take: A run that was there is under way again: with a wish for its end that nobody has heeded, if there is one.
 UPDATE runs SET status = 'running', updated = ?, owner = ?, takeovers = ? WHERE run_id = ? RETURNING 1
 

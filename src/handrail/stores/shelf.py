@@ -28,10 +28,12 @@ class Shelf:
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord) -> Begun:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> Begun:
         """See `ports.RunStore.begin_run`."""
         with self._lock:
             now = self._clock()
+            if new and (kept := self._runs.get(record.run_id)):
+                raise kept.name_taken()
             known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
             mine = replace(
                 known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
