@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import socket
 import threading
 import weakref
 from collections import Counter, deque
@@ -603,7 +604,7 @@ QUICK = hr.Backoff(first_s=0.001, most_s=0.002)
     ([ConnectionResetError()], "write", Code.IN_DOUBT, 1),
     ([TimeoutError()], "write", Code.IN_DOUBT, 1),
     ([ValueError()], "write", Code.IN_DOUBT, 1),
-    ([ConnectionRefusedError()], "write", None, 2),                    # nothing was sent
+    ([ConnectionRefusedError()], "write", Code.IN_DOUBT, 1),           # perhaps by its second request
     ([hr.NoEffect("X", "no", retryable=True)], "write", None, 2),
     ([hr.NoEffect("X", "no")], "write", "X", 1),
     ([Answered(503)], None, Code.IN_DOUBT, 1),                         # undeclared
@@ -613,6 +614,27 @@ def test_what_is_tried_again(drive, errors, effect, code, tries):
     result = drive([flaky(errors, tried, effect=effect)], backoff=QUICK).call("fetch")
     assert (result.failure and result.failure.code, len(tried)) == (code, tries)
     assert result.attempts == tries
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), socket.gaierror(), Answered(429)])
+def test_a_write_of_one_request_is_tried_again_when_that_was_refused(drive, error):
+    tried = []
+    result = drive([flaky([error], tried, effect="write", one_request=True)], backoff=QUICK).call("fetch")
+    assert (result.value, len(tried)) == ("there", 2)
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), socket.gaierror(), Answered(404)])
+def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_often_it_is_asked_for(drive, error):
+    paid = []
+
+    def pay(order: str) -> str:
+        """Pay an order, then tell somebody, who cannot be reached."""
+        paid.append(order)
+        raise error
+
+    driver = drive([hr.FunctionTool(pay, effect="write", key="pay:{order}")], backoff=QUICK)
+    told = [driver.call("pay", {"order": "A-1"}).failure.code for _ in range(2)]
+    assert (told, paid) == ([Code.IN_DOUBT] * 2, ["A-1"])
 
 
 def test_a_write_whose_far_side_knows_its_key_is_tried_again_after_a_lost_answer(drive):

@@ -5,6 +5,7 @@ import subprocess
 import time
 from typing import Annotated, Any, TypedDict
 
+import httpx2
 import pytest
 
 import handrail as hr
@@ -35,6 +36,18 @@ def test_a_tool_in_a_thread_that_looks_whether_it_is_given_up_ends_at_its_deadli
         return 0 if context.cancelled.is_set() else 1
 
     assert missing(count, item="timeout") == []
+
+
+def test_a_tool_that_declares_one_request_and_makes_two_is_told_their_lines():
+    @hr.tool(effect="write", key="pay:{order}", one_request=True, isolation="process")
+    def pay(order: str) -> None:
+        """Pay an order, then tell somebody."""
+        httpx2.post("https://pay.example", json={"order": order})
+        httpx2.post("https://notify.example", json={"order": order})
+
+    (told,) = missing(pay, item="idempotency")
+    assert "makes 2 (lines 4, 5 of it)" in told
+    assert missing(pay.replace(one_request=False), item="idempotency") == []
 
 
 @pytest.mark.parametrize(("trouble", "tool", "fix"), SIX_TROUBLES, ids=[row[0] for row in SIX_TROUBLES])

@@ -68,6 +68,7 @@ def verifying(order, amount):
 
 BY_KEY = {"replay": "key", "key": "refund:{order}"}
 BY_VERIFY = {"verify": verifying}
+ONE_REQUEST = {"one_request": True}
 
 
 def refunded(world: World, **declared):
@@ -308,7 +309,7 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
 
 @pytest.mark.parametrize(("claimed", "invoked"), [
     (Claimed(ClaimState.FRESH, fence=1), Unfinished(End.NOT_STARTED)),
-    (Claimed(ClaimState.FRESH, fence=1), Raised(ConnectionRefusedError())),
+    (Claimed(ClaimState.FRESH, fence=1), Raised(NoEffect("BUSY", "Try later.", retryable=True))),
     (Claimed(ClaimState.BUSY), None),
 ])  # fmt: skip
 def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(claimed, invoked):
@@ -431,14 +432,31 @@ BUG = Raised(KeyError("canary"))
 DECLINED = Raised(ToolError("CARD_DECLINED", "The card was declined."))
 NOTHING = Raised(NoEffect("CARD_DECLINED", "The card was declined."))
 
+
+class Answered(Exception):
+    """An HTTP answer as HTTP libraries raise it."""
+
+    def __init__(self, status, **headers):
+        self.status_code, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+ASKED_TO_WAIT, GONE = Raised(Answered(429, Retry_After="2")), Raised(Answered(404))
+
 WRITE_ENDS = [
     # class, how each start ended, what `verify` finds, recorded as, told, starts
     ({}, [Returned("ok")], None, "done", None, 1),
     ({}, [Returned("ok", late=True)], None, "done", None, 1),
     ({}, [NOTHING], None, "failed", "CARD_DECLINED", 1),
     ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),  # worded, but not said to be without effect
-    ({}, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing was sent: again
-    ({}, [REFUSED], None, "failed", Code.UNAVAILABLE, 3),
+    ({}, [REFUSED], None, "in_doubt", Code.IN_DOUBT, 1),  # of which request? an earlier one may have had its effect
+    ({}, [GONE], None, "in_doubt", Code.IN_DOUBT, 1),
+    ({}, [ASKED_TO_WAIT], None, "in_doubt", Code.IN_DOUBT, 1),
+    (ONE_REQUEST, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing was sent: again
+    (ONE_REQUEST, [REFUSED], None, "failed", Code.UNAVAILABLE, 3),
+    (ONE_REQUEST, [GONE], None, "failed", Code.INTERNAL_ERROR, 1),
+    (ONE_REQUEST, [ASKED_TO_WAIT, Returned("ok")], None, "done", None, 2),
+    (ONE_REQUEST, [ASKED_TO_WAIT], None, "failed", Code.RATE_LIMITED, 3),
+    (ONE_REQUEST, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),  # it was sent, and perhaps heard
     ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),  # no thread was free, and there is time left
     ({}, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [STOPPED], None, "in_doubt", Code.IN_DOUBT, 1),
@@ -456,10 +474,13 @@ WRITE_ENDS = [
     (BY_VERIFY, [BUG], NotFound(), "failed", Code.INTERNAL_ERROR, 1),
     (BY_VERIFY, [RUNNING_ON], NotFound(), "in_doubt", Code.IN_DOUBT, 1),  # not there yet: it still runs
     (BY_VERIFY, [RUNNING_ON], Found("made"), "done", None, 1),
-    (BY_VERIFY, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing to verify
-    ({"effect": "destructive"}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # never again by itself
+    (BY_KEY, [REFUSED, Returned("ok")], None, "done", None, 2),
+    (BY_VERIFY, [REFUSED], Found("made"), "done", None, 1),  # what was refused came after what was made
+    (BY_VERIFY, [REFUSED, Returned("ok")], NotFound(), "done", None, 2),
+    ({**BY_VERIFY, **ONE_REQUEST}, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing to verify
+    ({"effect": "destructive", **ONE_REQUEST}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # never again by itself
     ({"effect": "destructive", **BY_KEY}, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
-    ({"effect": None}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # what was not declared is not repeated
+    ({"effect": None, **ONE_REQUEST}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # undeclared: the same
 ]
 
 
@@ -469,6 +490,12 @@ def test_a_write_is_recorded_as_what_is_known_of_it(declared, ends, found, settl
     result = refunded(world, **declared)
     assert (world.settled, result.failure and result.failure.code) == (settled, code)
     assert len(world.seen(Invoke)) == result.attempts == starts
+
+
+def test_a_write_of_one_request_waits_as_long_as_the_far_side_asks():
+    world = World(Invoke=[ASKED_TO_WAIT, Returned("ok")])
+    refunded(world, **ONE_REQUEST)
+    assert [wait.seconds for wait in world.seen(Wait)] == [2.0]
 
 
 @pytest.mark.parametrize("ends", [[RESET], [STOPPED], [RUNNING_ON], [BUG]])
@@ -602,7 +629,8 @@ def test_a_write_does_not_run_without_a_claim():
     ("Keep", None, "done"),
 ])  # fmt: skip
 def test_a_cancelled_write_is_told_as_what_is_known_of_it(at, code, settled):
-    end = {"Verify": RESET, "Wait": REFUSED}.get(at, Returned("x" * 40_000))
+    again = Raised(NoEffect("BUSY", "Try later.", retryable=True))
+    end = {"Verify": RESET, "Wait": again}.get(at, Returned("x" * 40_000))
     world = World(**{"Invoke": end, at: CallCancelled()})
     result = refunded(world, **EVERYTHING)
     assert (result.failure and result.failure.code, world.settled) == (code, settled)
@@ -701,7 +729,9 @@ ANSWERS = {
     "Settle": st.none() | THROWN,
     "Keep": st.just("r_1") | THROWN,
 }
-DECLARED = st.sampled_from([{}, BY_KEY, BY_VERIFY, {"effect": "destructive"}, {"effect": None}, EVERYTHING])
+DECLARED = st.sampled_from([
+    {}, BY_KEY, BY_VERIFY, ONE_REQUEST, {"effect": "destructive"}, {"effect": None}, EVERYTHING,
+])  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None)
@@ -729,11 +759,11 @@ def test_whatever_is_answered_a_write_keeps_its_promises(data, declared):
 
 @settings(max_examples=200, deadline=None)
 @given(ends=st.lists(ENDS, min_size=1, max_size=4), found=st.sampled_from([Found("made"), NotFound(), Unknown()]))
-@pytest.mark.parametrize("declared", [{}, BY_VERIFY, {"effect": "destructive"}])
+@pytest.mark.parametrize("declared", [{}, BY_VERIFY, ONE_REQUEST, {"effect": "destructive"}])
 def test_without_the_far_side_s_help_a_write_starts_again_only_when_it_certainly_had_no_effect(declared, ends, found):
     world = World(Invoke=list(ends), Verify=found)
     refunded(world, **declared)
-    without_effect = (REFUSED, NOTHING, NOT_STARTED)
+    without_effect = (NOTHING, NOT_STARTED, *([REFUSED] if declared == ONE_REQUEST else []))
     for number, (first, _) in enumerate(pairwise(world.seen(Invoke))):
         end = ends[min(number, len(ends) - 1)]
         assert first.attempt == number + 1

@@ -24,8 +24,9 @@ from handrail.errors import (
 from handrail.retries import Backoff, diagnose, retry_after_s, without_effect
 
 
-def known_of(end) -> tuple:
-    diagnosis = diagnose(Raised(end) if isinstance(end, Exception) else end, "pay", 30.0)
+def known_of(end, *, one_request=True) -> tuple:
+    outcome = Raised(end) if isinstance(end, Exception) else end
+    diagnosis = diagnose(outcome, "pay", 30.0, one_request=one_request)
     return diagnosis.failure.code, diagnosis.passing, diagnosis.no_effect
 
 
@@ -96,7 +97,7 @@ def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(e
     (409, Code.INTERNAL_ERROR, False, False),     # a conflict, perhaps with our own earlier request
     (422, Code.INTERNAL_ERROR, False, True),
     (425, Code.UNAVAILABLE, True, False),
-    (429, Code.RATE_LIMITED, True, False),        # some proxies count a request that they have passed on
+    (429, Code.RATE_LIMITED, True, True),         # refused before it was looked at
     (500, Code.UNAVAILABLE, True, False),
     (501, Code.INTERNAL_ERROR, False, False),     # it will not learn it
     (502, Code.UNAVAILABLE, True, False),
@@ -108,6 +109,20 @@ def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(e
 ])  # fmt: skip
 def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(status, code, passing, no_effect):
     assert known_of(answered(status)) == (code, passing, no_effect)
+
+
+@pytest.mark.parametrize("error", [
+    ConnectionRefusedError(), socket.gaierror(-2, "name unknown"), httpx2.ConnectError("canary"),
+    httpx2.PoolTimeout("canary"), urllib.error.URLError(ConnectionRefusedError()), answered(404), answered(429),
+])  # fmt: skip
+def test_where_there_may_have_been_other_requests_the_one_that_failed_says_nothing_of_them(error):
+    code, passing, _ = known_of(error)
+    assert known_of(error, one_request=False) == (code, passing, False)
+
+
+@pytest.mark.parametrize("error", [NoEffect("MINE", "Mine."), ToolError("MINE", "Mine.", retryable=True)])
+def test_the_author_s_word_that_nothing_happened_holds_however_many_requests_there_were(error):
+    assert known_of(error, one_request=False)[2]
 
 
 @pytest.mark.parametrize("error", [

@@ -117,6 +117,13 @@ def _unrepeatable(tool: BaseTool) -> Iterator[Missing]:
             "another run, or a start after a crash, cannot tell the same act from a new one",
             f'key="{tool.name}:{{{first}}}", and in it all that makes two acts two',
         )
+    if tool.one_request and len(lines := sources.requests_in(tool.run)) > 1:
+        told = ", ".join(map(str, lines))
+        yield Missing(
+            f"declares `one_request=True` and makes {len(lines)} (lines {told} of it): when a later one fails, the "
+            "write counts as not done and is started again",
+            "`raise hr.NoEffect(…)` where nothing happened, in place of `one_request=True`",
+        )
 
 
 def _endless(tool: BaseTool) -> Iterator[Missing]:

@@ -34,7 +34,7 @@ def fault_in(declared: Mapping[str, Any]) -> str:
         if not (said in permitted or (said is None and setting in _MAY_BE_LEFT_OUT)):
             return f"{setting} is {said!r}; it is one of {', '.join(permitted)}"
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
-        return "it is a read, and `key`, `replay`, `verify` and `compensate` mean nothing to one"
+        return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
     if declared["mounts"] and declared["isolation"] in ("none", "process"):
         return '`mounts` is for an isolated tool; declare isolation="isolated"'
     if inspect.iscoroutinefunction(declared["check"]):
@@ -104,6 +104,7 @@ _KINDS: Mapping[str, Kind] = {
     "breaker": ("a whole number, at least 0", lambda value: _is_whole(value) and value >= 0),
     "blocking": _FLAG,
     "repeatable": _FLAG,
+    "one_request": _FLAG,
     "poll": _FLAG,
     "ends_run": _FLAG,
     "coerce": _FLAG,
@@ -140,6 +141,6 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "on_repeat": ("return_previous", "ask"),
     "on_doubt": ("tell", "ask"),
 }
-_OF_WRITES = ("key", "replay", "verify", "compensate")
+_OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")
 # Words of a schema by which arguments may have names that its `properties` do not list.
 _MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}

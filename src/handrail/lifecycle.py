@@ -527,7 +527,8 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
-        diagnosis, found = retries.diagnose(outcome, tool.name, _allowed_s(tool, began, conduct)), None
+        allowed_s, found = _allowed_s(tool, began, conduct), None
+        diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
         if not diagnosis.no_effect:
             found = yield from _verified(call, outcome)
             if isinstance(found, NotFound):

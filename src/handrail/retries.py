@@ -3,6 +3,10 @@
 What is known of a failure is one of four: it passed by without effect, it may pass and had perhaps an effect, it will
 not pass, or its author worded it. Reads are tried again when it may pass; writes only when it certainly had no effect,
 or when the far side tells duplicates apart.
+
+Rule 1: an exception's type and status speak for one request. They say that a write had no effect only where its tool
+        declares that it makes no other (`one_request=True`): one that pays and then cannot reach its notifier raises
+        `ConnectionRefusedError` too.
 """
 
 from __future__ import annotations
@@ -63,18 +67,23 @@ _BROKEN_OFF = {"ConnectionError", "NetworkError", "ReadError", "WriteError", "Cl
                "RemoteProtocolError", "ClientConnectionError", "ChunkedEncodingError", "ClientOSError",
                "ServerDisconnectedError", "StoreUnavailable"}  # fmt: skip
 
-_AMBIGUOUS_STATUS = {408, 409, 425, 429}
+_AMBIGUOUS_STATUS = {408, 409, 425}
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 
 
-def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float) -> Diagnosis:
-    """Say what is known of an attempt that gave no value. Never raises, whatever the exception does when looked at."""
+def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float, *, one_request: bool = False) -> Diagnosis:
+    """Say what is known of an attempt that gave no value. Never raises, whatever the exception does when looked at.
+
+    Args:
+        one_request: The tool makes one request, so a request that certainly failed is a write without effect.
+    """
     if isinstance(outcome, Unfinished):
         return _unfinished(outcome, tool, timeout_s)
     try:
-        return _raised(outcome, tool, timeout_s)
+        diagnosis = _raised(outcome, tool, timeout_s)
     except Exception:  # an exception of the author's, whose attributes are code: nothing is known of it
         return Diagnosis(internal(tool, outcome.reference))
+    return diagnosis if diagnosis.worded or one_request else replace(diagnosis, no_effect=False)
 
 
 def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:

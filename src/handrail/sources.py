@@ -34,7 +34,7 @@ _BLOCKING = {
 """Calls that hold up the event loop, and with it every deadline, and what does not."""
 
 _UNDERSTOOD = (ToolError, NoEffect, ConnectionError, TimeoutError)
-"""What a tool may raise: the first two speak to the model, the others are tried again and told as `UNAVAILABLE`."""
+"""What a tool may raise: the first two speak to the model, the others say that what failed may pass."""
 
 _BROAD = ("Exception", "BaseException")
 _ERROR_KEYS = ("error", "错误", "err")
@@ -63,6 +63,19 @@ def heeds_its_end(function: Callable[..., Any]) -> bool:
 
 
 _ENDS = ("cancelled", "deadline", "remaining_s")
+
+
+def requests_in(function: Callable[..., Any]) -> list[int]:
+    """Return the lines in which a function sends a request by a library's own function, such as `requests.post`."""
+    calls = (node for node in _nodes(function) if isinstance(node, ast.Call))
+    return sorted(node.lineno for node in calls if _sends(_resolved(node.func, function)))
+
+
+def _sends(called: Any) -> bool:
+    home, name = getattr(called, "__module__", None) or "", getattr(called, "__name__", "")
+    if home.partition(".")[0] in ("requests", "httpx", "httpx2"):
+        return name in ("get", "options", "head", "post", "put", "patch", "delete", "request", "stream")
+    return (home, name) == ("urllib.request", "urlopen")
 
 
 def unclear_errors(function: Callable[..., Any]) -> Iterator[Seen]:

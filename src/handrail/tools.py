@@ -108,6 +108,8 @@ class BaseTool:
     """With `replay="key"`: how long the far side knows a key again. What was begun before that is in doubt."""
     verify: Callable[..., Any] | None = None
     """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
+    one_request: bool = False
+    """A call makes one request and changes nothing else: a request that was not sent, or was refused, had no effect."""
     compensate: Callable[..., Any] | None = None
     """Takes a write back: gets its arguments and its `result`. Offered to a person afterwards, see `Runtime.undo`."""
     resource: str | Sequence[str] | None = None

@@ -785,8 +785,8 @@ def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
 
 
 @pytest.mark.parametrize(("status", "state"), [
-    (201, "done"), (404, "failed"), (422, "failed"), (302, "in_doubt"), (409, "in_doubt"), (429, "in_doubt"),
-    (503, "in_doubt"), (0, "in_doubt"),
+    (201, "done"), (404, "failed"), (422, "failed"), (302, "in_doubt"), (409, "in_doubt"), (503, "in_doubt"),
+    (0, "in_doubt"),
 ])  # fmt: skip
 def test_the_ledger_knows_what_a_status_says_of_a_write(server, tmp_path, status, state):
     server.will(status, {"message": "so it is"})
@@ -796,7 +796,20 @@ def test_the_ledger_knows_what_a_status_says_of_a_write(server, tmp_path, status
     assert kept.state == state
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 0])
+def test_a_write_that_the_service_asks_to_wait_with_is_sent_again_after_that_wait(server):
+    server.will(429, {"message": "slowly"}, Retry_After="0")
+    result = called(document(), server)
+    assert (result.ok, result.attempts, len(server.got)) == (True, 2, 2)
+
+
+def test_a_write_to_a_service_that_takes_no_connection_was_not_done():
+    tools = hr.openapi(document(), base_url="http://127.0.0.1:1")  # a port that nobody may listen on
+    with hr.SyncRuntime(tools, backoff=FAST) as runtime:
+        result = runtime.call("act", {})
+    assert (result.failure.code, result.attempts) == (Code.UNAVAILABLE, 3)
+
+
+@pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 0])
 def test_after_a_status_that_leaves_it_open_a_write_is_in_doubt_and_not_sent_again(server, status):
     server.will(status, {"message": "later"})
     result = called(document(), server)

@@ -293,6 +293,7 @@ class OperationTool(HttpTool):
         self.name, self.effect, self.timeout_s = operation.name, effect, timeout_s
         self.description = operation.description or f"{operation.method.upper()} {operation.path}"
         self.returns = operation.returns or None
+        self.one_request = effect != "read"  # redirects are not followed, and a refused one is not sent again
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         self.parameters, self.bind = imported(operation.schema, name=operation.name), deepcopy
