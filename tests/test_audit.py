@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.audit import Account
+from handrail.audit import MOST_TEXT_CHARS, Account
 from handrail.chain import FIRST, digest, spelled, verify
 from handrail.events import (
     ApprovalAsked,
@@ -220,3 +220,37 @@ def test_no_secret_is_in_the_log_as_the_key_of_a_write_or_as_a_name_that_a_model
     told = json.dumps([dict(notice.body) for notice in notices])
     assert "horse" not in told
     assert key not in told
+
+
+def test_of_long_arguments_the_beginning_is_recorded_with_length_and_digest_of_the_rest():
+    long, key = "word " * 20_000, "sk-live-0123456789abcdef"
+    [notice] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": long}), FINISHED])
+    body = notice.body
+    assert body["arguments"]["order"] == "7"
+    assert body["arguments"]["text"].startswith("word word ")
+    assert len(json.dumps(body)) < 40_000
+    assert 160_000 < body["rest_chars"] < 200_000
+    [other] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": f"{long}!"}), FINISHED])
+    assert other.body["rest_sha256"] != body["rest_sha256"]
+    for before in range(MOST_TEXT_CHARS - 60, MOST_TEXT_CHARS + 20, 7):  # the cut goes through the key
+        [notice] = recorded(
+            [replace(ADMITTED, arguments={"text": f"{'a ' * 10_000}"[:before] + " " + key + long}), FINISHED]
+        )
+        assert "sk-live" not in json.dumps(notice.body)
+
+
+def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
+    looked_at = []
+
+    class Counting(Redactor):
+        def text(self, text):
+            looked_at.append(len(text))
+            return super().text(text)
+
+    hostile, call = "eyJ-" * 250_000, replace(CALL, id="eyJ-" * 250_000)
+    account = Account("r_1", Counting())
+    arguments = {f"text{n}": hostile for n in range(20)}
+    account.notices(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
+    account.notices(AttemptFailed(call, 1, hostile, None))
+    account.notices(FinishedLate(call, hostile, error=hostile))
+    assert sum(looked_at) < 10 * (MOST_TEXT_CHARS + 1024) + 20 * 1024 + 1000

@@ -8,6 +8,7 @@ A run that goes on tells its ended calls once more, since the crash may have tak
 `recalled`, and whoever counts what was done leaves them out.
 
 Rule 1: records hold redacted arguments, and of results their size and digest only.
+        Of long ones their beginning only, with length and digest of the rest: the loop that runs the calls does this.
 Rule 2: what is held back until a call ends is a read, and what tells it is made when it was admitted.
 """
 
@@ -37,6 +38,14 @@ from handrail.events import (
 from handrail.records import Notice
 from handrail.redaction import Redactor
 from handrail.shaping import plain, text_of
+
+MOST_TEXT_CHARS = 16 * 1024
+"""How much of one text is recorded."""
+MOST_ARGUMENTS_CHARS = 32 * 1024
+"""How much of the texts in one call's arguments is recorded."""
+_LONGEST_KEY = 4096
+_MARGIN = 1024
+"""How much more is looked at than is recorded, so that no secret is recorded by half."""
 
 
 class Account:
@@ -102,24 +111,31 @@ def _is_harmless(admitted: CallAdmitted) -> bool:
 
 
 def _of(event: Any, redactor: Redactor, **told: Json) -> dict[str, Json]:
-    return {"call": redactor.text(event.call.id), "tool": redactor.name(event.call.name), **told}
+    return {"call": _line(event.call.id, redactor), "tool": _tool(event.call, redactor), **told}
 
 
 def _answered(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
     answer = event.answer
-    calls = [[redactor.text(call.id), redactor.name(call.name)] for call in answer.calls]
+    calls = [[_line(call.id, redactor), _tool(call, redactor)] for call in answer.calls]
     return {"turn": event.turn, "finish": answer.finish, "calls": calls}
 
 
 def _admitted(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
-    told, given = _arguments(event.arguments, redactor), plain(dict(event.arguments))
-    key = redactor.text(event.key)
-    if key and told["arguments"] != given:  # what is hidden there may be a part of the key
-        key = Redactor(_hidden(given, told["arguments"])).text(key)
+    told = _arguments(event.arguments, redactor)
     return _of(
-        event, redactor, **told, repairs=list(event.repairs), key=key, risk=event.risk,
-        why=redactor.text(event.why), pin=event.pin, isolation=event.isolation,
+        event, redactor, **told, repairs=list(event.repairs), key=_key(event, told["arguments"], redactor),
+        risk=event.risk, why=_line(event.why, redactor), pin=event.pin, isolation=event.isolation,
     )  # fmt: skip
+
+
+def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
+    """Return the key of a write without what is hidden of the arguments, for that may be a part of it."""
+    if len(event.key) > _LONGEST_KEY:
+        return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
+    key = redactor.text(event.key)
+    if key and (given := plain(dict(event.arguments))) != shown:
+        key = Redactor(text for text in _hidden(given, shown) if len(text) <= len(event.key)).text(key)
+    return key
 
 
 def _hidden(given: Json, shown: Json) -> Iterator[str]:
@@ -138,7 +154,7 @@ def _hidden(given: Json, shown: Json) -> Iterator[str]:
 
 def _asked(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
     return _of(
-        event, redactor, **_arguments(event.arguments, redactor), risk=event.risk, reason=redactor.text(event.reason)
+        event, redactor, **_arguments(event.arguments, redactor), risk=event.risk, reason=_line(event.reason, redactor)
     )
 
 
@@ -146,7 +162,7 @@ def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
         return _of(event, redactor, granted=None)
-    told = _of(event, redactor, granted=approval.granted, by=approval.by, reason=redactor.text(approval.reason))
+    told = _of(event, redactor, granted=approval.granted, by=approval.by, reason=_line(approval.reason, redactor))
     return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
 
 
@@ -155,30 +171,30 @@ def _finished(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
     return recalled | _of(
         event, redactor, ok=result.ok, code=str(result.failure.code) if result.failure else "",
         attempts=result.attempts, replayed=result.replayed, seconds=round(event.seconds, 6),
-        result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_sha256(redactor.text(result.text)),
+        result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_digest(result.text, redactor),
     )  # fmt: skip
 
 
 def _late(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
-    said = _sha256(redactor.text(text_of(event.value)))
-    return _of(event, redactor, error=redactor.text(event.error), result=said)
+    said = _digest(text_of(event.value), redactor)
+    return _of(event, redactor, error=_line(event.error, redactor), result=said)
 
 
 def _too_late(event: LateResult, redactor: Redactor) -> dict[str, Json]:
-    said = _sha256(redactor.text(text_of(event.value)))
-    return _of(event, redactor, key=redactor.text(event.key), fence=event.fence, state=event.state, result=said)
+    said = _digest(text_of(event.value), redactor)
+    return _of(event, redactor, key=_line(event.key, redactor), fence=event.fence, state=event.state, result=said)
 
 
 _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
     RunStarted: lambda event, _: {"model": event.model},
-    RunEnded: lambda event, redactor: {"status": event.status, "reason": redactor.text(event.reason)},
+    RunEnded: lambda event, redactor: {"status": event.status, "reason": _line(event.reason, redactor)},
     ModelAnswered: _answered,
     CallAdmitted: _admitted,
     ApprovalAsked: _asked,
     ApprovalGiven: _given,
     AttemptStarted: lambda event, redactor: _of(event, redactor, attempt=event.attempt),
     AttemptFailed: lambda event, redactor: _of(
-        event, redactor, attempt=event.attempt, reason=redactor.text(event.reason)
+        event, redactor, attempt=event.attempt, reason=_line(event.reason, redactor)
     ),
     CallFinished: _finished,
     FinishedLate: _late,
@@ -189,8 +205,63 @@ _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
 
 def _arguments(arguments: Mapping[str, Json], redactor: Redactor) -> dict[str, Json]:
     # The digest is that of the redacted form: a bare digest of a short secret could be guessed.
-    shown = redactor.value(plain(dict(arguments)))
-    return {"arguments": shown, "arguments_sha256": _sha256(keys.canonical(shown))}
+    excerpt = _Excerpt(redactor, MOST_ARGUMENTS_CHARS)
+    shown = redactor.value(plain(dict(arguments)), excerpt)
+    told = {"arguments": shown, "arguments_sha256": _sha256(keys.canonical(shown))}
+    return told | excerpt.rest() if excerpt.rest_chars else told
+
+
+class _Excerpt:
+    """Redacts texts one after the other, as far as there is room, and counts and digests what is left of them.
+
+    Args:
+        room: How many characters are recorded of all texts together.
+    """
+
+    __slots__ = ("_redactor", "_rest", "_room", "rest_chars")
+
+    def __init__(self, redactor: Redactor, room: int) -> None:
+        self._redactor, self._room = redactor, room
+        self._rest, self.rest_chars = hashlib.sha256(), 0
+
+    def __call__(self, text: str) -> str:
+        """Return a text as it is recorded."""
+        chars = min(len(text), self._room, MOST_TEXT_CHARS)
+        self._room -= chars
+        if chars == len(text):
+            return self._redactor.text(text)
+        left = len(text) - chars
+        self._rest.update(text[chars:].encode("utf-8", "surrogatepass"))
+        self.rest_chars += left
+        return f"{_beginning(text, chars, self._redactor)}[... {left:,} more characters]"
+
+    def rest(self) -> dict[str, Json]:
+        """Return what is recorded of all that was left. No digest where it is so short that it could be guessed."""
+        digest = {"rest_sha256": self._rest.hexdigest()} if self.rest_chars > _MARGIN else {}
+        return {"rest_chars": self.rest_chars, **digest}
+
+
+def _beginning(text: str, chars: int, redactor: Redactor) -> str:
+    """Return about so much of a text without secrets, and nothing of one that begins there and goes on."""
+    window = text[: chars + _MARGIN]
+    shown = redactor.text(window)
+    return shown[: max(0, len(shown) - (len(window) - chars))]
+
+
+def _line(text: str, redactor: Redactor) -> str:
+    """Return a text as it is recorded: an id, a name, a reason."""
+    return redactor.text(text) if len(text) <= MOST_TEXT_CHARS else _Excerpt(redactor, MOST_TEXT_CHARS)(text)
+
+
+def _tool(call: ToolCall, redactor: Redactor) -> str:
+    return redactor.name(call.name) if len(call.name) <= MOST_TEXT_CHARS else _line(call.name, redactor)
+
+
+def _digest(text: str, redactor: Redactor) -> str:
+    """Return the digest of a result: of its redacted form, as far as that is looked at."""
+    if len(text) <= MOST_TEXT_CHARS + _MARGIN:
+        return _sha256(redactor.text(text))
+    return _sha256(_beginning(text, MOST_TEXT_CHARS, redactor) + text[MOST_TEXT_CHARS:])
 
 
 def _sha256(text: str) -> str:

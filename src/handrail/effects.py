@@ -21,7 +21,6 @@ answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -32,6 +31,7 @@ from msgspec import Struct, field
 
 from handrail.calls import ToolCall
 from handrail.errors import Json
+from handrail.unseen import is_unseen
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]
@@ -103,18 +103,8 @@ def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
 
 def _looks(name: str) -> str:
     # Without what nobody sees before it is composed, for that may stand between a letter and its accent.
-    shown = "".join(char for char in name if char.isspace() or not _is_unseen(char))
+    shown = "".join(char for char in name if char.isspace() or not is_unseen(char))
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold()).split())
-
-
-def _is_unseen(char: str) -> bool:
-    return unicodedata.category(char) in ("Cf", "Cc") or _UNSEEN.match(char) is not None
-
-
-_UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
-)
-"""What is no format character and is shown as nothing all the same: joiners, fillers, selectors (Unicode, DI)."""
 
 
 class Approval(Struct, frozen=True):

@@ -1,21 +1,27 @@
 """Secrets taken out of what is kept or shown: logs, audit, spans, the wire view.
 
 Known secrets are found exactly, also as base64 and URL encoding spell them; unknown ones by what keys look like, and
-by the name of the field that holds them.
+by the name that stands before them, of a field or in a text. Letters that nobody sees, or that are only a wider form
+of others, hide nothing.
 
 Rule 1: what is taken out is replaced by `***`, so that a reader sees that something was there.
 Rule 2: a short value (under 6 characters) is no secret that could be found without blackening half of a text.
+Rule 3: the time is linear in the text, whatever stands in it. A pattern that needs something behind a repeat
+        takes the whole repeat as its match, or bounds it, so that no letter is looked at again from each place
+        before it.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from urllib.parse import quote, quote_plus
 
 from handrail.errors import Json
+from handrail.unseen import is_unseen
 
 HIDDEN = "***"
 _LEAST_CHARS = 6
@@ -23,35 +29,61 @@ _LEAST_CHARS = 6
 _NO_TEXT = frozenset((int, float, bool, type(None)))
 _MOST_NAMES, _LONGEST_NAME = 4096, 64
 
-_NAMES = re.compile(
-    r"(?i)(?:^|[_\-.])(?:password|passwd|passphrase|secret|token|api[_-]?key|apikey|private[_-]?key|credential|authorization"
-    r"|cookie|session[_-]?id)s?$"
+_SECRET_NAMES = (
+    r"pass(?:word|wd|phrase|code)|pwd|secret|token|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
+    r"|credential|authorization|cookie|session[_-]?id|密码|口令|密钥|令牌"
 )
+_FIELD = re.compile(rf"(?i)(?:^|[_\-.])(?:{_SECRET_NAMES})s?$")
 """Names of fields whose value is a secret, whatever it looks like."""
 
-_NUMBERS_OF_TOKENS = re.compile(r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$")
+_COUNT_OF_TOKENS = re.compile(r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$")
 """Fields of that name hold a count."""
+_LONGEST_COUNT = len("completion_tokens")
 
 _KINDS = (
-    (("sk-", "pk-", "rk-"), r"\b(?:sk|pk|rk)-[A-Za-z0-9_\-]{16,}"),  # OpenAI, Anthropic, and those who copy them
-    (("sk_", "rk_", "pk_"), r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),  # Stripe
-    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
-    (("github_pat_",), r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
-    (("xox",), r"\bxox[abeoprs]-[A-Za-z0-9\-]{10,}"),  # Slack
-    (("AIza",), r"\bAIza[A-Za-z0-9_\-]{30,}"),  # Google
-    (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),  # AWS
-    (("eyJ",), r"\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"),  # a JSON Web Token
-    (("-----BEGIN ",), r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,8000}?-----END [A-Z ]*PRIVATE KEY-----"),
-    (("://",), r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)"),  # user and password in an address
-    (("earer ",), r"(?<=\b[Bb]earer )[A-Za-z0-9._~+/\-]{8,}=*"),
-    (("password=",), r"(?<=\bpassword=)[^\s&;\"']{1,200}"),
-    (("pwd=",), r"(?<=\bpwd=)[^\s&;\"']{1,200}"),
+    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",  # OpenAI, Anthropic, and those who copy them
+    r"\b((?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,})",  # Stripe
+    r"\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
+    r"\b(gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[A-Za-z0-9_\-]{20,})",  # GitLab
+    r"\b(npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_\-]{30,}|dckr_pat_[A-Za-z0-9_\-]{20,})",
+    r"\b((?:hf|gsk)_[A-Za-z0-9]{30,}|(?:xai|nvapi|pplx|tvly)-[A-Za-z0-9_\-]{16,})",  # Hugging Face, Groq, Tavily
+    r"\b(xox[abeoprs]-[A-Za-z0-9\-]{10,})",  # Slack
+    r"(?<=hooks\.slack\.com/)((?:services|workflows|triggers)/[A-Za-z0-9/_\-]{20,})",
+    r"\b(AIza[A-Za-z0-9_\-]{30,}|ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{20,})",  # Google
+    r"\b((?:AKIA|ASIA)[A-Z0-9]{16})\b",  # AWS
+    r"\b(SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,})",  # SendGrid
+    r"\b(?:(eyJ[A-Za-z0-9_\-]{8,}+\.eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*)|eyJ[A-Za-z0-9_\-]{8,}+)",  # a JWT
+    r"(?<=://)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",  # user and password in an address
+    r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
 )
-"""What keys look like, behind words of which one stands in every text that has such a key. All that a run decides and
-does passes here; looking for the words costs a twentieth, and most texts have none."""
+"""What keys look like. What is taken out is the group; a match without one is a run that is looked at once."""
 
-_MARKS = tuple(mark for marks, _ in _KINDS for mark in marks)
-_SHAPES = "|".join(shape for _, shape in _KINDS)  # compiled when first met
+_MARKS = re.compile(
+    r"-(?:(?=----BEGIN )|(?=[\w\-]{10})(?:(?<=\b[spr]k-)|(?<=gl[a-z][a-z]-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]{4}-)"
+    r"|(?<=agent-)|(?<=pypi-)|(?<=xai-)|(?<=nvapi-)|(?<=pplx-)|(?<=tvly-)|(?<=xox[abeoprs]-)|(?<=GOCSPX-)))"
+    r"|_(?=[\w\-]{10})(?:(?<=\b[spr]k_)|(?<=gh[pousr]_)|(?<=_pat_)|(?<=npm_)|(?<=\bhf_)|(?<=gsk_))"
+    r"|\.(?:(?<=hooks\.)|(?<=ya29\.)|(?<=SG\.))|:(?=//[^/\s:@]{0,200}:[^/\s@]{1,200}@)|A(?:Iza|KIA|SIA)|J(?<=eyJ)"
+)
+"""Stands in every text that has such a key, but for `Bearer`. All that a run decides and does is searched for it, and
+most texts have none; so each begins with a letter that is rare, and looks ahead before it looks back."""
+
+_NAMED = re.compile(
+    rf"({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
+    r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
+    r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"  # in quotes, which may be escaped
+    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\][^\s\"'&;]*+))",
+    re.DOTALL,
+)
+_WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
+_CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
+"""One of them stands in every name of a secret."""
+_COOKIE = re.compile(r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)")
+
+_DISGUISED = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uffa0\U0001d400-\U0001d7ff\U000e0000-\U000e0fff]"
+)
+"""Letters that are shown as nothing, and wider and slanted forms of plain ones."""
 
 
 class Redactor:
@@ -71,33 +103,46 @@ class Redactor:
         """Return the text without secrets."""
         if self._known is not None:
             text = self._known.sub(HIDDEN, text)
-        for mark in _MARKS:  # `any` with a generator costs twice as much
-            if mark in text:
-                return re.sub(_SHAPES, HIDDEN, text)
-        return text
+        if text.isascii() or _DISGUISED.search(text) is None:
+            return _without(text, _key_spans(text))
+        plain, places = _undisguised(text)
+        spans = _key_spans(plain)
+        if self._known is not None:
+            spans += (each.span() for each in self._known.finditer(plain))
+        return _without(text, [(places[begin], places[end - 1] + 1) for begin, end in spans])
 
-    def value(self, value: Json) -> Json:
-        """Return a JSON value without secrets, in its texts, its names and under names that speak of one."""
+    def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
+        """Return a JSON value without secrets, in its texts, its names and under names that speak of one.
+
+        Args:
+            text: Redacts its texts, in place of the method of that name.
+        """
+        text = text or self.text
         if isinstance(value, str):
-            return self.text(value)
+            return text(value)
         if isinstance(value, Mapping):
-            return {self.name(str(name)): self._under(str(name), part) for name, part in value.items()}
+            return {self._name(str(name), text): self._under(str(name), part, text) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.value(part) for part in value]
+            return [self.value(part, text) for part in value]
         return value
 
-    def _under(self, name: str, part: Json) -> Json:
+    def _under(self, name: str, part: Json, text: Callable[[str], str]) -> Json:
         """Return what stands under a name: nothing that is a secret by it, or by itself."""
-        if _is_secret(name) and part not in (None, ""):
+        if _is_secret(name[-_LONGEST_NAME:]) and part not in (None, ""):
             return HIDDEN
-        return part if type(part) in _NO_TEXT else self.value(part)
+        return part if type(part) in _NO_TEXT else self.value(part, text)
 
     def name(self, name: str) -> str:
         """Return the name of a field or tool; few of them are in nearly all values."""
+        return self._name(name, self.text)
+
+    def _name(self, name: str, text: Callable[[str], str]) -> str:
+        if len(name) > _LONGEST_NAME:
+            return text(name)
         shown = self._names.get(name)
         if shown is None:
             shown = self.text(name)
-            if len(self._names) < _MOST_NAMES and len(name) <= _LONGEST_NAME:
+            if len(self._names) < _MOST_NAMES:
                 self._names[name] = shown
         return shown
 
@@ -105,7 +150,96 @@ class Redactor:
 @lru_cache(maxsize=4096)
 def _is_secret(name: str) -> bool:
     spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return bool(_NAMES.search(spelled)) and not _NUMBERS_OF_TOKENS.search(spelled)
+    return bool(_FIELD.search(spelled)) and not _COUNT_OF_TOKENS.search(spelled)
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return the text with `***` in place of these spans, which may overlap."""
+    if not spans:
+        return text
+    parts: list[str] = []
+    end = 0
+    for begin, stop in sorted(spans):
+        if begin >= end:
+            parts += text[end:begin], HIDDEN
+        end = max(end, stop)
+    return "".join((*parts, text[end:]))
+
+
+def _key_spans(text: str) -> list[tuple[int, int]]:
+    """Return where in the text something looks like a key."""
+    spans: list[tuple[int, int]] = []
+    if _MARKS.search(text) is not None or "earer " in text:
+        spans += _private_keys(text)
+        for pattern in _patterns():
+            spans += (each.span(1) for each in pattern.finditer(text) if each.lastindex)
+    if ":" in text or "=" in text or "：" in text or "＝" in text:
+        small = text.lower() if text.isascii() else text.translate(_SMALL)  # of the same length
+        if _names_a_secret(small):
+            spans += (each.span(each.lastindex or 0) for each in _NAMED.finditer(small) if _is_value(each, small))
+            spans += (each.span(1) for each in _COOKIE.finditer(small))
+    return spans
+
+
+def _names_a_secret(small: str) -> bool:
+    for word in _WORDS:  # `any` with a generator costs twice as much
+        if word in small:
+            return True
+    return not small.isascii() and any(word in small for word in _CHINESE_WORDS)
+
+
+@cache
+def _patterns() -> list[re.Pattern[str]]:
+    """Return the kinds, compiled when the first of them is met."""
+    return [re.compile(kind) for kind in _KINDS]
+
+
+def _private_keys(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where private keys stand, from mark to mark; where the second is missing, as far as it may be one."""
+    begin, ends = 0, True
+    while (begins := _KEY_BEGINS.search(text, begin)) is not None:
+        end = _KEY_ENDS.search(text, begins.end()) if ends else None
+        ends = end is not None  # or it would be looked for behind each of them, to the end of the text
+        begin = end.end() if end else _KEY_LETTERS.match(text, begins.end()).end()  # type: ignore[union-attr]
+        yield begins.start(), begin
+
+
+_KEY_BEGINS = re.compile("-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")
+_KEY_ENDS = re.compile("-----END [A-Z ]{0,40}PRIVATE KEY-----")
+_KEY_LETTERS = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+")
+
+
+def _is_value(named: re.Match[str], text: str) -> bool:
+    """Whether what stands behind the name of a secret is one, and no word of prose, count or name."""
+    name, place = named[1], named.lastindex or 0
+    count = _COUNT_OF_TOKENS.search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
+    if count is not None:
+        return False
+    if place < _BARE:
+        return True
+    value = named[place]
+    if name.startswith(("pass", "pwd", "密码", "口令")):
+        return len(value) >= _LEAST_CHARS or named[2] is not None or "=" in text[named.end(1) : named.start(place)]
+    return len(value) >= _LEAST_CHARS and not value.isalpha() and not value.isdigit()
+
+
+_BARE = 6
+"""The group of a value without quotes."""
+_SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
+
+
+def _undisguised(text: str) -> tuple[str, list[int]]:
+    """Return the text without letters that nobody sees, others in their plain form, and where each of it stood."""
+    plain, places = [], []
+    for place, char in enumerate(text):
+        if char.isascii():
+            plain.append(char)
+            places.append(place)
+        elif not is_unseen(char):
+            same = unicodedata.normalize("NFKC", char)
+            plain.append(same if len(same) == 1 else char)
+            places.append(place)
+    return "".join(plain), places
 
 
 def _forms(secret: str) -> set[str]:
