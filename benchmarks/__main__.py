@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "stream": costs.streaming,
     "register": costs.register,
     "worker": lambda quick: asyncio.run(costs.worker_calls(quick)),
+    "boxes": costs.boxes,
     "import": costs.importing,
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),

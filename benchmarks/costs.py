@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Event
 from time import perf_counter
 from typing import Any, cast
 
@@ -17,7 +19,9 @@ from handrail.dialects import Envelope, ServerDialect, WireDialect
 from handrail.dialects.prompts import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http import HttpModel
-from handrail.ports import Request
+from handrail.ports import Job, Request
+from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.process import Process
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 
@@ -124,6 +128,24 @@ async def worker_calls(quick: bool) -> list[Figure]:
                 best[name] = min(best[name], (perf_counter() - began) / count)
     more_s = best["apart"] - best["beside"]
     return [Figure("a call in a warm process, over one in a thread", more_s * 1e6, "us", 100.0, note="by the clock")]
+
+
+def boxes(quick: bool) -> list[Figure]:
+    """What an empty Python program takes in each sandbox that this machine has, and in none: start to end, in turn."""
+    sandboxes = [each for each in (Process(), Bubblewrap()) if not each.lacks]
+    times_s: dict[str, list[float]] = {"alone": [], **{each.level: [] for each in sandboxes}}
+    for _ in range(10 if quick else 40):
+        began = perf_counter()
+        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
+        times_s["alone"].append(perf_counter() - began)
+        for sandbox in sandboxes:
+            began = perf_counter()
+            assert sandbox.run(Job([sandbox.python, "-I", "-S", "-c", "pass"]), Event()).exit_code == 0
+            times_s[sandbox.level].append(perf_counter() - began)
+    return [
+        Figure(f"an empty Python program, {level}", median(taken) * 1e3, "ms", note="by the clock, median")
+        for level, taken in times_s.items()
+    ]
 
 
 def importing(quick: bool) -> list[Figure]:

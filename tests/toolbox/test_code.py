@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import handrail as hr
 from handrail.checklist import check
 from handrail.ports import Job, Sandbox
+from handrail.sandboxes import outside
 from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
 from handrail.sandboxes.inside import record
 from handrail.sandboxes.outside import _believed, is_below
@@ -84,6 +85,13 @@ def test_the_environment_is_clean(sandbox, monkeypatch):
 def test_an_endless_loop_is_ended_at_its_time(sandbox):
     ended = ran(sandbox, "while True: pass", timeout_s=0.2)
     assert (ended.end, ended.exit_code) == ("timeout", None)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end is noticed at the next look there")
+@pytest.mark.parametrize("sandbox", EACH)
+def test_the_end_of_a_program_is_noticed_when_it_comes(sandbox, monkeypatch):
+    monkeypatch.setattr(outside, "LOOK_S", 15.0)  # whoever waits for the next look comes after the time of the job
+    assert ran(sandbox, "pass", timeout_s=10).end == "exited"
 
 
 @pytest.mark.parametrize("sandbox", EACH)

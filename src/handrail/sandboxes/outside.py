@@ -156,12 +156,15 @@ class _Watch:
             os.set_blocking(pipe.fileno(), False)
             self._open[pipe.fileno()] = pipe
             self._poll.register(pipe, select.POLLOUT if pipe is process.stdin else select.POLLIN)
+        self._exit = _open_exit(process.pid)
+        if self._exit is not None:
+            self._poll.register(self._exit, select.POLLIN)
 
     def until_the_end(self, deadline: float, cancelled: Event) -> None:
         """Read and write until all has ended, or has had its time and its grace."""
         asked_to_end, look = False, 0.0
         while self._process.poll() is None:
-            self._step(LOOK_S)
+            self._step(LOOK_S)  # returns early when the process ends, where `_exit` reports that
             now = monotonic()
             if asked_to_end and now > deadline:
                 return
@@ -175,12 +178,15 @@ class _Watch:
                 asked_to_end, deadline = True, now + GRACE_S
         if self._end == "exited":
             self._let_go(self._process.stdin)
+        self._close_exit()  # it would wake the loop below without end
         until = monotonic() + DRAIN_S
         while self._open and monotonic() < until:
             self._step(until - monotonic())
 
     def _step(self, within_s: float) -> None:
         for number, _ in self._poll.poll(max(0.0, within_s) * 1000):
+            if number == self._exit:
+                continue
             pipe = self._open[number]
             if pipe is self._process.stdin:
                 self._give()
@@ -209,8 +215,15 @@ class _Watch:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
+    def _close_exit(self) -> None:
+        if self._exit is not None:
+            self._poll.unregister(self._exit)
+            os.close(self._exit)
+            self._exit = None
+
     def close(self) -> None:
         """Close the pipes."""
+        self._close_exit()
         for pipe in (self._process.stdin, *self._kept):
             if pipe is not None:
                 pipe.close()
@@ -224,6 +237,17 @@ class _Watch:
             end, exit_code if end == "exited" else None, bytes(out.data), bytes(err.data),
             out.dropped + err.dropped, files, left,
         )  # fmt: skip
+
+
+def _open_exit(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when a child process ends; None where the system has none.
+
+    Without it the end is noticed at the next look: 25 ms later on average.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # Linux 5.3 has it; a container may refuse it
+        return None
 
 
 def _believed(report: bytes, job: Job) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
