@@ -192,7 +192,8 @@ class Setup(Struct, frozen=True):
 _SETUP = (
     tools,
     click.option(
-        "--yes-to", metavar="RISKS", default="", help="Approve calls of these risks unasked: low,medium,high."
+        "--yes-to", metavar="RISK", default="",
+        help="Approve calls up to this risk unasked: low, medium or high, which is every call.",
     ),
     click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
     click.option(
@@ -210,7 +211,7 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
         places: tuple[str, ...], yes_to: str, rules: Path | None, injections: tuple[str, ...], **others: Any
     ) -> Any:
         policy = Policy.from_toml(file_at(rules)) if rules else Policy()
-        consent = Consent(TerminalApprover(), _risks(yes_to))
+        consent = Consent(TerminalApprover(), _highest_risk(yes_to))
         return command(setup=Setup(tools_from(places), policy, consent, injections_from(injections), places), **others)
 
     return _with(_SETUP, with_setup)
@@ -266,11 +267,12 @@ def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
     return reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def _risks(said: str) -> frozenset[Risk]:
+def _highest_risk(said: str) -> Risk | None:
+    """Return the highest of the risks that are named, which includes those below it; None where none is."""
     named = {word.strip().lower() for word in said.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
         raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
-    return frozenset(risk for risk in get_args(Risk) if risk in named)
+    return max((risk for risk in get_args(Risk) if risk in named), key=get_args(Risk).index, default=None)
 
 
 def injections_from(said: Iterable[str]) -> Mapping[str, str]:
