@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from handrail.cli.keeping import EVERY, command_line
-from handrail.cli.options import Setup, failures_of
+from handrail.cli.options import STORE_HERE, Setup, failures_of
 from handrail.errors import Code
 from handrail.journal import Doubt, doubt_in
 from handrail.messages import ToolMessage
@@ -24,7 +24,8 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     """Return what a person may do next with a run that has just ended; empty when there is nothing."""
     lines = list(_consents(run, setup)) if run.status == "waiting" else []
     if not isinstance(store, RunStore):
-        return "\n".join(lines)
+        lost = f"this run is kept nowhere, so nobody can approve it later; keep it: --store {STORE_HERE}"
+        return "\n".join([*lines, lost] if run.status == "waiting" else lines)
     if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
         begun = now_of(store.recorded(run.id))
         lines += lines_on(begun.steps if begun else (), run.id, store, place)

@@ -102,15 +102,23 @@ def model(*, required: bool) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-USUAL_STORE = "sqlite:///handrail.db"
-"""Where kept things are looked for when nobody says otherwise."""
+STORE_HERE = "sqlite:///handrail.db"
+"""The store of the present folder: the default of every command once it is there."""
+
+NO_STORE = "memory:"
+"""The default before that; what it keeps is gone with the process."""
 
 _STORE_SETTINGS = ("place", "audit_key_file")
 
 
-def usual_store(otherwise: str) -> str:
-    """Return HANDRAIL_STORE, else `place` in the table `store` of the settings, else this one."""
-    return os.environ.get("HANDRAIL_STORE") or store_setting("place") or otherwise
+def default_store() -> str:
+    """Return the store that every command uses unless `--store` names one.
+
+    HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the present folder if it is
+    there, else none that outlives the process: nothing is written to a disk before somebody has named a place.
+    """
+    here = STORE_HERE if Path(STORE_HERE.removeprefix("sqlite:///")).is_file() else NO_STORE
+    return os.environ.get("HANDRAIL_STORE") or store_setting("place") or here
 
 
 def key_file() -> str:
@@ -133,20 +141,12 @@ def store_setting(name: str) -> str:
     return str(told.get(name, ""))
 
 
-def store(otherwise: str) -> Callable[[F], F]:
-    """`--store PLACE`; without it `usual_store`."""
-    return click.option(
-        "--store", metavar="PLACE", default=lambda: usual_store(otherwise),
-        show_default=f"HANDRAIL_STORE, or {otherwise}",
-        help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
-    )  # fmt: skip
-
-
-keeps = store("memory:")
-"""For commands that begin runs: they are gone with the process unless a store is named."""
-
-kept = store(USUAL_STORE)
-"""For commands that look at what is kept."""
+store = click.option(
+    "--store", metavar="PLACE", default=default_store,
+    show_default="HANDRAIL_STORE, the settings, or handrail.db where it is there",
+    help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
+)  # fmt: skip
+store_argument = click.argument("store", required=False, default=default_store)
 
 
 def decided_by(command: F) -> F:
@@ -181,7 +181,7 @@ class Setup(Struct, frozen=True):
                 if name not in self.inject:
                     raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
-    def runtime(self, *observers: Observer, store: str | Store = "memory:") -> Runtime:
+    def runtime(self, *observers: Observer, store: str | Store = NO_STORE) -> Runtime:
         """Return a runtime; it is the caller's to close."""
         return Runtime(
             self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent,

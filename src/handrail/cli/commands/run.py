@@ -25,7 +25,7 @@ from handrail.runs import Run
 @click.option("--system", default="", metavar="TEXT", help="What the model is told before the question.")
 @options.setup
 @options.budget
-@options.keeps
+@options.store
 @watched
 @click.pass_context
 def command(
