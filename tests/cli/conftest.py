@@ -157,3 +157,11 @@ def orders_of(day: int, tenant: Annotated[str, hr.Injected]) -> str:
         encoding="utf-8",
     )
     return str(file)
+
+
+@pytest.fixture
+def asks_about_notes(tmp_path: Path) -> str:
+    """A file with a policy that asks a person about the tool `note` of `shop`, whose risk is medium."""
+    file = tmp_path / "asking.toml"
+    file.write_text('[[rules]]\ntool = "note"\nthen = "ask"\n', encoding="utf-8")
+    return str(file)

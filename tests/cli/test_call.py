@@ -59,10 +59,19 @@ def test_a_failure_as_json_is_the_error_contract(cli, shop):
 @pytest.mark.parametrize(("risks", "code"), [
     ("high", 0),
     ("LOW, Medium,HIGH", 0),   # as one happens to type it
-    ("low,medium", 3),         # not this risk
+    ("low,medium", 3),         # up to medium, and this one is high
 ])  # fmt: skip
-def test_consent_on_the_command_line_is_for_the_named_risks_only(cli, shop, risks, code):
+def test_consent_on_the_command_line_reaches_up_to_the_named_risk(cli, shop, risks, code):
     assert cli("call", "delete_order", '{"order_id": "A-1"}', "--tools", shop, "--yes-to", risks).exit_code == code
+
+
+@pytest.mark.parametrize("risk", ["medium", "high"])
+def test_consent_to_a_risk_includes_the_risks_below_it(cli, shop, asks_about_notes, risk):
+    words = ("note", '{"order_id": "A-1"}', "--tools", shop, "--policy", asks_about_notes, "--verbose")
+    assert cli("call", *words, "--yes-to", "low").exit_code == 3
+    said = cli("call", *words, "--yes-to", risk)
+    assert said.exit_code == 0
+    assert f"approved by --yes-to {risk}" in said.stderr  # for the record, what the person said
 
 
 def test_a_policy_denies_by_rule(cli, shop, tmp_path):

@@ -40,9 +40,11 @@ def test_the_environment_that_changes_what_we_do_is_told():
     assert "FORCE_COLOR" not in found
 
 
-def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, monkeypatch, tmp_path):
+def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, shop, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert "sqlite:///handrail.db, as usual" in cli("doctor").stdout
+    assert "none: what is done is known until the process ends" in cli("doctor").stdout
+    cli("call", "note", '{"order_id": "A-1"}', "--tools", shop, "--store", "sqlite:///handrail.db")
+    assert "sqlite:///handrail.db, in this folder" in cli("doctor").stdout
     (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///kept.db"\n', encoding="utf-8")
     assert "sqlite:///kept.db, by `place` in" in cli("doctor").stdout
     monkeypatch.setenv("HANDRAIL_STORE", "postgresql://me:secret@host/db")

@@ -101,6 +101,12 @@ def test_the_exit_code_and_a_sentence_tell_how_a_run_ended(ask, script, words, c
     assert says in result.stderr or (quiet and ended_well)
 
 
+def test_a_run_that_waits_names_the_risk_that_nobody_agreed_to(ask, asks_about_notes):
+    result = ask([call("note", order_id="A-1"), "Waiting."], "--policy", asks_about_notes, "--yes-to", "low")
+    assert result.exit_code == 3
+    assert "`note` has medium risk: --yes-to medium approves it unasked" in result.stderr
+
+
 @pytest.mark.parametrize(("fault", "says"), [
     (Fault(401, '{"error": {"message": "Incorrect API key", "code": "invalid_api_key"}}'), "401 invalid_api_key"),
     (Fault(429, '{"error": {"message": "Slow down", "code": "rate_limit"}}', headers=NO_RETRY), "Slow down"),

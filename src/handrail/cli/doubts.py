@@ -10,19 +10,22 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from handrail.cli.keeping import EVERY, command_line
-from handrail.cli.options import Setup, failures_of
+from handrail.cli.options import STORE_HERE, Setup, failures_of
 from handrail.errors import Code
 from handrail.journal import Doubt, doubt_in
+from handrail.messages import ToolMessage
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
 from handrail.records import Step, WriteRecord
 from handrail.runs import Run
+from handrail.tools import BaseTool
 
 
 def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     """Return what a person may do next with a run that has just ended; empty when there is nothing."""
+    lines = list(_consents(run, setup)) if run.status == "waiting" else []
     if not isinstance(store, RunStore):
-        return ""
-    lines = []
+        lost = f"this run is kept nowhere, so nobody can approve it later; keep it: --store {STORE_HERE}"
+        return "\n".join([*lines, lost] if run.status == "waiting" else lines)
     if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
         begun = now_of(store.recorded(run.id))
         lines += lines_on(begun.steps if begun else (), run.id, store, place)
@@ -33,6 +36,16 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
         words = "".join(f" --tools {quote(each)}" for each in setup.places)
         lines.append(f"go on:   {command_line(f'runs resume {run.id}{words}', place)}")
     return "\n".join(lines)
+
+
+def _consents(run: Run, setup: Setup) -> Iterator[str]:
+    """Name the risk that was missing for each tool that waits. Where several people must agree, none would do."""
+    results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    waiting = [each.name for each in results if each.failure and each.failure.code == Code.APPROVAL_PENDING]
+    for name in dict.fromkeys(waiting):
+        tool = setup.tools.resolve(name)
+        if isinstance(tool, BaseTool) and not setup.consent.covers(tool.weighs):
+            yield f"`{tool.name}` has {tool.weighs} risk: --yes-to {tool.weighs} approves it unasked"
 
 
 def lines_on(steps: Sequence[Step], run_id: str, kept: object, place: str) -> list[str]:

@@ -19,7 +19,7 @@ import click
 
 from handrail import logkeys, plugins
 from handrail.approvers.terminal import printable
-from handrail.cli.options import USUAL_STORE, key_file, usual_store
+from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
@@ -27,6 +27,8 @@ from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, R
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
+
+WAYS_TO_NAME_A_STORE = f"--store {STORE_HERE}, HANDRAIL_STORE, or `place` in the table [store] of handrail.toml"
 
 EVERY = 1_000_000_000
 """As many as there are, where a store asks how many are wanted."""
@@ -74,6 +76,8 @@ class Port(Generic[T]):
         Raises:
             ConfigError: As `keeping.opened`, or it has not.
         """
+        if place == NO_STORE:
+            raise self._missing(place)  # it would be a new one, empty, whatever it can keep
         with opened(place) as store:
             yield self.of(store, place)
 
@@ -84,9 +88,12 @@ class Port(Generic[T]):
             ConfigError: It has not.
         """
         if not isinstance(store, self.port):
-            one = "" if place == USUAL_STORE else f"; name one that does: --store {USUAL_STORE}"
-            raise ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
+            raise self._missing(place)
         return cast(T, store)
+
+    def _missing(self, place: str) -> ConfigError:
+        one = "" if place == STORE_HERE else f"; name one that does: {WAYS_TO_NAME_A_STORE}"
+        return ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
 
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
@@ -98,7 +105,7 @@ LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
 def command_line(words: str, place: str) -> str:
     """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
-    named = "" if place == usual_store(USUAL_STORE) else f" --store {quote(shown(place))}"
+    named = "" if place == default_store() else f" --store {quote(shown(place))}"
     return f"handrail {words}{named}"
 
 

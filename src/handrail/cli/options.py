@@ -102,15 +102,23 @@ def model(*, required: bool) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-USUAL_STORE = "sqlite:///handrail.db"
-"""Where kept things are looked for when nobody says otherwise."""
+STORE_HERE = "sqlite:///handrail.db"
+"""The store of the present folder: the default of every command once it is there."""
+
+NO_STORE = "memory:"
+"""The default before that; what it keeps is gone with the process."""
 
 _STORE_SETTINGS = ("place", "audit_key_file")
 
 
-def usual_store(otherwise: str) -> str:
-    """Return HANDRAIL_STORE, else `place` in the table `store` of the settings, else this one."""
-    return os.environ.get("HANDRAIL_STORE") or store_setting("place") or otherwise
+def default_store() -> str:
+    """Return the store that every command uses unless `--store` names one.
+
+    HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the present folder if it is
+    there, else none that outlives the process: nothing is written to a disk before somebody has named a place.
+    """
+    here = STORE_HERE if Path(STORE_HERE.removeprefix("sqlite:///")).is_file() else NO_STORE
+    return os.environ.get("HANDRAIL_STORE") or store_setting("place") or here
 
 
 def key_file() -> str:
@@ -133,20 +141,12 @@ def store_setting(name: str) -> str:
     return str(told.get(name, ""))
 
 
-def store(otherwise: str) -> Callable[[F], F]:
-    """`--store PLACE`; without it `usual_store`."""
-    return click.option(
-        "--store", metavar="PLACE", default=lambda: usual_store(otherwise),
-        show_default=f"HANDRAIL_STORE, or {otherwise}",
-        help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
-    )  # fmt: skip
-
-
-keeps = store("memory:")
-"""For commands that begin runs: they are gone with the process unless a store is named."""
-
-kept = store(USUAL_STORE)
-"""For commands that look at what is kept."""
+store = click.option(
+    "--store", metavar="PLACE", default=default_store,
+    show_default="HANDRAIL_STORE, the settings, or handrail.db where it is there",
+    help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
+)  # fmt: skip
+store_argument = click.argument("store", required=False, default=default_store)
 
 
 def decided_by(command: F) -> F:
@@ -181,7 +181,7 @@ class Setup(Struct, frozen=True):
                 if name not in self.inject:
                     raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
-    def runtime(self, *observers: Observer, store: str | Store = "memory:") -> Runtime:
+    def runtime(self, *observers: Observer, store: str | Store = NO_STORE) -> Runtime:
         """Return a runtime; it is the caller's to close."""
         return Runtime(
             self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent,
@@ -192,7 +192,8 @@ class Setup(Struct, frozen=True):
 _SETUP = (
     tools,
     click.option(
-        "--yes-to", metavar="RISKS", default="", help="Approve calls of these risks unasked: low,medium,high."
+        "--yes-to", metavar="RISK", default="",
+        help="Approve calls up to this risk unasked: low, medium or high, which is every call.",
     ),
     click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
     click.option(
@@ -210,7 +211,7 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
         places: tuple[str, ...], yes_to: str, rules: Path | None, injections: tuple[str, ...], **others: Any
     ) -> Any:
         policy = Policy.from_toml(file_at(rules)) if rules else Policy()
-        consent = Consent(TerminalApprover(), _risks(yes_to))
+        consent = Consent(TerminalApprover(), _highest_risk(yes_to))
         return command(setup=Setup(tools_from(places), policy, consent, injections_from(injections), places), **others)
 
     return _with(_SETUP, with_setup)
@@ -266,11 +267,12 @@ def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
     return reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def _risks(said: str) -> frozenset[Risk]:
+def _highest_risk(said: str) -> Risk | None:
+    """Return the highest of the risks that are named, which includes those below it; None where none is."""
     named = {word.strip().lower() for word in said.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
         raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
-    return frozenset(risk for risk in get_args(Risk) if risk in named)
+    return max((risk for risk in get_args(Risk) if risk in named), key=get_args(Risk).index, default=None)
 
 
 def injections_from(said: Iterable[str]) -> Mapping[str, str]:

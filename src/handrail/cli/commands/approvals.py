@@ -54,7 +54,7 @@ def command() -> None:
     help="Only questions that stand so.",
 )  # fmt: skip
 @click.option("--run", "run_id", metavar="RUN", default="", help="Only those of one run.")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
@@ -76,7 +76,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("id")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def show(id: str, store: str, as_json: bool) -> None:
@@ -123,7 +123,7 @@ def show(id: str, store: str, as_json: bool) -> None:
     "or in any: a standing `rule`, which is in force until it is revoked.",
 )  # fmt: skip
 @options.decided_by
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: str, as_json: bool) -> None:
@@ -150,7 +150,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
 @click.argument("id")
 @click.option("--reason", metavar="TEXT", default="", help="Why; the model is told.")
 @options.decided_by
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
@@ -190,7 +190,7 @@ def _say(after: Question, place: str, as_json: bool, is_kept: bool) -> None:
 
 
 @command.command("rules")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def rules(store: str, as_json: bool) -> None:
@@ -212,7 +212,7 @@ def rules(store: str, as_json: bool) -> None:
 @command.command("revoke")
 @click.argument("id")
 @options.decided_by
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def revoke(id: str, by: str, store: str, as_json: bool) -> None:

@@ -46,7 +46,7 @@ def command() -> None:
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=0), default=10, show_default=True, help="The last N.")
 @click.option("--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option("--run", "run_id", metavar="RUN", default="", help="Only records of one run.")
-@options.kept
+@options.store
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON; the last is a checkpoint.")
 @options.debug
 def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 @command.command("verify")
 @click.option("--key-file", metavar="FILE", help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.")
 @click.option("--checkpoint", metavar="FILE", help="A record as it was once: a line of `audit tail --json`.")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bool) -> int:
@@ -113,7 +113,7 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
 
 @command.command("export")
 @click.option("--run", "run_id", metavar="RUN", default="", help="Only records of one run; these do not verify alone.")
-@options.kept
+@options.store
 @options.debug
 def export(run_id: str, store: str) -> None:
     """Print the whole log, each record as a line of JSON.

@@ -29,14 +29,11 @@ else:
     printer = late.module("handrail.cli.printer")
     timeline = late.module("handrail.cli.timeline")
 
-MEMORY = "memory:"
-
-
 @click.command("call")
 @click.argument("tool")
 @click.argument("arguments", default="{}", required=False)
 @options.setup
-@options.keeps
+@options.store
 @options.as_json
 @options.verbose
 @options.debug
@@ -59,7 +56,7 @@ def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, 
         [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))] if verbose else []
     )
     text = options.text_or_stdin(arguments)
-    if store == MEMORY:
+    if store == options.NO_STORE:
         result = _called(setup, observers, tool, text, store)
     else:
         with keeping.opened(store, create=True, writes=True) as kept:

@@ -38,7 +38,7 @@ Whatever else is typed is a question to the model."""
 @click.option("--system", default="", metavar="TEXT", help="What the model is told before the first question.")
 @options.setup
 @options.budget
-@options.keeps
+@options.store
 @options.wire
 @options.verbose
 @options.debug

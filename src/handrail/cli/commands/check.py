@@ -29,7 +29,7 @@ from handrail.toolset import Toolset
 @click.option(
     "--run", "runs", is_flag=True, help="Call the reads that have `examples`, and hold them to what they return."
 )
-@options.keeps
+@options.store
 @click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="Its policy, in TOML.")
 @click.option(
     "--inject", "injections", metavar="NAME=VALUE", multiple=True, help="With --run: fill a parameter that is injected."

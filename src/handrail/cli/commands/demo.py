@@ -45,7 +45,7 @@ _FILES = {
     "--wire", metavar="[NAME]", is_flag=False, flag_value=WIRES[0],
     help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
 )  # fmt: skip
-@options.keeps
+@options.store
 @options.as_json
 @options.debug
 def command(lang: Language, no_input: bool, model: str | None, wire: str | None, store: str, as_json: bool) -> int:

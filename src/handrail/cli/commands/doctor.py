@@ -19,7 +19,7 @@ from handrail import __version__, plugins
 from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
-from handrail.cli.options import USUAL_STORE, key_file, store_setting, usual_store
+from handrail.cli.options import NO_STORE, default_store, key_file, store_setting
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.isolation import offered
@@ -105,11 +105,13 @@ def _package(requirement: str) -> Finding:
 
 def _store(environment: Mapping[str, str]) -> Finding:
     """Say where kept things are looked for, and who says so."""
-    place, said = usual_store(USUAL_STORE), "as usual"
+    place, said = default_store(), "in this folder"
     if environment.get("HANDRAIL_STORE"):
         said = "by HANDRAIL_STORE"
     elif store_setting("place"):
         said = "by `place` in the table `store` of the settings"
+    elif place == NO_STORE:
+        return Finding("store", "none: what is done is known until the process ends", there=False)
     try:
         plugins.load("stores", place.partition(":")[0])
     except ConfigError as error:

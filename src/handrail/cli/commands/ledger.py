@@ -52,7 +52,7 @@ def command() -> None:
 @click.option("--state", type=click.Choice(_STATES), help="Only writes that stand so.")
 @click.option("--run", "run_id", metavar="RUN", default="", help="Only those of one run.")
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: bool) -> None:
@@ -84,7 +84,7 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
 @command.command("show")
 @click.argument("scope")
 @click.argument("key")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def show(scope: str, key: str, store: str, as_json: bool) -> None:
@@ -128,7 +128,7 @@ _REPLAYS = {
 @click.option("--happened/--did-not-happen", "happened", default=None, help="What you found where it would show.")
 @click.option("--value", metavar="JSON", help="With --happened: the result that its tool would give. `-` is stdin.")
 @options.decided_by
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: str, store: str, as_json: bool) -> None:

@@ -25,7 +25,7 @@ from handrail.runs import Run
 @click.option("--system", default="", metavar="TEXT", help="What the model is told before the question.")
 @options.setup
 @options.budget
-@options.keeps
+@options.store
 @watched
 @click.pass_context
 def command(
@@ -40,7 +40,7 @@ def command(
     \b
     Examples:
       handrail run "How warm is it in Paris?" --tools examples/weather.py --model openai:NAME
-      handrail run "Refund order 881" --tools shop.tools:refunds --yes-to low,medium --max-calls 10
+      handrail run "Refund order 881" --tools shop.tools:refunds --yes-to medium --max-calls 10
       handrail run "..." --tools examples/weather.py --jsonl | jq .event
       handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # kept; see `handrail runs`
     """

@@ -49,7 +49,8 @@ def command() -> None:
     """Look at kept runs, go on with them, cancel, fork, replay and export them.
 
     A run is kept when it was begun with a store: `handrail run --store sqlite:///handrail.db`, or
-    `Runtime(store=...)`. Any process can then go on with it.
+    `Runtime(store=...)`. Any process can then go on with it. Once `handrail.db` lies in the present folder, it is the
+    store of every command there; HANDRAIL_STORE and `place` in handrail.toml go before it.
 
     \b
     Examples:
@@ -67,7 +68,7 @@ def command() -> None:
 @command.command("list")
 @click.option("--status", type=click.Choice(get_args(RecordStatus)), help="Only runs that stand so.")
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
@@ -91,7 +92,7 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
 @click.argument("run")
 @click.option("--wire", is_flag=True, help="Show the answers as the provider sent them, where it needs them back.")
 @options.verbose
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 @click.pass_context
@@ -144,7 +145,7 @@ _model = options.model(required=False)
 @_model
 @options.setup
 @options.new_budget
-@options.kept
+@options.store
 @watched
 @click.pass_context
 def resume(
@@ -209,7 +210,7 @@ def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[
 @_model
 @options.setup
 @options.new_budget
-@options.kept
+@options.store
 @watched
 @click.pass_context
 def fork(
@@ -234,7 +235,7 @@ def fork(
 @command.command("replay")
 @_run
 @options.setup
-@options.kept
+@options.store
 @watched
 @click.pass_context
 def replay(context: click.Context, run: str, setup: Setup, store: str, watch: Watch) -> int:
@@ -359,7 +360,7 @@ def _compared(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
 @command.command("cancel")
 @_run
 @options.decided_by
-@options.kept
+@options.store
 @options.as_json
 @options.debug
 def cancel(run: str, by: str, store: str, as_json: bool) -> None:
@@ -397,7 +398,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     help="The journal itself, or conversations to train a model with.",
 )  # fmt: skip
 @options.tools
-@options.kept
+@options.store
 @options.debug
 def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) -> None:
     """Print runs as lines of JSON, as other programs take them.

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from handrail import plugins
 from handrail.cli import options
 from handrail.cli.exits import Exit
+from handrail.cli.options import STORE_HERE
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.stores import upkeep
@@ -40,11 +41,14 @@ def command() -> None:
 
 
 @command.command("info")
-@click.argument("store")
+@options.store_argument
 @options.as_json
 @options.debug
 def info(store: str, as_json: bool) -> int:
-    """Count what lies in STORE: writes by how they stand, runs, long results, and their size."""
+    """Count what lies in STORE: writes by how they stand, runs, long results, and their size.
+
+    Without STORE it is the one that every command uses: HANDRAIL_STORE, the settings, or handrail.db where it is there.
+    """
     with closing(opened(store)) as durable:
         found = upkeep.contents(durable)
     if as_json:
@@ -87,7 +91,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
 
 
 @command.command("vacuum")
-@click.argument("store")
+@options.store_argument
 @click.option("--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m.")
 @options.as_json
 @options.debug
@@ -111,7 +115,8 @@ def opened(place: str, *, create: bool = False) -> DurableStore:
     kind, _, where = place.partition(":")
     make = plugins.load("stores", kind)
     if not (isinstance(make, type) and issubclass(make, DurableStore)):
-        raise ConfigError(f"a store of the kind {kind!r} is gone with its process; there is nothing to look after")
+        lasting = f"name one that lasts, such as {STORE_HERE}"
+        raise ConfigError(f"a store of the kind {kind!r} is gone with its process; {lasting}")
     store: DurableStore = make(where, create=create)  # type: ignore[call-arg, arg-type]  # a store of its own kind
     return store
 
