@@ -48,6 +48,7 @@ PERFORMING = [
     "leases",
     "host",
     "resuming",
+    "nested",
     "grounds",
     "attempts",
     "belated",

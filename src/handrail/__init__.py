@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from handrail.errors import MissingInjection as MissingInjection
     from handrail.errors import ModelError as ModelError
     from handrail.errors import NoEffect as NoEffect
+    from handrail.errors import RunWaits as RunWaits
     from handrail.errors import SetupError as SetupError
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from handrail.messages import Turn as Turn
     from handrail.messages import Usage as Usage
     from handrail.messages import UserMessage as UserMessage
+    from handrail.nested import agent_tool as agent_tool
     from handrail.policy import Policy as Policy
     from handrail.policy import Rule as Rule
     from handrail.retries import Backoff as Backoff
@@ -80,10 +82,11 @@ _HOME_OF = {
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
-        "SetupError StoreUnavailable ToolDefinitionError ToolError",
+        "RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
         "flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
+        "nested": "agent_tool",
         "policy": "Policy Rule",
         "retries": "Backoff",
         "runs": "Run",

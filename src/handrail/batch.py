@@ -188,6 +188,10 @@ class Batch:
         claim = claim_of(lane.admitted, self._conduct)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
+    def place_of(self, lane: Lane) -> str:
+        """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
+        return keys.default_key(self._conduct.stem or self._conduct.run_id, self._turn, lane.place)
+
     def answer(self, lane: Lane, answer: Any) -> None:
         """Take the answer to a lane's last effect."""
         life = lane.life

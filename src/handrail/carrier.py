@@ -49,6 +49,7 @@ from handrail.grounds import Ground, Stoppable, Work
 from handrail.host import Host
 from handrail.leases import BEAT_S, Lease
 from handrail.lifecycle import Admitted
+from handrail.nested import Nested
 from handrail.ports import LeaseStore
 from handrail.sessions import Session
 from handrail.tools import BaseTool
@@ -403,12 +404,21 @@ class Carrier:
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        self.attempts.make(self, lane, tool, effect, tool.ready(admitted.bound, context, self.session.injected), flag)
+        start = tool.ready(admitted.bound, context, self.session.injected)
+        if self.session.recording is not None and tool.isolation == "none":
+            start = self.nested(lane, effect.timeout_s).around(start, is_async=tool.is_async)
+        self.attempts.make(self, lane, tool, effect, start, flag)
+
+    def nested(self, lane: Lane, timeout_s: float) -> Nested:
+        """Return what starts runs for a call."""
+        return Nested(self.host, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         report = partial(self.heard, lane) if self.session.observers or lane in self.leases else None
-        return self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
+        context = self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
+        context.nested = self.nested(lane, timeout_s)
+        return context
 
     def heard(self, lane: Lane, done: float, total: float | None, note: str) -> None:
         """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from threading import Event
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
+
+from handrail.errors import SetupError
 
 D = TypeVar("D")
 
@@ -43,6 +45,37 @@ class Context(Struct, Generic[D]):
     fence: int = 0
     read_kept: Callable[[str], str | None] | None = None
     report: Callable[[float, float | None, str], None] | None = None
+    nested: Any = None
+    """What starts runs for the tool; see `nested`. None in a process of the tool's own."""
+
+    def run(self, question: Any, *, model: Any, runtime: Any = None, **how: Any) -> Awaitable[Any]:
+        """Start a run as part of this call, and await its `Run`: an agent as a tool.
+
+        The run is named by this call. When the call is made again, after a failure or in a resumed run, the run is
+        resumed: it asks and writes nothing twice, in a store that keeps runs. It ends with the time of this call.
+
+        A tool that does nothing else to the world declares `effect="write", replay="key"`, or `effect="read"` where
+        the run writes nothing: it is then called again after a crash. `hr.agent_tool` makes such a tool.
+
+        Args:
+            question, model, how: As for `Runtime.run`; `deps` and `inject` are those of this call unless given.
+            runtime: Whose tools the run has; the runtime that carries out this call unless given.
+
+        Raises:
+            RunWaits: The run waits for a person. Let it pass: the outer run waits, too.
+            JournalMismatch: The run of this name was asked something else.
+        """
+        run: Awaitable[Any] = self._starter().run(question, model=model, runtime=runtime, **how)
+        return run
+
+    def run_blocking(self, question: Any, *, model: Any, runtime: Any = None, **how: Any) -> Any:
+        """Do what `run` does, from a tool that is no coroutine function."""
+        return self._starter().run_blocking(question, model=model, runtime=runtime, **how)
+
+    def _starter(self) -> Any:
+        if self.nested is None:
+            raise SetupError(f"{self.tool} runs in a process of its own, from which no run can be started")
+        return self.nested
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""

@@ -15,6 +15,7 @@ an exception:
     ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
     ├── Fenced                     somebody else has taken a run over
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
+        ├── RunWaits               a run that a tool started waits for a person
         └── NoEffect               the same, and the write certainly did not happen
             └── HeldBack           it was not started: its rate or its breaker holds it back
 
@@ -213,6 +214,22 @@ class ToolError(HandrailError):
     def told(self) -> Failure:
         """What the model is told. Of a code in `ONLY_OURS` its run would wait for somebody who was never asked."""
         return replace(self.failure, code=Code.TOOL_ERROR) if self.failure.code in ONLY_OURS else self.failure
+
+
+class RunWaits(ToolError):
+    """A run that a tool started waits for a person, and so does the call. Raised by `Context.run`; let it pass."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(
+            Code.APPROVAL_PENDING,
+            f"A part of this is {reason}, and nobody has answered yet (run {run_id}).",
+            suggestion="Do not call it again meanwhile; tell the user that it waits for approval.",
+        )
+
+    @property
+    def told(self) -> Failure:
+        """What the model is told: its run waits, for somebody who was asked."""
+        return self.failure
 
 
 class NoEffect(ToolError):

@@ -6,6 +6,7 @@ one on asyncio, `sync` one in the calling thread.
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -37,6 +38,11 @@ class Work(Struct, eq=False):
 
 class Ground(Protocol):
     """A thread in which everything happens, one thing after another."""
+
+    @property
+    def loop(self) -> AbstractEventLoop | None:
+        """The event loop that runs there, if one does."""
+        ...
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:
         """Call when the time has passed."""

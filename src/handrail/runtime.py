@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from handrail import late
+from handrail import late, nested
 from handrail.approvals import edits_in
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
@@ -128,9 +128,16 @@ class Runtime(Host):
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
         """
+        asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
             check_free(await later(self.runs.recorded(run_id)))
-        asked, messages = self.model(model), conversation_of(question, system=system)
+        elif self.keeps_runs and (call := nested.current()) is not None:
+            run_id = call.named_by_question(messages)
+            if await later(self.runs.recorded(run_id)) is not None:
+                return await self.resume(
+                    run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
+                    selector=selector, flow=flow or None,
+                )  # fmt: skip
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
         session.selector = None if selector is None else selector_of(selector)

@@ -19,7 +19,7 @@ from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from handrail import forks, late
+from handrail import forks, late, nested
 from handrail.approvals import edits_in
 from handrail.attempts import CANCEL_GRACE_S
 from handrail.batch import Batch
@@ -108,9 +108,16 @@ class SyncRuntime(Host):
         flow: Rules = (),
     ) -> Run:
         """See `Runtime.run`."""
+        asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
             check_free(now_of(self.runs.recorded(run_id)))
-        asked, messages = self.model(model), conversation_of(question, system=system)
+        elif self.keeps_runs and (call := nested.current()) is not None:
+            run_id = call.named_by_question(messages)
+            if now_of(self.runs.recorded(run_id)) is not None:
+                return self.resume(
+                    run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
+                    selector=selector, flow=flow or None,
+                )  # fmt: skip
         session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
         session.options = options or session.options
         session.selector = None if selector is None else selector_of(selector)
@@ -288,6 +295,8 @@ class Alarm:
 
 class ThreadGround:
     """The calling thread as a carrier's ground: a queue of what others report, and alarms."""
+
+    loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, background: Background) -> None:
         self._background = background

@@ -32,7 +32,8 @@ from handrail.conversation import Ending
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
 from handrail.host import Host
 from handrail.journal import Asked, budget_as_json, input_as_json, input_from_json
-from handrail.messages import Turn, UserMessage, conversation_of
+from handrail.messages import Turn, UserMessage
+from handrail.nested import ONLY_AT_FIRST, check_same_question
 from handrail.ports import later, now_of
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
@@ -134,19 +135,11 @@ class Steps:
     def _options(self, how: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
         """Return how a run of a model is made, or gone on with, which takes less."""
         given = {**self._how, **how}
-        return {name: value for name, value in given.items() if not (again and name in ("system", "options"))}
+        return {name: value for name, value in given.items() if not (again and name in ONLY_AT_FIRST)}
 
     def _may_begin(self, run_id: str) -> None:
         if self._session.recording is not None and self._session.recording.replaying:
             raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
-
-    def _same_question(self, begun: Begun, question: Any, how: Mapping[str, Any]) -> None:
-        messages = conversation_of(question, system=how.get("system", ""))
-        now = input_as_json(Asked(messages, ""))["messages"]
-        if input_as_json(Asked(input_from_json(begun.record.input).messages, ""))["messages"] != now:
-            raise JournalMismatch(
-                f"run {begun.record.run_id!r} was asked something else; a workflow makes the same steps each time"
-            )
 
     def _ended(self, run: Run) -> Run:
         if run.status in _LEAVES:
@@ -239,7 +232,7 @@ class Workflow(Steps):
                     begun = await later(self._host.runs.recorded(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
-            self._same_question(begun, question, how)
+            check_same_question(begun, question, how)
             return self._ended(await self._driver.resume(run_id, **self._options(how, again=True)))
         finally:
             self._session.stops.remove(stop)
@@ -305,7 +298,7 @@ class SyncWorkflow(Steps):
                     begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
-            self._same_question(begun, question, how)
+            check_same_question(begun, question, how)
             return self._ended(self._driver.resume(run_id, **self._options(how, again=True)))
         finally:
             self._session.stops.remove(stop)
