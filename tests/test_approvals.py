@@ -15,14 +15,18 @@ from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
-from handrail.stores.shelf import Shelf
+from handrail.stores.shelf import MemoryOffice, Shelf
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS, Driver, until
 
 
-class Office(MemoryStore, Shelf):
+class Office(MemoryOffice):
     """A store in memory that keeps questions."""
+
+
+class TwoRooms(MemoryStore, Shelf):
+    """A store whose claims know nothing of the questions that it keeps."""
 
     def __init__(self):
         MemoryStore.__init__(self)
@@ -342,7 +346,7 @@ def test_who_agreed_before_is_asked_anew_with_a_second_person(shop):
 
 
 def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_nothing(shop):
-    """As when the process died between using it and claiming the write."""
+    """As when the process died between using it and claiming the write, where no claim uses approvals."""
     made = shop(None)
     assert made.begin().result(BOUND_S).status == "waiting"
     id = made.question().id
@@ -351,7 +355,7 @@ def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_noth
     made.store._runs["r_1"] = replace(made.store._runs["r_1"], status="running")
     again = shop(None, made.store, policy=ASKS_TWO)
     ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
-    assert (codes_of(ended), again.refunds) == ([Code.NOT_APPROVED], [])
+    assert (codes_of(ended), again.refunds) == ([Code.APPROVAL_PENDING], [])
 
 
 def test_one_person_s_edit_does_not_reach_what_two_must_agree_to(shop):
@@ -435,10 +439,106 @@ def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_
         assert made.refunds == ["8"]
 
 
+@pytest.mark.parametrize("kind_of_store", [Office, TwoRooms])
+def test_of_two_calls_at_once_one_uses_the_approval_and_the_other_one_is_asked_about(shop, kind_of_store):
+    made = shop(None, kind_of_store())
+    made.driver.runtime.tools.redeclare("refund", repeatable=True)
+    orders = [str(number) for number in range(15)]  # three calls each, within the run's 50
+    for order in orders:
+        hand_over(made, order)
+        made.store.decide(made.question().id, granted=True, by="otto")
+        two = [made.driver.start("call", "refund", {"order": order}, run="desk") for _ in range(2)]
+        codes = [(result := each.result(BOUND_S)).failure and result.failure.code for each in two]
+        assert sorted(codes, key=str) == [Code.APPROVAL_PENDING, None]
+        made.store.decide(made.question().id, granted=False, by="otto")
+    assert made.refunds == orders
+
+
+def test_a_call_that_waited_for_an_equal_one_does_not_run_under_that_one_s_approval(shop):
+    made, begun, go_on = shop(None), threading.Event(), threading.Event()
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        made.refunds.append(order)
+        begun.set()
+        assert go_on.wait(BOUND_S)
+        raise hr.NoEffect("BANK_DOWN", "The bank is down.")
+
+    made.driver.runtime.tools.remove("refund")
+    made.driver.runtime.tools.add(hr.FunctionTool(refund, effect="write", approve=True))
+    hand_over(made)
+    made.store.decide(made.question().id, granted=True, by="otto")
+    first = made.driver.start("call", "refund", {"order": "7"}, run="desk")
+    assert begun.wait(BOUND_S)
+    second = made.driver.start("call", "refund", {"order": "7"}, run="desk")
+    go_on.set()
+    codes = {first.result(BOUND_S).failure.code, second.result(BOUND_S).failure.code}
+    assert (codes, made.refunds) == ({"BANK_DOWN", Code.APPROVAL_PENDING}, ["7"])
+
+
+def test_an_approval_that_no_write_has_used_ends_with_its_time(shop):
+    clock = [time.time()]
+    store = MemoryOffice(clock=lambda: clock[0])
+    made = shop(None, store, policy=hr.Policy(approval_s=60.0))
+    assert made.begin().result(BOUND_S).status == "waiting"
+    made.store.decide(made.question().id, granted=True, by="otto")
+    clock[0] += 61.0
+    ended = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    assert (codes_of(ended), made.refunds) == ([Code.APPROVAL_EXPIRED], [])
+
+
+# -- what the ledger answers needs no approval -------------------------------------------------------------------------
+
+
+def test_nobody_is_asked_about_a_write_that_the_ledger_answers(shop):
+    made = shop(approver := Counter(True))
+    tools = made.driver.runtime.tools
+    tools.redeclare("refund", key="refund:{order}")
+    assert hand_over(made).ok
+    assert hand_over(made).replayed
+    tools.redeclare("refund", version="2")  # the same key now names another act
+    assert hand_over(made).failure.code == Code.IDEMPOTENCY_KEY_REUSED
+    assert (approver.asked, made.refunds) == (1, ["7"])
+
+
+@pytest.mark.parametrize("store", [MemoryStore, MemoryOffice])
+def test_nobody_is_asked_about_a_write_that_is_in_doubt(shop, store):
+    made = shop(approver := Counter(True), store())
+    made.down.add("7")
+    tools = made.driver.runtime.tools
+    tools.remove("refund")
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        made.refunds.append(order)
+        raise ValueError("whatever")
+
+    tools.add(hr.FunctionTool(refund, effect="write", approve=True, key="refund:{order}"))
+    codes = [hand_over(made).failure.code for _ in range(2)]
+    assert (codes, approver.asked, made.refunds) == ([Code.IN_DOUBT] * 2, 1, ["7"])
+
+
+def test_a_write_in_doubt_that_a_person_may_have_done_again_is_asked_about_once(shop):
+    made = shop(approver := Counter(True, True))
+    tools = made.driver.runtime.tools
+    tools.remove("refund")
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        made.refunds.append(order)
+        if len(made.refunds) == 1:
+            raise ValueError("whatever")
+        return "refunded"
+
+    tools.add(hr.FunctionTool(refund, effect="write", approve=True, key="refund:{order}", on_doubt="ask"))
+    assert hand_over(made).ok
+    assert (approver.asked, made.refunds) == (2, ["7", "7"])
+
+
 # -- when something fails ----------------------------------------------------------------------------------------------
 
 
-class Silent(Office):
+class Silent(TwoRooms):
     """A store that does not answer what is asked of these methods."""
 
     def __init__(self, *silent):

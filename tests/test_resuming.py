@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import time
 import weakref
 
 import pytest
@@ -22,7 +21,7 @@ from handrail.owners import owner
 from handrail.ports import now_of
 from handrail.records import Entry, RunRecord
 from handrail.stores.memory import MemoryStore
-from handrail.stores.shelf import Shelf
+from handrail.stores.shelf import MemoryOffice, Shelf
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS
@@ -32,12 +31,11 @@ class Died(BaseException):
     """What a killed process does not have time to handle."""
 
 
-class MortalStore(MemoryStore, Shelf):
+class MortalStore(MemoryOffice):
     """Keeps runs in memory, and dies before or after its n-th answer, when told to."""
 
     def __init__(self):
-        MemoryStore.__init__(self)
-        Shelf.__init__(self, time.time)
+        super().__init__()
         self.count, self.dies_at, self.after = 0, None, False
         self.asked = []
 
@@ -53,16 +51,16 @@ class MortalStore(MemoryStore, Shelf):
         return answer
 
     def claim(self, claim):
-        return self._step("claim", lambda: MemoryStore.claim(self, claim))
+        return self._step("claim", lambda: super(MortalStore, self).claim(claim))
 
     def settle(self, settle):
-        return self._step("settle", lambda: MemoryStore.settle(self, settle))
+        return self._step("settle", lambda: super(MortalStore, self).settle(settle))
 
     def begin_run(self, record, *, new=False):
-        return self._step("begin", lambda: Shelf.begin_run(self, record, new=new))
+        return self._step("begin", lambda: super(MortalStore, self).begin_run(record, new=new))
 
     def enter(self, entry):
-        return self._step("enter", lambda: Shelf.enter(self, entry))
+        return self._step("enter", lambda: super(MortalStore, self).enter(entry))
 
 
 class World:

@@ -9,6 +9,9 @@ in any. Such a grant is bound to the tool as it describes itself, can be listed,
 Where several people must agree, a question stays open until they have; one no decides it. No standing word stands for
 several people. What was agreed to by fewer than the policy asks for now is asked anew.
 
+An approval is used once. Of a write it is used by the claim, in the same moment, where one store keeps both; of a read,
+and where it does not, right before the call is started.
+
 Rule 1: the first word counts. Whoever is still being asked then is told, and what they say is not heard.
 Rule 2: what is said here is kept as if it had been said elsewhere.
 """
@@ -26,15 +29,15 @@ from handrail import logs
 from handrail.audit import notice_of_word
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.errors import Json, StoreUnavailable
-from handrail.keys import digest, fingerprint
+from handrail.keys import digest
 from handrail.policy import Policy
 from handrail.ports import (
     Answer,
     ApprovalStore,
+    ApprovedClaimStore,
     Approver,
     AuditStore,
     GrantStore,
-    LedgerStore,
     Store,
     Withdrawing,
     later,
@@ -47,9 +50,6 @@ from handrail.toolset import Toolset
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 """How often it is looked whether somebody has answered elsewhere: soon at first, then as a person's patience has it."""
-
-_MOST_WRITES = 10_000
-"""Of one run. What was written before these is not known again, and a person is asked once more."""
 
 _MOST_LOOKS = 1000
 """Each time an equal call has taken the word, so this is never reached with a store that keeps to its port."""
@@ -81,6 +81,7 @@ class Approvals:
         self._store, self._policy, self._approver, self._services = store, policy, approver, services
         self._tools, self._scope = tools, scope
         self._told: set[str] = set()
+        self._in_claims = isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
 
     async def word_on(self, session: Session, asked: AskHuman) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
@@ -113,50 +114,54 @@ class Approvals:
             kept = await self._kept(store, session, asked)
             if kept.state == "open":
                 kept = await self._asked(store, kept, session, asked)
-            if kept.state != "approved" or await later(store.use(kept.id)):
-                break
-            # Somebody else has used it, or its time is over: a call of a kept run finds it so, another asks anew.
-        else:
-            return None
-        if kept.state in ("denied", "expired"):
-            self._told.add(kept.id)
-        match kept.state:
-            case "open":
-                return None
-            case "expired":
-                return Approval(False, expired=True)
-            case "denied":
-                return Approval(False, kept.by, kept.because)
-        if kept.state == "used" and session.recording is not None and not session.recording.goes_on:
-            return Approval(False, kept.by, "this approval has been used")
-        if kept.people < asked.people and not await self._knows_again(session, kept):
-            return Approval(False, kept.by, f"it was approved when fewer than {asked.people} people were asked")
-        return Approval(True, kept.by, kept.because, kept.edited)
+            if kept.state in ("denied", "expired"):
+                self._told.add(kept.id)
+            match kept.state:
+                case "open":
+                    return None
+                case "expired":
+                    return Approval(False, expired=True)
+                case "denied":
+                    return Approval(False, kept.by, kept.because)
+                case "approved" | "used" if self._is_for_claim(asked):
+                    return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
+                case "approved" if await later(store.use(kept.id)):
+                    return Approval(True, kept.by, kept.because, kept.edited)
+            # Another call has used it, or its run was cancelled: ask anew.
+        return None
+
+    def _is_for_claim(self, asked: AskHuman) -> bool:
+        """Whether the claim of the call uses its approval."""
+        return asked.writes and self._in_claims
 
     async def _kept(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Question:
         """Keep the question, or return the one that stands for it.
 
-        In a kept run that is the one of its place. A run that was interrupted after its approval was used goes on: the
-        ledger knows whether the call has happened. The turns of other runs are counted anew by each process, and a call
+        In a kept run that is the one of its place. The turns of other runs are counted anew by each process, and a call
         is handed over again to learn its answer, so there it is the one of what is asked: each word is for one call.
+
+        A used approval is returned for a write that may be the one that used it: its claim knows, and refuses another.
         """
-        within_s = self._policy.approval_s
-        if session.recording is not None:
-            return await later(store.ask(_question(session, asked, asked.place), within_s=within_s))
+        within_s, in_place = self._policy.approval_s, session.recording is not None
         known = [
             each
             for each in await later(store.questions(state="", run_id=session.id))
-            if (each.digest, each.reason) == (asked.digest, asked.reason)
+            if each.digest == asked.digest and (each.place == asked.place if in_place else each.reason == asked.reason)
         ]
         for each in known:
-            if each.state in ("open", "approved"):
+            if each.state in ("open", "approved") and each.id != asked.refused:
                 return await later(store.ask(replace(each, people=asked.people), within_s=within_s))
-        if known and (last := known[-1]).state == "used" and await self._knows_again(session, last):
-            return last
-        # A no is told once. Who asks for the same again after that is meant to have heard it, and asks for a new word.
-        if known and last.state in ("denied", "expired") and last.id not in self._told:
-            return last
-        return await later(store.ask(_question(session, asked, f"{asked.reason}/{len(known)}"), within_s=within_s))
+        if known:
+            last = known[-1]
+            was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
+            if was_for_claim and last.id != asked.refused and last.people >= asked.people:
+                return last
+            # A no is told once where the same may be asked for again: who asks after that wants a new word.
+            if last.state in ("denied", "expired") and (in_place or last.id not in self._told):
+                return last
+        place = asked.place if in_place else asked.reason
+        question = _question(session, asked, f"{place}/{len(known)}" if known or not in_place else place)
+        return await later(store.ask(question, within_s=within_s))
 
     async def _asked(self, store: ApprovalStore, question: Question, session: Session, asked: AskHuman) -> Question:
         """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
@@ -203,19 +208,6 @@ class Approvals:
                 each.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await each
-
-    async def _knows_again(self, session: Session, used: Question) -> bool:
-        """Whether a call whose approval was used before may go on: only where the ledger answers it and nothing runs.
-
-        One that failed or was forgotten needs a new word, and so does one that is meant to be done twice alike.
-        """
-        tool, store = self._tools().get(used.tool), self._store
-        if tool is None or not tool.writes or (tool.repeatable and not tool.key) or not isinstance(store, LedgerStore):
-            return False
-        arguments = used.arguments if used.edited is None else used.edited
-        act = f"{self._scope}{tool.name}", fingerprint(tool.name, tool.version, arguments).hex()
-        held = await later(store.writes(run_id=session.id, most=_MOST_WRITES))
-        return any((each.scope, each.fingerprint) == act and each.state != "failed" for each in held)
 
 
 def _question(session: Session, asked: AskHuman, place: str) -> Question:

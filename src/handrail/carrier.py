@@ -33,6 +33,7 @@ from handrail.effects import (
     End,
     Invoke,
     Keep,
+    LookUp,
     Outcome,
     Raised,
     Reserve,
@@ -138,6 +139,9 @@ class Carrier:
                 # Counted from the question, not from the answer: a process may be frozen between the two.
                 self.asked_at[lane] = monotonic()
                 self.ask_store(lane, effect, self.host.store.claim, effect)
+            case LookUp(claim=claim):
+                assert self.host.looks_up is not None  # else no call asks for it
+                self.ask_store(lane, effect, self.host.looks_up.look_up, claim)
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
@@ -467,7 +471,7 @@ class Carrier:
         self.cancelled = True
         self.batch.cancel_unstarted()
         for lane, waiting in list(self.waits.items()):
-            if not isinstance(waiting.effect, Claim | Settle | Keep) and self.came(lane, waiting):
+            if not isinstance(waiting.effect, LookUp | Claim | Settle | Keep) and self.came(lane, waiting):
                 if waiting.stop is not None:
                     waiting.stop.cancel()
                 self.cut_short(lane, waiting.effect)

@@ -200,10 +200,10 @@ class MortalStore:
     """
 
     def __init__(self, store: Store, moment: Moment, reached: Callable[[], None]) -> None:
-        # As attributes, not by `__getattr__`: what a store can do is asked by its methods.
+        # As attributes, not by `__getattr__`: what a store can do is asked by what it has.
         for name in dir(store):
-            if not name.startswith("_") and callable(method := getattr(store, name)):
-                setattr(self, name, method)
+            if not name.startswith("_"):
+                setattr(self, name, getattr(store, name))
         self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),

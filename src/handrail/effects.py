@@ -4,6 +4,7 @@ The core decides and never performs: its generators *yield* one of these effects
 it. A driver that performs them runs a call; one that looks the answers up in a journal resumes or replays it; one that
 raises between two of them is a crash test.
 
+    LookUp     -> Claimed, what the ledger answers whoever asks; None when the write has yet to be done
     AskHuman   -> Approval, or None when nobody is there to ask
     Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
                   is over; a Failure when the rate does not let it go in time
@@ -15,7 +16,7 @@ raises between two of them is a crash test.
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
-anything has begun: `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to be told: `Invoke` is
+anything has begun: `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell: `Invoke` is
 answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
@@ -70,6 +71,8 @@ class AskHuman(Struct, frozen=True):
         people: How many different people must agree; see `not_counted`.
         agreed: Who has agreed so far, where that are several.
         principal: On whose behalf the call is made; where several must agree, another one has to.
+        writes: Whether the call is a write, whose claim uses the approval.
+        refused: The kept approval that a claim has just refused: another one is needed.
     """
 
     call: ToolCall
@@ -84,6 +87,8 @@ class AskHuman(Struct, frozen=True):
     people: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    writes: bool = False
+    refused: str = ""
 
 
 def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
@@ -112,7 +117,8 @@ class Approval(Struct, frozen=True):
 
     `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
     meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that keeps standing words keeps one; anywhere else it is meant once.
+    that keeps standing words keeps one; anywhere else it is meant once. `question` names the kept question that it
+    answers, where the claim of the write is still to use it.
     """
 
     granted: bool
@@ -121,6 +127,7 @@ class Approval(Struct, frozen=True):
     arguments: Mapping[str, Json] | None = None
     expired: bool = False
     scope: ApprovalScope = "once"
+    question: str = ""
 
 
 class Reserve(Struct, frozen=True):
@@ -147,6 +154,8 @@ class Claim(Struct, frozen=True):
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
         repeat_window_s: The guard looks so far back for such a write of any run, too; 0 looks into this run only.
         key_ttl_s: For how long the far side knows a key again; one that was begun before that is in doubt.
+        approval: The kept question whose approval this write stands on; the claim uses it. Empty for a write that needs
+            none, or whose approval was used before.
     """
 
     scope: str
@@ -160,6 +169,13 @@ class Claim(Struct, frozen=True):
     locks: Sequence[str] = ()
     repeat_window_s: float = 0.0
     key_ttl_s: float = float("inf")
+    approval: str = ""
+
+
+class LookUp(Struct, frozen=True):
+    """Ask what the ledger would answer to a claim that it answers without starting the write. It claims nothing."""
+
+    claim: Claim
 
 
 class ClaimState(Enum):
@@ -181,6 +197,8 @@ class ClaimState(Enum):
     """Somebody began it and nobody knows how it ended."""
     CONFLICT = "conflict"
     """The key was used with other arguments."""
+    UNAPPROVED = "unapproved"
+    """Nobody has done it, and its approval is gone: another call has used it, or its time is over."""
 
     @property
     def taken(self) -> bool:
@@ -324,4 +342,4 @@ class CallCancelled(Exception):  # noqa: N818  # not an error: the run's end, th
     """The run was cancelled while a call was waiting."""
 
 
-Effect: TypeAlias = AskHuman | Reserve | Claim | Invoke | Verify | Wait | Settle | Keep
+Effect: TypeAlias = LookUp | AskHuman | Reserve | Claim | Invoke | Verify | Wait | Settle | Keep

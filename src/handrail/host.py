@@ -37,7 +37,18 @@ from handrail.lifecycle import Conduct
 from handrail.messages import Message, Turn
 from handrail.owners import owner
 from handrail.policy import Policy
-from handrail.ports import Approver, AuditStore, LeaseStore, Model, Observer, RunStore, Selector, Store, now_of
+from handrail.ports import (
+    Approver,
+    AuditStore,
+    LeaseStore,
+    LookUpStore,
+    Model,
+    Observer,
+    RunStore,
+    Selector,
+    Store,
+    now_of,
+)
 from handrail.recording import Recording, worked_s
 from handrail.records import Begun, Entry, RunRecord
 from handrail.redaction import Redactor
@@ -118,6 +129,7 @@ class Host:
         self._audits = self.store if isinstance(self.store, AuditStore) else None
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
+        self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
         self._redactor, self._principal = Redactor(secrets), principal
         self._digested: tuple[Toolset | None, str] = None, ""
         self.budget, self.result_bytes = budget or Budget(), result_bytes
@@ -171,6 +183,7 @@ class Host:
             self._repair,
             tell=partial(tell_all, listening) if listening else None,
             renews=self.leases is not None,
+            looks_up=self.looks_up is not None,
         )
         window = Window(budget.context_tokens) if budget.context_tokens is not None else None
         return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)

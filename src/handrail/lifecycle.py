@@ -2,7 +2,7 @@
 
     read      name -> tool, text -> JSON                                          pure
     admit     schema -> business rule -> permission, rules, risk                  pure
-    carry_out approval -> resources -> claim -> invoke, retry -> settle -> shape  a generator that yields effects
+    carry_out look up -> approval -> resources -> claim -> invoke, retry -> settle -> shape  a generator of effects
 
 The order is a security property: nothing is validated before it is JSON, nothing is judged before it is valid, nobody
 is asked about a call that may not run, and nothing is claimed while somebody sleeps over an approval. It is written
@@ -37,6 +37,7 @@ from handrail.effects import (
     Found,
     Invoke,
     Keep,
+    LookUp,
     NotFound,
     Outcome,
     Raised,
@@ -67,6 +68,8 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
 _ALLOW = Decision.ALLOW
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _LONGEST_EDIT_TOLD = 500
+_MOST_QUESTIONS = 10
+"""How often a call asks for another approval because others have used what it had. Each time somebody got on."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 Life: TypeAlias = Generator[Effect, Any, ToolResult]
@@ -100,6 +103,8 @@ class Admitted(Struct):
     """A sentence for the model beside the result, from before the call ran."""
     place: str = ""
     """Where in its run the call stands; known of those that a person may be asked about."""
+    approval: str = ""
+    """The kept question whose approval the claim is to use; see `effects.Claim`."""
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
@@ -115,6 +120,7 @@ class Conduct(Struct):
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
         epoch: How often the run was begun or taken over, where it is kept.
+        looks_up: Whether the store says what became of a write without claiming it.
         refusal: Why a model may not call a tool at this step of the run; None where no rules are.
     """
 
@@ -132,6 +138,7 @@ class Conduct(Struct):
     stem: str = ""
     epoch: int = 0
     renews: bool = False
+    looks_up: bool = False
     refusal: Callable[[str], Failure | None] | None = None
 
 
@@ -286,14 +293,18 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
         began: When a plain call was begun, if that was before now.
     """
     try:
+        known: Claimed | None = None
         if call.verdict.decision is Decision.ASK:
-            answer = yield _question(call, call.verdict.reason, call.place)
-            if refusal := _heeded(answer, call, conduct):
-                return refused(call.call, refusal, call.repairs)
+            # Before anybody is asked: what was done, or is under way, needs no approval to be told.
+            known = yield from _looked_up(call, conduct)
+            if known is None:
+                answer = yield _question(call, call.verdict.reason, call.place)
+                if refusal := _heeded(answer, call, conduct):
+                    return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
-        if (call.resources or call.tool.pace) and (failure := (yield from _reserved(call))):
+        if known is None and (call.resources or call.tool.pace) and (failure := (yield from _reserved(call))):
             return refused(call.call, failure, call.repairs)
-        ended = yield from (_write(call, conduct) if call.tool.writes else _read(call, conduct, began))
+        ended = yield from (_write(call, conduct, known) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
         ended = Ended(failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."))
     except StoreUnavailable:
@@ -313,7 +324,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     return AskHuman(
         call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
-        max(call.verdict.people, tool.people),
+        max(call.verdict.people, tool.people), writes=tool.writes,
     )  # fmt: skip
 
 
@@ -340,6 +351,7 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failur
             f"A person did not approve `{name}`{because}.",
             "Do not ask for the same again; heed the reason, or ask the user how to go on.",
         )
+    call.approval = answer.question
     return _edited(call, answer.arguments, conduct) if answer.arguments is not None else None
 
 
@@ -406,17 +418,24 @@ def _at_rest(value: Any) -> Any:
         return value
 
 
-def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
-    """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on."""
+def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Generator[Effect, Any, Ended]:
+    """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on.
+
+    Args:
+        known: What the ledger answers to the claim, where that is known already.
+    """
     ended: Ended | None = None
+    reason, place = call.verdict.reason, call.place
     while True:
-        claim, act = claim_of(call, conduct), call.key
         try:
-            claimed = yield from _claimed(claim, call.tool, conduct)
+            claimed = known or (yield from _approved(call, conduct, reason, place))
         except (StoreUnavailable, CallCancelled):
             if ended is None:
                 raise
             return ended  # it was to be done again, and was not: what was known of it before is still true
+        if isinstance(claimed, Failure):
+            return ended or Ended(failure=claimed)
+        known, claim, act = None, claim_of(call, conduct), call.key
         again, state = yield from _performed(claim, claimed, call, conduct)
         if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
             return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
@@ -424,13 +443,14 @@ def _write(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Ended]:
         question = _asks_again(claim, claimed, state, call)
         if question is None:
             return ended
+        reason, place = question.reason, question.place
         try:
             answer: Approval | None = yield question
         except (StoreUnavailable, CallCancelled):
             return ended
         if answer is None:
-            known = f"`{call.tool.name}` was already done." if ended.failure is None else ended.failure.message
-            return Ended(failure=_pending(call, f"{known} To be done again it"), attempts=ended.attempts)
+            so_far = f"`{call.tool.name}` was already done." if ended.failure is None else ended.failure.message
+            return Ended(failure=_pending(call, f"{so_far} To be done again it"), attempts=ended.attempts)
         if answer.granted and _heeded(answer, call, conduct) is None:
             if call.key == act:  # else the edited arguments name another act, which is done once as ever
                 # What a person has done again is a new write: under the old key it would be the old one.
@@ -458,6 +478,33 @@ def claim_of(call: Admitted, conduct: Conduct) -> Claim:
         locks=tuple(each.key for each in call.resources if each.exclusive),
         key_ttl_s=tool.key_ttl_s,
         repeat_window_s=tool.repeat_window_s,
+        approval=call.approval,
+    )
+
+
+def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claimed | None]:
+    """Return what the ledger answers a call that it lets nobody start; None where somebody could, or it is a read."""
+    if not (call.tool.writes and conduct.looks_up):
+        return None
+    claimed: Claimed | None = yield from _claimed(LookUp(claim_of(call, conduct)), call.tool, conduct)
+    return claimed
+
+
+def _approved(call: Admitted, conduct: Conduct, reason: str, place: str) -> Generator[Effect, Any, Claimed | Failure]:
+    """Claim under the call's approval; where another call has used that meanwhile, ask for one more."""
+    for _ in range(_MOST_QUESTIONS):
+        claimed: Claimed = yield from _claimed(claim_of(call, conduct), call.tool, conduct)
+        if claimed.state is not ClaimState.UNAPPROVED:
+            return claimed
+        answer = yield replace(_question(call, reason, place), refused=call.approval)
+        if failure := _heeded(answer, call, conduct):
+            return failure
+        if call.resources and (failure := (yield from _reserved(call))):
+            return failure
+    return Failure(
+        Code.NOT_APPROVED,
+        f"`{call.tool.name}` was not started: other calls have used each approval that was given.",
+        "Tell the user that it needs to be approved once more.",
     )
 
 
@@ -505,13 +552,13 @@ def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
     return min(lease_s, LONGEST_LEASE_S) if conduct.renews else lease_s
 
 
-def _claimed(claim: Claim, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Claimed]:
-    """Claim; while somebody else is at the same act, wait for its end up to this call's own time."""
+def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Any]:
+    """Claim, or look up; while somebody else is at the same act, wait for its end up to this call's own time."""
     deadline = min(conduct.now() + tool.timeout_s, conduct.deadline)
     wait_s = _FIRST_LOOK_S
     while True:
-        claimed: Claimed = yield claim
-        if claimed.state not in _PASSING or conduct.now() + wait_s >= deadline:
+        claimed: Claimed | None = yield claim
+        if claimed is None or claimed.state not in _PASSING or conduct.now() + wait_s >= deadline:
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)

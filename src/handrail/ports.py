@@ -89,6 +89,15 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class LookUpStore(Protocol):
+    """A store that says what became of a write without claiming it."""
+
+    def look_up(self, claim: Claim) -> Answer[Claimed | None]:
+        """Return what `claim` would answer, None where the caller could start the write. Nothing is claimed."""
+        ...
+
+
+@runtime_checkable
 class LeaseStore(Protocol):
     """A store to which an owner who lives can say so: claims of long calls then need no long leases."""
 
@@ -173,6 +182,17 @@ class ApprovalStore(Protocol):
     def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[Question]]:
         """Return questions, the oldest first."""
         ...
+
+
+@runtime_checkable
+class ApprovedClaimStore(ApprovalStore, Protocol):
+    """A store whose `claim` uses the approval that it names, in the same moment.
+
+    It answers UNAPPROVED, and claims nothing, where the write could start and the approval does not allow it: it was
+    used by another claim, or its time is over.
+    """
+
+    claims_use_approvals: bool
 
 
 @runtime_checkable

@@ -114,7 +114,7 @@ class Entry(Struct, frozen=True):
     result: Json = None
 
 
-ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used"]
+ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used", "cancelled"]
 
 
 class Question(Struct, frozen=True):
@@ -123,11 +123,13 @@ class Question(Struct, frozen=True):
     Attributes:
         id: Made from run and digest: the same question asked again is the same row.
         digest: Of tool, its description and schema, and the arguments; a word on another digest is no word on this one.
-        state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows.
+        state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
+            are `cancelled` with their run.
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
         place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
+        used_by: Scope, key and fence of the claim that used the approval, as JSON; empty where no claim did.
     """
 
     id: str
@@ -151,6 +153,7 @@ class Question(Struct, frozen=True):
     people: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
+    used_by: str = ""
 
     @property
     def step(self) -> str:

@@ -24,13 +24,14 @@ from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
 from handrail.stores import upkeep
+from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
 
 
-class DurableContract(StoreContract):
+class DurableContract(StoreContract, ApprovedClaimContract):
     """The laws of stores that survive. `open` returns a store that holds nothing."""
 
     acts_at_once = 5
@@ -334,11 +335,15 @@ class DurableContract(StoreContract):
 
     # -- several processes --------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize(
-        ("deed", "acts"), [("race", 10), ("race_of_runs", 10), ("race_of_keys", 500), ("race_of_begins", 500)]
-    )
-    def test_exactly_one_thread_of_all_processes_is_fresh(self, store, deed, acts):
+    @pytest.mark.parametrize(("deed", "acts", "refusal"), [
+        ("race", 10, "busy"), ("race_of_runs", 10, "busy"), ("race_of_keys", 500, "busy"),
+        ("race_of_begins", 500, "busy"), ("race_for_approvals", 500, "unapproved"),
+    ])  # fmt: skip
+    def test_exactly_one_thread_of_all_processes_is_fresh(self, store, deed, acts, refusal):
         threads, processes = 8, 3
+        if deed == "race_for_approvals":
+            for number in range(acts):
+                self.agreed(store, replace(A_QUESTION, id=f"q_{number}"))
         with (
             self.other(deed, str(acts), str(threads)) as one,
             self.other(deed, str(acts), str(threads)) as two,
@@ -352,7 +357,7 @@ class DurableContract(StoreContract):
                 answers.append(json.loads(process.stdout.readline()))
         for rows in zip(*answers, strict=True):
             states = sorted(state for row in rows for state in row)
-            assert states == ["busy"] * (threads * processes - 1) + ["fresh"]
+            assert states == sorted([refusal] * (threads * processes - 1) + ["fresh"])
 
     @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
         ("none", LONG_S, ClaimState.IN_DOUBT),   # its lease is over with its process

@@ -56,6 +56,18 @@ def race_of_keys(store, acts, threads):
         return list(zip(*pool.map(claim, range(int(threads))), strict=True))
 
 
+def race_for_approvals(store, acts, threads):
+    """Claim as many writes in every thread, each thread its own, under the same approvals; say how it went."""
+
+    def claim(thread):
+        act = replace(A_REFUND, guard=False)
+        wanted = [replace(act, key=f"{os.getpid()}/{thread}/{n}", approval=f"q_{n}") for n in range(int(acts))]
+        return [store.claim(each).result(60).state.value for each in wanted]
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return list(zip(*pool.map(claim, range(int(threads))), strict=True))
+
+
 def race_of_locks(store, things, threads):
     """Touch every thing in every thread; say how each was answered."""
 
@@ -117,7 +129,7 @@ def write_for_ever(store, file, who):
         list(pool.map(write, range(16)))
 
 
-RACES = (race, race_of_runs, race_of_keys, race_of_locks, race_of_begins)
+RACES = (race, race_of_runs, race_of_keys, race_of_locks, race_of_begins, race_for_approvals)
 DEEDS = {deed.__name__: deed for deed in (*RACES, claim_and_hang, freeze_and_settle, write_for_ever)}
 
 if __name__ == "__main__":

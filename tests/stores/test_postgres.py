@@ -70,6 +70,7 @@ class TestPostgresStore(DurableContract):
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
             admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
+            admin.execute("UPDATE handrail.approvals SET expires = expires - %s", (seconds,))
 
 
 class TestPostgresRuns(RunContract):

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from handrail.ports import ApprovalStore, RunStore
-from handrail.stores.shelf import Shelf
+from handrail.stores.shelf import MemoryOffice, Shelf
+from tests.stores.approval_contract import ApprovedClaimContract
+from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract
 
 
@@ -15,6 +17,21 @@ class TestShelf(RunContract):
     @pytest.fixture
     def store(self):
         return Shelf(time.time)
+
+
+class TestMemoryOfficeRuns(RunContract):
+    @pytest.fixture
+    def store(self):
+        return MemoryOffice()
+
+
+class TestMemoryOffice(StoreContract, ApprovedClaimContract):
+    def open(self):
+        self.passed_s = 0.0
+        return MemoryOffice(clock=lambda: time.time() + self.passed_s)
+
+    def pass_time(self, seconds):
+        self.passed_s += seconds
 
 
 def test_it_is_both_kinds_of_store():

@@ -44,6 +44,7 @@ class TestSqliteStore(DurableContract):
             file.execute("UPDATE acts SET at = at - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
             file.execute("UPDATE locks SET until = until - ?, ticks = ticks - ?", (seconds, seconds))
+            file.execute("UPDATE approvals SET expires = expires - ?", (seconds,))
 
 
 class TestSqliteRuns(RunContract):

@@ -34,10 +34,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_core import to_json
 
-from handrail.effects import AGAIN, Claim, Claimed, ClaimState, Renew, Settle
+from handrail.effects import AGAIN, Claim, Claimed, ClaimState, LookUp, Renew, Settle
 from handrail.errors import HandrailError, StoreUnavailable
 from handrail.owners import has_died_here, owner, shares_our_clock
-from handrail.stores.ledger import Ledger, Row
+from handrail.stores.ledger import Ledger, Row, Standing, use_of
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class Deed(Struct, frozen=True):
     given: Any = None
 
 
-Want: TypeAlias = Claim | Settle | Renew | KeptText | Deed
+Want: TypeAlias = Claim | LookUp | Settle | Renew | KeptText | Deed
 
 
 class _Ask(Struct, eq=False):
@@ -279,13 +279,11 @@ class DurableStore:
 
     def claim(self, claim: Claim) -> Future[Claimed]:
         """See `ports.Store.claim`."""
-        names = spelled(claim.scope), spelled(claim.key), spelled(claim.run_id)
-        if claim.locks:
-            claim = replace(claim, locks=tuple({spelled(each) for each in claim.locks}))
-        if names != (claim.scope, claim.key, claim.run_id) or claim.lease_s > LONGEST_LEASE_S:
-            lease_s = min(claim.lease_s, LONGEST_LEASE_S)
-            claim = replace(claim, scope=names[0], key=names[1], run_id=names[2], lease_s=lease_s)
-        return self._writer.ask(claim)
+        return self._writer.ask(_spelled_claim(claim))
+
+    def look_up(self, claim: Claim) -> Future[Claimed | None]:
+        """See `ports.LookUpStore.look_up`."""
+        return self._writer.ask(LookUp(_spelled_claim(claim)))
 
     def settle(self, settle: Settle) -> Future[bool]:
         """See `ports.Store.settle`.
@@ -368,7 +366,7 @@ def _together(base: Base, asks: list[_Ask], begun: float | Exception | None = No
 
 def _carried(base: Base, wants: Sequence[Any], begun: float | Exception | None) -> list[Any]:
     """One transaction, which may have `begun`; from the beginning when somebody else was quicker."""
-    named = [_named(want) for want in wants if isinstance(want, (Claim, Settle, Renew))]
+    named = [_named(want) for want in wants if isinstance(want, (Claim, LookUp, Settle, Renew))]
     texts = [want for want in wants if isinstance(want, KeptText)]
     deeds = _by_kind(wants)
     for _ in range(MOST_DECISIONS):
@@ -507,7 +505,19 @@ def journaled(value: Any) -> str:
 _SQL = statements("locks.sql")
 
 
-def _named(want: Claim | Settle | Renew) -> Named:
+def _spelled_claim(claim: Claim) -> Claim:
+    names = spelled(claim.scope), spelled(claim.key), spelled(claim.run_id)
+    if claim.locks:
+        claim = replace(claim, locks=tuple({spelled(each) for each in claim.locks}))
+    if names == (claim.scope, claim.key, claim.run_id) and claim.lease_s <= LONGEST_LEASE_S:
+        return claim
+    lease_s = min(claim.lease_s, LONGEST_LEASE_S)
+    return replace(claim, scope=names[0], key=names[1], run_id=names[2], lease_s=lease_s)
+
+
+def _named(want: Claim | LookUp | Settle | Renew) -> Named:
+    if isinstance(want, LookUp):
+        want = want.claim
     if not isinstance(want, Claim) or not want.guard or not want.run_id:
         return want.scope, want.key, None, None
     return want.scope, want.key, want.run_id, want.fingerprint.hex()
@@ -529,7 +539,7 @@ def _by_kind(wants: Sequence[Want]) -> dict[Callable[..., Any], list[int]]:
     return kinds
 
 
-def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: float) -> Any:
+def _decided(want: Claim | LookUp | Settle | KeptText, ledger: Ledger, base: Base, now: float) -> Any:
     if isinstance(want, KeptText):
         return want.handle
     if isinstance(want, Settle):
@@ -542,6 +552,10 @@ def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: f
         if renewed and want.locks:
             base.run(_SQL["renew"], (now + want.lease_s, monotonic() + want.lease_s, _holder(want), want.fence))
         return renewed
+    if isinstance(want, LookUp):
+        if want.claim.guard and want.claim.repeat_window_s > 0:
+            _recall(want.claim, ledger, base, now)
+        return _read_value(ledger.look_up(want.claim, now))
     row = ledger.rows.get((want.scope, want.key))
     past: dict[str, _Hold] = {}
     if want.locks and not (row is not None and row.state == "done"):
@@ -550,12 +564,19 @@ def _decided(want: Claim | Settle | KeptText, ledger: Ledger, base: Base, now: f
             return Claimed(ClaimState.LOCKED)
     looks_back = want.guard and want.repeat_window_s > 0
     seen = _recall(want, ledger, base, now) if looks_back else ""
-    claimed = ledger.claim(want, now)
+    approval = _approval(want, base) if want.approval else None
+    claimed = ledger.claim(want, now, approval)
+    if approval is not None and claimed.state.taken:
+        _use(want, approval, claimed.fence, base)
     if want.locks and claimed.state.taken:
         _lock(want, claimed.fence, past, base, now)
     if looks_back and claimed.state is ClaimState.FRESH:
         _remember(want, seen, base, now)
-    return claimed if claimed.value is None else replace(claimed, value=json.loads(claimed.value))
+    return _read_value(claimed)
+
+
+def _read_value(claimed: Claimed | None) -> Claimed | None:
+    return claimed if claimed is None or claimed.value is None else replace(claimed, value=json.loads(claimed.value))
 
 
 def _holder(want: Claim | Settle | Renew) -> str:
@@ -605,6 +626,22 @@ def _lock(want: Claim, fence: int, past: Mapping[str, _Hold], base: Keeper, now:
         seen = hold.holder, hold.fence, hold.until
         if not base.run(_SQL["lock"], (resource, _holder(want), fence, *lease, *seen)):
             raise Again
+
+
+def _approval(want: Claim, base: Keeper) -> Standing | None:
+    found = base.run(_SQL["approval"], (spelled(want.approval),))
+    return Standing(*found[0]) if found else None
+
+
+def _use(want: Claim, approval: Standing, fence: int, base: Keeper) -> None:
+    """Record that a claim has used its approval.
+
+    Raises:
+        Again: Somebody else was quicker, in a transaction that we could not see.
+    """
+    used_by = use_of(want.scope, want.key, fence)
+    if not base.run(_SQL["use"], (used_by, spelled(want.approval), approval.state, approval.used_by)):
+        raise Again
 
 
 def _recall(want: Claim, ledger: Ledger, base: Keeper, now: float) -> str:

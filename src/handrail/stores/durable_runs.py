@@ -46,6 +46,7 @@ class DurableRuns(DurableStore):
         audit_key: Makes the audit log's hashes those of somebody who has the key; see `chain`.
     """
 
+    claims_use_approvals = True
     audit_key = b""
     _fitting: bytes | None = None
     """The key with which the end of the log was found to be hashed."""
@@ -313,12 +314,12 @@ def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
 
 def _question(row: Sequence[Any]) -> Question:
     names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
-    pin, schema, place, people, agreed, principal = more
+    pin, schema, place, people, agreed, principal, used_by = more
     id, run_id, call_id, tool, digest = map(read_name, names)
     return Question(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
-        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal),
+        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal), used_by,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ Rule 2: `now` is the store's clock and no caller's; callers need not agree about
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
@@ -64,6 +65,14 @@ class Row(Struct, eq=False):
         return self.run_id, self.scope, self.fingerprint
 
 
+class Standing(Struct, frozen=True):
+    """How the approval stands that a claim names: see `records.Question`, of which these are a part."""
+
+    state: str
+    expires: float
+    used_by: str
+
+
 class Ledger:
     """Rows by their key, in the order in which they came, and by their act."""
 
@@ -76,13 +85,33 @@ class Ledger:
             if row.state != "failed":
                 self._by_act[row.act] = row
 
-    def claim(self, claim: Claim, now: float) -> Claimed:
-        """Answer a claim; docs/decisions/0004-claims.md has the table."""
+    def claim(self, claim: Claim, now: float, approval: Standing | None = None) -> Claimed:
+        """Answer a claim; docs/decisions/0004-claims.md has the table.
+
+        Args:
+            approval: How the question stands that the claim names; None where there is none.
+        """
+        if (answer := self.look_up(claim, now)) is not None:
+            return answer
         row = self.rows.get((claim.scope, claim.key))
+        if claim.approval and not _is_approved(approval, claim, row, now):
+            return Claimed(ClaimState.UNAPPROVED)
         if row is None:
-            return self._repeated(claim, now) or self._fresh(claim, now, fence=1)
+            return self._fresh(claim, now, fence=1)
         if row.state == "failed":
             return self._fresh(claim, now, row.fence + 1, row.stored)
+        return _taken_over(row, claim, now)
+
+    def look_up(self, claim: Claim, now: float) -> Claimed | None:
+        """Answer a claim that may not start its write; None where it may.
+
+        A write that was abandoned, and may not be gone on with, is in doubt from now on.
+        """
+        row = self.rows.get((claim.scope, claim.key))
+        if row is None:
+            return self._repeated(claim, now)
+        if row.state == "failed":
+            return None
         if row.fingerprint != claim.fingerprint:
             return Claimed(ClaimState.CONFLICT)
         if row.state == "done":
@@ -148,8 +177,30 @@ class Ledger:
         return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
 
 
-def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
-    """Nobody has said how it ended: the lease and the replay class decide who may go on with it."""
+def use_of(scope: str, key: str, fence: int) -> str:
+    """Return what a used approval says of the claim that used it."""
+    return json.dumps([scope, key, fence])
+
+
+def _is_approved(approval: Standing | None, claim: Claim, row: Row | None, now: float) -> bool:
+    """Whether a write may start under an approval: one that nobody has used, or that this very write has used.
+
+    A write that was begun under it, by a call that a crash interrupted, is gone on with even after its time. It starts
+    nothing else then, and no other call once the write has failed without effect.
+    """
+    if approval is None:
+        return False
+    in_time = approval.expires >= now
+    if approval.state == "approved":
+        return in_time
+    if row is None or approval.state != "used" or approval.used_by != use_of(row.scope, row.key, row.fence):
+        return False
+    begun, same_call = row.state != "failed", claim.epoch > 0
+    return (begun and same_call) or (in_time and (begun or same_call))
+
+
+def _unsettled(row: Row, claim: Claim, now: float) -> Claimed | None:
+    """Nobody has said how it ended: the lease and the replay class decide whether anybody may go on with it."""
     # Who has taken a run over need not wait for the leases of its earlier owner: that one is dead, or fenced. Only an
     # old request that is still under way makes `verify` wait all the same.
     taken_over = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
@@ -162,6 +213,11 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed:
         row.changed = row.changed or row.state != "in_doubt"
         row.state = "in_doubt"
         return Claimed(ClaimState.IN_DOUBT, row.fence)
+    return None
+
+
+def _taken_over(row: Row, claim: Claim, now: float) -> Claimed:
+    """Give a write that somebody else began to the caller."""
     left_s = max(0.0, row.lease_until - now)
     row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, now + claim.lease_s, True
     row.epoch, row.owner = claim.epoch, ""  # alive: whoever asks for it in the same group finds it under way

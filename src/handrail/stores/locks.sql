@@ -25,3 +25,9 @@ INSERT INTO acts(scope, fingerprint, key, at) VALUES (?, ?, ?, ?)
 ON CONFLICT(scope, fingerprint) DO UPDATE SET key = excluded.key, at = excluded.at
 WHERE acts.at < ? OR acts.key = excluded.key OR acts.key = ?
 RETURNING 1
+
+-- approval: How the approval stands that a claim names.
+SELECT state, expires, used_by FROM approvals WHERE id = ?
+
+-- use: Record the claim that uses an approval, if the approval still stands as it was read.
+UPDATE approvals SET state = 'used', used_by = ? WHERE id = ? AND state = ? AND used_by = ? RETURNING 1

@@ -12,7 +12,7 @@ from typing import Any, cast
 from handrail.effects import Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.records import WriteRecord
-from handrail.stores.ledger import Ledger, Row
+from handrail.stores.ledger import Ledger, Row, Standing, use_of
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
 MOST_KEPT_CHARACTERS = 64 * 1024 * 1024
@@ -41,7 +41,23 @@ class MemoryStore:
         with self._lock:
             if (claim.scope, claim.key) not in self._ledger.rows:
                 self._forget()
-            return self._ledger.claim(claim, self._now())
+            now = self._now()
+            claimed = self._ledger.claim(claim, now, self._approval(claim.approval) if claim.approval else None)
+            if claim.approval and claimed.state.taken:
+                self._use(claim.approval, use_of(claim.scope, claim.key, claimed.fence))
+            return claimed
+
+    def look_up(self, claim: Claim) -> Claimed | None:
+        """See `ports.LookUpStore.look_up`."""
+        with self._lock:
+            return self._ledger.look_up(claim, self._now())
+
+    def _approval(self, id: str) -> Standing | None:  # noqa: ARG002  # a store that keeps questions knows of some
+        """Return how an approval stands. The caller has the lock."""
+        return None
+
+    def _use(self, id: str, used_by: str) -> None:
+        """Record that a claim has used an approval. The caller has the lock."""
 
     def _forget(self) -> None:
         """Let old writes go. Two are looked at for each new one, so they are found in time and nobody waits for it.

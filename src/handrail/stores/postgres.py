@@ -33,7 +33,7 @@ except ImportError as missing:
     raise ConfigError("a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'") from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 

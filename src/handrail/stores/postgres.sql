@@ -75,6 +75,12 @@ ALTER TABLE approvals ADD COLUMN principal text COLLATE "C" NOT NULL DEFAULT '""
 ALTER TABLE locks ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE locks ADD COLUMN ticks double precision NOT NULL DEFAULT 0;
 
+-- schema_5: Which claim has used an approval, and questions that are closed with their run.
+ALTER TABLE approvals ADD COLUMN used_by text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE approvals DROP CONSTRAINT approvals_state_check;
+ALTER TABLE approvals ADD CONSTRAINT approvals_state_check
+  CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled'));
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -55,11 +55,11 @@ UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expi
 
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE id = ?
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE id = ?
 
 -- questions: The questions of a run, or of all, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -1,14 +1,20 @@
-"""Runs, questions and standing words in memory: what `ports` promises of them, for as long as we live."""
+"""Runs, questions and standing words in memory: what `ports` promises of them, for as long as we live.
+
+`MemoryOffice` keeps writes beside them, and uses an approval in the claim of its write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
+from time import monotonic, time
 
 from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
 from handrail.records import Begun, Entry, Grant, Question, RunRecord, Step
+from handrail.stores.ledger import Standing
+from handrail.stores.memory import MemoryStore
 
 
 class Shelf:
@@ -148,3 +154,28 @@ def _aged(question: Question, now: float) -> Question:
     """Return a question as it stands now: an open or unused one ends with its time."""
     over = question.state in ("open", "approved") and question.expires < now
     return replace(question, state="expired") if over else question
+
+
+class MemoryOffice(Shelf, MemoryStore):
+    """Everything that a durable store keeps but for the audit log, in memory. Safe for threads.
+
+    Args:
+        clock: Unix time in seconds.
+        now: Monotonic seconds.
+    """
+
+    claims_use_approvals = True
+
+    def __init__(self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic) -> None:
+        MemoryStore.__init__(self, now=now)
+        Shelf.__init__(self, clock)  # from here on one lock is for both
+
+    def _approval(self, id: str) -> Standing | None:
+        known = self._questions.get(id)
+        if known is None:
+            return None
+        left_s = known.expires - self._clock()  # the ledger counts by a clock of its own
+        return Standing(known.state, self._now() + left_s, known.used_by)
+
+    def _use(self, id: str, used_by: str) -> None:
+        self._questions[id] = replace(self._questions[id], state="used", used_by=used_by)

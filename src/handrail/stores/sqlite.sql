@@ -64,6 +64,22 @@ ALTER TABLE approvals ADD COLUMN principal TEXT NOT NULL DEFAULT '""';
 ALTER TABLE locks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 ALTER TABLE locks ADD COLUMN ticks REAL NOT NULL DEFAULT 0;
 
+-- schema_5: Which claim has used an approval, and questions that are closed with their run.
+CREATE TABLE approvals_5(
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  run_id TEXT NOT NULL, call_id TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
+  arguments TEXT NOT NULL, risk TEXT NOT NULL, reason TEXT NOT NULL, description TEXT NOT NULL,
+  state TEXT NOT NULL CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled')),
+  decided_by TEXT NOT NULL, because TEXT NOT NULL, edited TEXT, asked REAL NOT NULL,
+  expires REAL NOT NULL, pin TEXT NOT NULL DEFAULT '', place TEXT NOT NULL DEFAULT '', parameters TEXT NOT NULL DEFAULT '{}',
+  people INTEGER NOT NULL DEFAULT 1, agreed TEXT NOT NULL DEFAULT '[]', principal TEXT NOT NULL DEFAULT '""',
+  used_by TEXT NOT NULL DEFAULT '');
+INSERT INTO approvals_5 SELECT *, '' FROM approvals ORDER BY number;
+DROP TABLE approvals;
+ALTER TABLE approvals_5 RENAME TO approvals;
+CREATE INDEX approvals_run ON approvals(run_id);
+CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
