@@ -15,9 +15,9 @@ NOUNS = [
 # fmt: on
 # fmt: off
 DESCRIBING = [
-    "docstrings", "names", "strictjson", "subschemas", "guards", "faults", "tidying", "foreign", "schema", "subsets",
-    "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "declarations", "tools",
-    "toolset", "linting", "sources",
+    "docstrings", "names", "strictjson", "subschemas", "guards", "violations", "faults", "tidying", "foreign", "schema",
+    "subsets", "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "declarations",
+    "tools", "toolset", "linting", "sources",
 ]
 # fmt: on
 # fmt: off

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import Struct
 
@@ -24,6 +23,7 @@ from handrail import late
 from handrail.errors import Code, Failure, Json
 from handrail.names import nearest
 from handrail.subschemas import Schema, target, types_of
+from handrail.violations import TooManyErrors, Violation
 
 if TYPE_CHECKING:
     from handrail import guards
@@ -32,6 +32,9 @@ else:
 
 MOST_FAULTS = 8
 """Faults told at once. A model mends a handful in one go; a longer list buries the first."""
+
+MOST_WORDED = 200
+"""Errors that are put into words, so that those that differ can be chosen from."""
 
 MOST_TOLD = 2_000
 """Characters of all faults together; the first is told in any case."""
@@ -73,11 +76,15 @@ class Fault(Struct, frozen=True):
         return {**told, "expected": self.expected} if self.expected else told
 
 
-def failure(found: Iterable[Fault]) -> Failure:
-    """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are."""
+def failure(found: Iterable[Fault], *, beyond: int = 0) -> Failure:
+    """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are.
+
+    Args:
+        beyond: Faults besides those found, which nobody has put into words.
+    """
     faults = list({fault.message: fault for fault in found}.values())
     told = [fault for i, fault in enumerate(faults[:MOST_FAULTS]) if i == 0 or _told_by(faults[: i + 1]) <= MOST_TOLD]
-    untold = len(faults) - len(told)
+    untold = len(faults) - len(told) + beyond
     message = " ".join(fault.message for fault in told)
     if untold > 0:
         message += f" {untold} more {'fault is' if untold == 1 else 'faults are'} not listed."
@@ -189,64 +196,69 @@ def _nouns(types: Iterable[str]) -> str:
 # ---------------------------------------------------------------------- from the errors of a schema
 
 
-def of_errors(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
+def of_errors(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
     """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest.
 
     Where there are errors there is a fault: what none of the sentences here fits is told in an error's own words.
     """
     flat = list(_without_unions(errors))
-    objects = sorted({tuple(error.instance_path) for error in flat if _is_about_names(error)}, key=_nearest_the_top)
+    objects = sorted({error.place for error in flat if _is_about_names(error)}, key=_nearest_the_top)
     names = [fault for place in islice(objects, MOST_FAULTS + 1) for fault in _name_faults(place, flat, schema)]
-    listed_at = {tuple(error.instance_path) for error in flat if isinstance(error.kind, Kind.Enum | Kind.Constant)}
+    listed_at = {error.place for error in flat if isinstance(error.kind, Kind.Enum | Kind.Constant)}
     values = [
         _value_fault(error)
-        for error in flat
+        for error in flat[:MOST_WORDED]
         if not _is_about_names(error)
-        and not (isinstance(error.kind, Kind.Type) and tuple(error.instance_path) in listed_at)  # the list says more
+        and not (isinstance(error.kind, Kind.Type) and error.place in listed_at)  # the list says more
     ]
-    return names + values or [_in_its_own_words(error) for error in flat]
+    return names + values or [_in_its_own_words(error) for error in flat[:MOST_WORDED]]
 
 
-def _in_its_own_words(error: ValidationError) -> Fault:
+def _in_its_own_words(error: Violation) -> Fault:
     """Tell an error that no other fault explains, such as a name that some branch of the schema takes and others not.
 
     The validator's words are used, cut: they hold names of the schema and of the call.
     """
-    place, said = named(error.instance_path), error.message
-    said = writable(said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…")
+    place, said = named(error.place), _cut_short(error.error.message)
     message = f"The schema as a whole refuses {place}: {said}."
-    return Fault(field_of(error.instance_path), error.kind.name, message, f"change {place} to what the schema allows")
+    return Fault(field_of(error.place), error.kind.name, message, f"change {place} to what the schema allows")
 
 
-def misspelt(errors: Iterable[ValidationError], schema: Schema) -> list[Fault]:
+def _cut_short(said: str) -> str:
+    return writable(said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…")
+
+
+def of_too_many(first: TooManyErrors) -> list[Fault]:
+    """Return the one fault that is told of a call with more errors than are looked at."""
+    place, said = named(first.place), _cut_short(first.words)
+    message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
+    return [Fault(field_of(first.place), "too_many", message, f"correct {place} and all that is wrong in the same way")]
+
+
+def misspelt(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
     """Return those faults of `errors` that are misspelt names."""
     return [fault for fault in of_errors(errors, schema) if fault.kind == "misspelt"]
 
 
-def branches_of(error: ValidationError) -> list[list[ValidationError]]:
-    """Return the errors of each branch of a union that no branch fits; empty for other errors."""
-    return error.kind.context if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid) else []
-
-
-def best_branch(error: ValidationError) -> Sequence[ValidationError]:
+def best_branch(error: Violation) -> Sequence[Violation]:
     """Return the errors of the branch that was likely meant: of the right type, with the right tag, then the fewest."""
 
-    def distance(branch: Sequence[ValidationError]) -> tuple[bool, bool, int]:
+    def distance(branch: Sequence[Violation]) -> tuple[bool, bool, int]:
         of_tag = any(isinstance(e.kind, Kind.Constant | Kind.Enum) for e in branch)
         return _is_of_other_type(branch, error), of_tag, len(branch)
 
-    return min(branches_of(error), key=distance, default=[])
+    return min(error.branches, key=distance, default=[])
 
 
-def types_at(error: ValidationError) -> list[str]:
+def types_at(error: Violation) -> list[str]:
     """Return the types wanted at the place of an error that is about the type; empty for other errors."""
     kind = error.kind
     if isinstance(kind, Kind.Type):
         return list(kind.types)
     if isinstance(kind, Kind.Enum | Kind.Constant):
         return [type_of(value) for value in _options(kind)]
-    branches = branches_of(error)
-    here = [[found for found in branch if found.instance_path == error.instance_path] for branch in branches]
+    branches = error.branches
+    here = [[found for found in branch if found.place == error.place] for branch in branches]
     return [name for branch in here for found in branch for name in types_at(found)] if all(here) else []
 
 
@@ -262,7 +274,7 @@ def _options(kind: Any) -> list[Json]:
     return list(kind.options) if isinstance(kind, Kind.Enum) else [kind.expected_value]
 
 
-def _is_about_names(error: ValidationError) -> bool:
+def _is_about_names(error: Violation) -> bool:
     return isinstance(error.kind, Kind.Required | Kind.AdditionalProperties | Kind.UnevaluatedProperties)
 
 
@@ -270,11 +282,11 @@ def _nearest_the_top(place: Place) -> tuple[int, str]:
     return len(place), str(place)
 
 
-def _is_of_other_type(branch: Sequence[ValidationError], union: ValidationError) -> bool:
-    return any(isinstance(e.kind, Kind.Type) and e.instance_path == union.instance_path for e in branch)
+def _is_of_other_type(branch: Sequence[Violation], union: Violation) -> bool:
+    return any(isinstance(e.kind, Kind.Type) and e.place == union.place for e in branch)
 
 
-def _without_unions(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+def _without_unions(errors: Iterable[Violation]) -> Iterator[Violation]:
     """Replace the failure of a union by what is wrong with its best branch, where one is of the right type."""
     for error in errors:
         best = best_branch(error)
@@ -284,24 +296,24 @@ def _without_unions(errors: Iterable[ValidationError]) -> Iterator[ValidationErr
             yield error
 
 
-def _tags(union: ValidationError) -> list[ValidationError]:
+def _tags(union: Violation) -> list[Violation]:
     """Return the errors of the tag that tells the branches apart, one for each, where its value fits no branch."""
-    of_type = [branch for branch in branches_of(union) if not _is_of_other_type(branch, union)]
+    of_type = [branch for branch in union.branches if not _is_of_other_type(branch, union)]
     tags = [[e for e in branch if isinstance(e.kind, Kind.Constant | Kind.Enum)] for branch in of_type]
     first = [branch[0] for branch in tags if branch]
-    alike = len({tuple(error.instance_path) for error in first}) == 1 and len(first) == len(of_type)
+    alike = len({error.place for error in first}) == 1 and len(first) == len(of_type)
     return first if alike and len(first) > 1 else []
 
 
 # ---------------------------------------------------------------------- names
 
 
-def _name_faults(place: tuple[str | int, ...], errors: Sequence[ValidationError], schema: Schema) -> Iterator[Fault]:
+def _name_faults(place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema) -> Iterator[Fault]:
     """Pair the unknown names of one object with the names that they may have meant."""
-    here = [error for error in errors if tuple(error.instance_path) == place and _is_about_names(error)]
+    here = [error for error in errors if error.place == place and _is_about_names(error)]
     known: dict[str, Json] = {}
     for error in here:
-        known.update(_properties_beside(schema, error.schema_path))
+        known.update(_properties_beside(schema, error.error.schema_path))
     missing = list(dict.fromkeys(e.kind.property for e in here if isinstance(e.kind, Kind.Required)))
     extra = (
         e.kind.unexpected for e in here if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties)
@@ -366,15 +378,16 @@ def _properties_beside(schema: Schema, schema_path: Place) -> dict[str, Json]:
     """Return the properties described by the schema that holds a keyword, through its branches and references."""
     here: Json = schema
     for step in schema_path[:-1]:
-        here = here[step]
+        here = _part_of(here, step)
     found: dict[str, Json] = {}
     waiting, budget = [here], 200  # a union of more branches than this is not worth spelling
     while waiting and budget:
         part, budget = waiting.pop(), budget - 1
         if not isinstance(part, dict):
             continue
-        found.update(part.get("properties", {}))
-        waiting.extend(branch for word in ("allOf", "anyOf", "oneOf") for branch in part.get(word, ()))
+        described = part.get("properties")
+        found.update(described if isinstance(described, dict) else {})
+        waiting.extend(branch for word in ("allOf", "anyOf", "oneOf") for branch in part.get(word) or ())
         waiting.extend(part[word] for word in ("then", "else") if word in part)
         waiting.extend(part.get("dependentSchemas", {}).values())
         if isinstance(reference := part.get("$ref"), str):
@@ -382,25 +395,30 @@ def _properties_beside(schema: Schema, schema_path: Place) -> dict[str, Json]:
     return found
 
 
+def _part_of(schema: Json, step: str | int) -> Json:
+    """Return a part of a schema. A path spells a name of digits as a number and leaves an empty one out."""
+    if isinstance(schema, dict):
+        return schema.get(step if isinstance(step, str) else str(step))
+    return schema[step] if isinstance(schema, list) and isinstance(step, int) and step < len(schema) else None
+
+
 # ---------------------------------------------------------------------- values
 
 
-def _value_fault(error: ValidationError) -> Fault:
+def _value_fault(error: Violation) -> Fault:
     """Word an error about a value: what it must be, and what it was."""
     if tags := _tags(error):
         options = [value for tag in tags for value in _options(tag.kind)]
-        return _out_of(tags[0].instance_path, options, tags[0].instance)
+        return _out_of(tags[0].place, options, tags[0].instance)
     if isinstance(error.kind, Kind.Enum):
-        return _out_of(error.instance_path, error.kind.options, error.instance)
-    place = named(error.instance_path)
+        return _out_of(error.place, error.kind.options, error.instance)
+    place = named(error.place)
     if isinstance(error.kind, Kind.FalseSchema):
-        return Fault(
-            field_of(error.instance_path), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}"
-        )
+        return Fault(field_of(error.place), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}")
     must, was = _requirement(error)
     expected = must.removeprefix("be ")
     message = sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
-    return Fault(field_of(error.instance_path), error.kind.name, message, f"make {place} {expected}", expected)
+    return Fault(field_of(error.place), error.kind.name, message, f"make {place} {expected}", expected)
 
 
 def _out_of(path: Place, options: Sequence[Json], was: Json) -> Fault:
@@ -417,14 +435,14 @@ _Words: TypeAlias = tuple[str, str]
 """What the value must do, and how to tell what it was where showing the value would not say it."""
 
 
-def _requirement(error: ValidationError) -> _Words:
+def _requirement(error: Violation) -> _Words:
     for kind, words in _REQUIREMENTS.items():
         if isinstance(error.kind, kind):
             return words(error)
     return "fit its schema", ""
 
 
-def _bound(text: str) -> Callable[[ValidationError], _Words]:
+def _bound(text: str) -> Callable[[Violation], _Words]:
     return lambda error: (text.format(shown(error.kind.value)), "")
 
 
@@ -432,7 +450,7 @@ def _size(text: str, unit: str) -> Callable[[Any], _Words]:
     return lambda error: (text.format(error.kind.limit), f"has {len(error.instance):,} {unit}")
 
 
-def _just(must: str, was: str = "") -> Callable[[ValidationError], _Words]:
+def _just(must: str, was: str = "") -> Callable[[Violation], _Words]:
     return lambda _error: (must, was)
 
 
@@ -445,7 +463,7 @@ def _of_pattern(error: Any) -> _Words:
     return guards.must(error.kind.pattern) or f"match the pattern {shown(error.kind.pattern)}", ""
 
 
-def _of_union(error: ValidationError) -> _Words:
+def _of_union(error: Violation) -> _Words:
     types = types_at(error)
     return f"be {_nouns(types)}" if types else "fit one of its alternatives", ""
 

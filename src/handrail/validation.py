@@ -20,21 +20,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import jsonschema_rs
-from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import Struct
 
 from handrail import faults, portability, strictjson
 from handrail.errors import Code, Failure, Json
-from handrail.faults import Place
 from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
-
-MOST_ERRORS = 10_000
-"""Errors of one call that are looked at. A list of 10,000 numbers written as text is still read."""
+from handrail.violations import Budget, Place, TooManyErrors, Violation, at, violations
 
 MOST_REPAIRS = 20
 """Repairs that are named; a long list written as text is one habit and not a thousand."""
@@ -154,13 +149,26 @@ class Checker:
     # ------------------------------------------------------------------ mending
 
     def _mended(self, arguments: dict[str, Json]) -> Checked | Failure:
-        errors = self._errors(arguments)
         repairs: list[str] = []
+        try:
+            arguments, errors = self._coerced(arguments, repairs)
+        except TooManyErrors as first:
+            return faults.failure(faults.of_too_many(first))
+        fits = not errors or self._fits_as_a_whole(arguments)
+        if wrong := (faults.misspelt if fits else faults.of_errors)(errors, self._closed_schema):
+            return faults.failure(wrong, beyond=0 if fits else max(0, len(errors) - faults.MOST_WORDED))
+        more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
+        return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
+
+    def _coerced(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
+        """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
+        budget = Budget()
+        errors = self._errors(arguments, budget)
         if self.coerce and any(error.instance is None for error in errors):
             # A provider's strict mode has no optional parameters: the model writes null for "left out".
             without = portability.from_openai_strict(self.schema, arguments)
             if without != arguments:
-                arguments, errors = without, self._errors(without)
+                arguments, errors = without, self._errors(without, budget)
                 repairs.append(NULLS_LEFT_OUT)
         for _ in range(MOST_ROUNDS if self.coerce else 0):
             changes = dict(_coercions(errors))
@@ -168,24 +176,30 @@ class Checker:
                 break
             repairs.extend(f"text_to_{faults.type_of(value)}:{faults.field_of(at)}" for at, value in changes.items())
             arguments = _with(arguments, changes)
-            errors = self._errors(arguments)
-        fits = not errors or (self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments))
-        if wrong := (faults.misspelt if fits else faults.of_errors)(errors, self._closed_schema):
-            return faults.failure(wrong)
-        more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
-        return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
+            errors = self._errors(arguments, budget)
+        return arguments, errors
 
-    def _errors(self, arguments: Json) -> list[ValidationError]:
-        found = list(islice(self._closed.iter_errors(arguments), MOST_ERRORS))
-        return found or list(islice(self._original.iter_errors(arguments), MOST_ERRORS))
+    def _errors(self, arguments: Json, budget: Budget) -> list[Violation]:
+        try:
+            return violations(self._closed, arguments, budget) or violations(self._original, arguments, budget)
+        except TooManyErrors:
+            if self._fits_as_a_whole(arguments):  # nothing but unknown names inside, too many to look for misspelt ones
+                return []
+            raise
+
+    def _fits_as_a_whole(self, arguments: Json) -> bool:
+        return self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments)
 
     def _whole(self, arguments: dict[str, Json]) -> dict[str, Json]:
         if not self._wants_integers or not _holds_whole_float(arguments):
             return arguments
-        errors = self._exact.iter_errors(arguments)
-        places = [tuple(error.instance_path) for error in errors if isinstance(error.kind, Kind.Custom)]
-        changed: dict[str, Json] = _with(arguments, {place: int(_at(arguments, place)) for place in places})
-        return changed
+        try:
+            errors = violations(self._exact, arguments, Budget())
+        except TooManyErrors:  # a float without a fraction is an integer by the standard
+            return arguments
+        places = [error.place for error in errors if error.sure and isinstance(error.kind, Kind.Custom)]
+        changed: dict[str, Json] = _with(arguments, {place: int(at(arguments, place)) for place in places})
+        return changed if self._original.is_valid(changed) else arguments
 
 
 class _Exact:
@@ -389,14 +403,15 @@ def _wanted_types(schema: Schema) -> list[str]:
     return [name for part in branches for name in _wanted_types(part)]
 
 
-def _coercions(errors: Iterable[ValidationError]) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+def _coercions(errors: Iterable[Violation]) -> Iterator[tuple[Place, Json]]:
     """Yield place and value wherever text stands, another type is wanted, and the text is exactly a value of it."""
     for error in errors:
-        if isinstance(error.instance, str):
-            types = faults.types_at(error)
-            value = error.instance if "string" in types else _read(error.instance, types)
+        text = error.instance
+        if isinstance(text, str):
+            types = faults.types_at(error) if error.sure else ()
+            value = text if "string" in types else _read(text, types)
             if not isinstance(value, str):
-                yield tuple(error.instance_path), value
+                yield error.place, value
         else:
             yield from _coercions(faults.best_branch(error))
 
@@ -404,19 +419,13 @@ def _coercions(errors: Iterable[ValidationError]) -> Iterator[tuple[tuple[str | 
 # ---------------------------------------------------------------------- values and places
 
 
-def _at(value: Json, place: Place) -> Json:
-    for step in place:
-        value = value[step]
-    return value
-
-
-def _with(arguments: Json, changes: Mapping[tuple[str | int, ...], Json]) -> Any:
+def _with(arguments: Json, changes: Mapping[Place, Json]) -> Any:
     """Return the arguments with the values at some places changed; the caller's are left as they were."""
     copied = _copied(arguments)
     for place, value in changes.items():
         if not place:
             return value
-        _at(copied, place[:-1])[place[-1]] = value
+        at(copied, place[:-1])[place[-1]] = value
     return copied
 
 
