@@ -82,7 +82,7 @@ class Answered:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return "".join(self.pieces.get("input", ()))
+        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
 
     def take_whole_input(self) -> str:
         """Take the arguments that came as an object, and return their text."""

@@ -21,7 +21,7 @@ from mimetypes import guess_extension
 from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, received
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
 from handrail.dialects.responses_items import CALLS, Answer, Place
@@ -182,7 +182,7 @@ class OpenAIResponses(Wire):
         told = bodies.object_of(body)
         _raise_if_failed(told)
         bodies.items(told.get("output"), "`output`")
-        return _turn(told, tools)
+        return received.whole_turn(_turn(told, tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from a whole response body, or from one item of its output.
