@@ -173,6 +173,9 @@ class DialectContract:
     choice: ClassVar[str] = "refund"
     """What `tool_choice` says in a conversation that survives: the tool's name, where the wire can say one."""
 
+    counts_cache_writes: ClassVar[bool] = True
+    """Whether the provider counts what it writes to its cache."""
+
     def sayable(self, turn: Turn) -> Turn:
         """Return the turn as the wire can say it."""
         wants = turn.finish == "stop" and turn.calls and not self.stops_beside_calls
@@ -230,6 +233,13 @@ class DialectContract:
             assert isinstance(self.dialect.decode(body, TOOLS), Turn)
         except ModelError as error:
             assert str(error)
+
+    def test_what_is_written_to_the_cache_is_counted_where_the_provider_counts_it(self):
+        usage = Usage(120, 45, 60, 0, 50)
+        turn = Turn("Hi", usage=usage)
+        counted = usage if self.counts_cache_writes else Usage(120, 45, 60)
+        assert self.dialect.decode(self.encoded(turn), TOOLS).usage == counted
+        assert read(self.dialect.stream(TOOLS), [self.streamed(turn)])[1].usage == counted
 
     # -- streams -------------------------------------------------------------------------------------------------------
 

@@ -650,8 +650,8 @@ def _end(turn: Turn) -> dict[str, Json]:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
+        "cache_creation_input_tokens": usage.cache_written_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

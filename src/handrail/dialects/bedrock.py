@@ -598,9 +598,9 @@ def _thought(block: Block) -> str:
 
 def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
-    cached = bodies.count(usage, "cacheReadInputTokens")
-    read = bodies.count(usage, "inputTokens") + cached + bodies.count(usage, "cacheWriteInputTokens")
-    return Usage(read, bodies.count(usage, "outputTokens"), cached)
+    cached, written = (bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write"))
+    read = bodies.count(usage, "inputTokens") + cached + written
+    return Usage(read, bodies.count(usage, "outputTokens"), cached, cache_written_tokens=written)
 
 
 def _foreign(message: Json) -> str:
@@ -716,8 +716,9 @@ def _result(told: Json) -> ToolResult:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "inputTokens": usage.input_tokens - usage.cached_tokens,
+        "inputTokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
         "cacheReadInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_written_tokens,
         "outputTokens": usage.output_tokens,
         "totalTokens": usage.input_tokens + usage.output_tokens,
     }

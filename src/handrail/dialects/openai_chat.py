@@ -396,11 +396,13 @@ def _head(envelope: Envelope, kind: str) -> dict[str, Json]:
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
+    # Only some servers count it.
+    written = {"cache_write_tokens": usage.cache_written_tokens} if usage.cache_written_tokens else {}
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 

@@ -500,6 +500,7 @@ def _usage(usage: Json) -> Usage:
         bodies.count(usage, "output_tokens"),
         bodies.count(usage.get("input_tokens_details"), "cached_tokens"),
         bodies.count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        bodies.count(usage.get("input_tokens_details"), "cache_write_tokens"),
     )
 
 
@@ -638,12 +639,16 @@ def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
 
 def _ending(turn: Turn) -> dict[str, Json]:
     status, reason = _ENDINGS["stop" if turn.refusal and turn.finish == "refused" else turn.finish]
+    spent = turn.usage
     usage = {
-        "input_tokens": turn.usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": turn.usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": turn.usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": turn.usage.reasoning_tokens},
-        "total_tokens": turn.usage.input_tokens + turn.usage.output_tokens,
+        "input_tokens": spent.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": spent.cached_tokens,
+            "cache_write_tokens": spent.cache_written_tokens,
+        },
+        "output_tokens": spent.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
+        "total_tokens": spent.input_tokens + spent.output_tokens,
     }
     return {"status": status, "incomplete_details": {"reason": reason} if reason else None, "usage": usage}
 
