@@ -536,13 +536,15 @@ def _messages(told: Json) -> list[Message]:
 
 
 def _message(item: Mapping[str, Json]) -> Message | None:
-    """Return what people or tools say; None for what the model said."""
+    """Return what people or tools say; None for what the model said, and for items that are nobody's words."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
         media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := shown(part))]
         return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
-    if item.get("type") not in (None, "message") and ("role" in item or item["type"] == "item_reference"):
-        raise ConfigError(f"the request has an item of type {item['type']!r}, which is not known here")
+    if item.get("type") == "item_reference":
+        raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
+    if item.get("type") not in (None, "message"):
+        return None  # a call, or what only the provider knows, such as `additional_tools`; it goes back as it came
     match item.get("role"):
         case "system" | "developer":
             return SystemMessage(_content(item.get("content"))[0])
