@@ -69,4 +69,4 @@ def test_a_tool_has_a_limit_of_its_own():
 
 
 def test_usage_adds_up():
-    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+    assert Usage(1, 2, 3, 4, 5) + Usage(10, 20, 30, 40, 50) == Usage(11, 22, 33, 44, 55)

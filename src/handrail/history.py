@@ -89,7 +89,9 @@ def _as_object(arguments: str) -> str:
     parsed = jsontext.parse(arguments, lossy=False)
     if isinstance(parsed, jsontext.Parsed):
         return keys.canonical(parsed.value)
-    return json.dumps({"INVALID_JSON": arguments}, ensure_ascii=False)
+    # Half a character has no form that every provider takes: some refuse it escaped too.
+    told = arguments.encode("utf-8", "replace").decode()
+    return json.dumps({"INVALID_JSON": told}, ensure_ascii=False)
 
 
 _judged = lru_cache(maxsize=4096)(_as_object)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, astuple, fields, replace
 
 from handrail import keys
 from handrail.budgets import Budget
@@ -109,14 +109,13 @@ def _amounts(value: Json) -> Any:
 
 def turn_as_json(turn: Turn) -> dict[str, Json]:
     """Return a model's answer as a journal keeps it."""
-    usage = turn.usage
     return _without_empty(
         {
             "text": turn.text,
             "reasoning": turn.reasoning,
             "calls": [[call.id, call.name, call.arguments] for call in turn.calls],
             "finish": turn.finish,
-            "usage": [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens],
+            "usage": list(astuple(turn.usage)),
             "refusal": turn.refusal,
             "raw": plain(turn.raw) if turn.raw else None,
             "server_side": plain(list(turn.server_side)) if turn.server_side else None,

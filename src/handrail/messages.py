@@ -18,12 +18,19 @@ Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
 
 
 class Usage(Struct, frozen=True):
-    """Tokens as the provider counted them; 0 where it did not say."""
+    """Tokens as the provider counted them; 0 where it did not say.
+
+    Attributes:
+        input_tokens: All that the model read, with what came from the provider's cache and what was written to it.
+        cached_tokens: Of those, what came from the cache, at a fraction of the price.
+        cache_written_tokens: Of those, what was written to the cache, at a higher price with some providers.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_written_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -31,6 +38,7 @@ class Usage(Struct, frozen=True):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.cache_written_tokens + other.cache_written_tokens,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -21,7 +22,8 @@ from msgspec.structs import replace
 from handrail import calls, messages
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import DialectStream, Envelope, ServerDialect, WireDialect
-from handrail.errors import ModelError
+from handrail.errors import Failure, ModelError
+from handrail.jsontext import parse
 from handrail.messages import ArgumentsDelta, Delta, Options, ReasoningDelta, TextDelta, Turn, Usage
 from handrail.ports import Described
 
@@ -63,6 +65,20 @@ def turns(draw: st.DrawFn) -> Turn:
     usage = Usage(read, written, draw(st.integers(0, read)), draw(st.integers(0, written)))
     finish = draw(st.sampled_from(["calls", "stop", "length"] if spoken else ["stop", "length", "refused"]))
     return Turn(draw(st.text(max_size=30)), draw(st.text(max_size=20)), spoken, finish, usage)
+
+
+def in_halves(text: str) -> str:
+    """Return the text as a program holds it that counts UTF-16: characters beyond the first 65,536 are two halves."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    return "".join(chr(int.from_bytes(units[at : at + 2], "little")) for at in range(0, len(units), 2))
+
+
+def escaped(text: str) -> str:
+    """Return JSON text with the halves of characters as it can carry them: escaped."""
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+PIECES_OF_CHARACTERS = st.text(st.sampled_from(["\ud83d", "\ude00", "😀", "a", "\\", "é"]), max_size=8)
 
 
 def places(value: object, here: tuple = ()) -> list[tuple]:
@@ -148,11 +164,17 @@ class DialectContract:
     texts_survive: ClassVar[bool] = True
     """Whether a whole answer holds arguments as text. Where they are an object, their spelling is ours."""
 
+    texts_stream: ClassVar[bool] = True
+    """Whether a stream tells arguments as text, in pieces of any size."""
+
     stops_beside_calls: ClassVar[bool] = True
     """Whether the wire can say that an answer with calls ended by itself; elsewhere such an answer wants its calls."""
 
     choice: ClassVar[str] = "refund"
     """What `tool_choice` says in a conversation that survives: the tool's name, where the wire can say one."""
+
+    counts_cache_writes: ClassVar[bool] = True
+    """Whether the provider counts what it writes to its cache."""
 
     def sayable(self, turn: Turn) -> Turn:
         """Return the turn as the wire can say it."""
@@ -212,6 +234,13 @@ class DialectContract:
         except ModelError as error:
             assert str(error)
 
+    def test_what_is_written_to_the_cache_is_counted_where_the_provider_counts_it(self):
+        usage = Usage(120, 45, 60, 0, 50)
+        turn = Turn("Hi", usage=usage)
+        counted = usage if self.counts_cache_writes else Usage(120, 45, 60)
+        assert self.dialect.decode(self.encoded(turn), TOOLS).usage == counted
+        assert read(self.dialect.stream(TOOLS), [self.streamed(turn)])[1].usage == counted
+
     # -- streams -------------------------------------------------------------------------------------------------------
 
     @shared
@@ -229,6 +258,42 @@ class DialectContract:
     def test_a_stream_reads_the_same_however_it_is_cut(self, turn, cuts):
         whole = self.streamed(turn).encode()
         assert read(self.dialect.stream(TOOLS), in_pieces(whole, cuts)) == read(self.dialect.stream(TOOLS), [whole])
+
+    @pytest.mark.parametrize("piece_chars", [1, 2, 3, 40])
+    def test_a_character_whose_halves_came_in_two_pieces_is_whole_again(self, piece_chars):
+        said = Turn("a 😀 b", "🌦", (ToolCall("call_a", "refund", '{"s": "😀🌦"}'),), "calls")
+        halves = [replace(call, arguments=in_halves(call.arguments)) for call in said.calls if self.texts_stream]
+        said = said if self.texts_stream else replace(said, calls=(), finish="stop")
+        cut = replace(said, text=in_halves(said.text), reasoning=in_halves(said.reasoning), calls=halves)
+        deltas, turn = read(self.dialect.stream(TOOLS), [escaped(self.streamed(cut, piece_chars))])
+        assert turn == said
+        assert (joined(deltas, TextDelta), joined(deltas, ReasoningDelta)) == (said.text, said.reasoning)
+        assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(said.calls)}
+        assert "INVALID_JSON" not in json.dumps(turn.raw)
+
+    @shared
+    @given(text=PIECES_OF_CHARACTERS, odd=PIECES_OF_CHARACTERS, piece_chars=st.integers(1, 20))
+    def test_half_a_character_is_the_same_however_a_stream_is_cut_and_refused_in_a_call(self, text, odd, piece_chars):
+        arguments = f'{{"s": "{odd}"}}'
+        turn = Turn(f"a{text}.", "", (ToolCall("call_a", "refund", arguments),), "calls")
+        sent = [escaped(self.streamed(turn, chars)) for chars in (piece_chars, 1000)]
+        (deltas, in_small_pieces), (_, whole) = (read(self.dialect.stream(TOOLS), [each]) for each in sent)
+        assert in_small_pieces == whole
+        assert joined(deltas, TextDelta) == whole.text
+        assert calls_told(deltas) == {0: ("refund", whole.calls[0].arguments)}
+        whole.text.encode()  # a person can be shown it
+        whole.calls[0].arguments.encode()
+        if self.texts_stream and "\ufffd" in odd.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"):
+            assert isinstance(parse(whole.calls[0].arguments, allow_repair=True, lossy=True), Failure)
+
+    @pytest.mark.parametrize("half", ["\ud83d", "\ude00"])
+    def test_half_a_character_in_a_whole_answer_is_no_question_mark_in_a_call(self, half):
+        body = escaped(json.dumps(self.encoded(replace(RICH, text=f"a{half}")), ensure_ascii=False))
+        body = body.replace("Zürich", f"\\u{ord(half):04x}")
+        turn = self.dialect.decode(body, TOOLS)
+        assert turn.text == "a?"
+        assert isinstance(parse(turn.calls[-1].arguments), Failure)
+        json.dumps([turn.raw, *(call.arguments for call in turn.calls)], ensure_ascii=False).encode()
 
     def test_a_stream_reads_the_same_cut_at_every_byte(self):
         whole = self.streamed(RICH, piece_chars=40).encode()

@@ -492,7 +492,7 @@ def test_calls_without_an_id_get_one_and_go_back_with_it_beside_the_rest():
     ({"input_tokens": 5, "output_tokens": 2}, Usage(5, 2)),
     # All that the model read is its input: 3 anew, 40 from the cache, 10 written to it.
     ({"input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 10, "output_tokens": 2,
-      "output_tokens_details": {"thinking_tokens": 1}}, Usage(53, 2, 40, 1)),
+      "output_tokens_details": {"thinking_tokens": 1}}, Usage(53, 2, 40, 1, 10)),
     ({"input_tokens": None, "cache_read_input_tokens": None, "output_tokens": True}, Usage()),
     (None, Usage()), ("much", Usage()),
 ])  # fmt: skip

@@ -34,8 +34,10 @@ ASKED = [UserMessage("How warm is it?")]
 
 class TestGemini(DialectContract):
     dialect = DIALECT
+    counts_cache_writes = False
     stops_beside_calls = False
     texts_survive = False
+    texts_stream = False
 
     def sayable(self, turn: Turn) -> Turn:
         """Arguments are an object on this wire, streamed too; a refusal tells its reason always."""
@@ -321,6 +323,17 @@ def test_arguments_of_every_kind_are_put_together_where_their_paths_say():
     wanted = {"by": "me", "rooms": [{"beds": 2, "quiet": False}, {"sea.view": None}], "note": 'a "b\n北京'}
     assert json.loads(booked.arguments) == wanted
     assert turn.raw["parts"] == [{"functionCall": {"name": "book", "args": wanted}, "thoughtSignature": "s"}]
+
+
+def test_half_a_character_in_an_argument_waits_for_the_other_and_is_refused_without_it():
+    first, other = (piece("$.note", stringValue=half, willContinue=True) for half in ("\ud83d", "\ude00"))
+    whole, half = (
+        DIALECT.decode(json.dumps(answer(OPENED, *pieces, {"functionCall": {}})))
+        for pieces in ((first, other), (first,))
+    )
+    assert json.loads(whole.calls[0].arguments) == {"by": "me", "note": "😀"}
+    assert whole.raw["parts"][0]["functionCall"]["args"] == {"by": "me", "note": "😀"}
+    assert isinstance(hr.jsontext.parse(half.calls[0].arguments, "stop"), Failure)
 
 
 @pytest.mark.parametrize("finish", ["STOP", "MAX_TOKENS", None])

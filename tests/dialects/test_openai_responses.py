@@ -795,9 +795,16 @@ def test_what_is_shown_in_a_request_is_read_in_the_chat_form():
     assert DIALECT.encode_request(DIALECT.decode_request(body)[0])["input"] == body["input"]
 
 
+def test_items_that_are_not_known_here_go_back_as_they_came_and_in_their_place():
+    more = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "refund"}]}
+    told = [{"role": "user", "content": "a"}, more, {"role": "user", "content": "b"}, {"type": "yet_unknown", "x": [1]}]
+    heard, _, _ = DIALECT.decode_request({"input": told})
+    sent = DIALECT.encode_request(heard)["input"]
+    assert [each.get("content") or each for each in sent] == ["a", more, "b", told[3]]
+
+
 @pytest.mark.parametrize("body", [
     {"input": [{"type": "item_reference", "id": "msg_1"}]},
-    {"input": [{"type": "additional_tools", "role": "developer", "tools": []}]},
     {"input": "?", "tools": [{"type": "function"}]},
     {"input": 7}, {"input": [7]}, {"input": "?", "tools": 7}, {"input": [{"role": "user", "content": [7]}]},
     {"input": [{"role": "assistant", "content": [7]}]}, {"input": [{"type": 7, "role": "assistant"}]},

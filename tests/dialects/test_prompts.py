@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import plugins
+from handrail import jsontext, plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import dialect, mistral
 from handrail.dialects.layouts import broken
@@ -25,6 +25,7 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.ports import Described
+from tests.dialects.contract import in_halves
 
 FAMILIES = [hr.dialect(name) for name in plugins.PROMPTS]
 every_family = pytest.mark.parametrize("dialect", FAMILIES, ids=lambda dialect: dialect.name)
@@ -216,6 +217,27 @@ def test_bytes_cut_inside_a_character_are_read_whole(dialect):
     for byte in answer:
         stream.feed(bytes([byte]))
     assert stream.close().text == "北京暖和"
+
+
+@every_family
+def test_a_character_whose_halves_came_in_two_pieces_is_whole_again(dialect):
+    answer = dialect.answer(called(weather("a 😀🌦")).turn, [tool()])
+    stream = dialect.stream([tool()], opened=dialect.opened([tool()]))
+    told = [delta for half in in_halves(answer) for delta in stream.feed(half)]
+    (call,) = stream.close().calls
+    assert json.loads(call.arguments) == {"city": "a 😀🌦"}
+    assert "".join(delta.text for delta in told if isinstance(delta, ArgumentsDelta)) == call.arguments
+
+
+@every_family
+@pytest.mark.parametrize("half", ["\ud83d", "\ude00", "😀\ud83d"])
+def test_half_a_character_is_refused_in_a_call_and_a_question_mark_in_a_text(dialect, half):
+    answer = dialect.answer(called(weather("ZZZ")).turn, [tool()]).replace("ZZZ", half)
+    (call,) = dialect.decode(answer, [tool()], opened=dialect.opened([tool()])).calls
+    assert isinstance(jsontext.parse(call.arguments), hr.Failure)
+    call.arguments.encode()
+    said = dialect.decode(dialect.answer(Turn("ZZZ"), [tool()]).replace("ZZZ", f"a{half}"), [tool()])
+    assert said.text.strip() == f"a{half[:-1]}?"
 
 
 def test_bytes_that_are_no_text_are_read_with_a_mark_in_their_place():

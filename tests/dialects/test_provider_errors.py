@@ -71,6 +71,7 @@ def test_a_reason_that_cannot_be_written_is_told_as_far_as_it_can():
     body = '{"error": {"message": "m\\ud800", "details": [{"retryDelay": "' + "9" * 400 + 's"}]}}'
     error = classify(429, {}, body)
     assert (str(error).endswith("m?"), error.retry_after_s) == (True, 1e9)
+    assert classify(None, {}, {"error": {"message": "m\ud800", "code": "c\ud800"}}).code == "c?"
 
 
 def test_a_server_that_says_outright_whether_to_retry_is_believed():

@@ -5,8 +5,8 @@ keeps state between two calls. Only a `DialectStream` has state, that of one ans
 
 Rule 1: decoding never invents. A call is what the provider sent; text that is no call stays text.
 Rule 2: whatever a provider sends, decoding gives a `Turn` or raises `ModelError`; no other exception leaves a dialect.
-Rule 3: what a stream has given is never taken back: its deltas, joined, are the turn that `close` returns, but for an
-        event that was still open when the stream ended, which only `close` can read.
+Rule 3: what a stream has given is never taken back: its deltas, joined, are the turn that `close` returns, but for what
+        was still open when the stream ended, which only `close` can read: an event, or the half of a character.
 """
 
 from __future__ import annotations

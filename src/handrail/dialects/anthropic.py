@@ -148,7 +148,7 @@ class Anthropic(Wire):
         if provider_errors.error_in(told):
             raise provider_errors.classify(None, {}, told)
         blocks = [Answered.whole(block) for block in bodies.items(told.get("content"), "`content`")]
-        return turn_of(blocks, Ending.of(told, told.get("usage")), _names_of(tools))
+        return received.whole_turn(turn_of(blocks, Ending.of(told, told.get("usage")), _names_of(tools)))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -163,10 +163,9 @@ class Anthropic(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Anthropic's", why)
-        content = received.encodable(message).get("content")
-        blocks = [Answered.whole(block) for block in _as_blocks(content)]
+        blocks = [Answered.whole(block) for block in _as_blocks(message.get("content"))]
         finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
-        return turn_of(blocks, Ending(finish), _names_of(tools))
+        return received.whole_turn(turn_of(blocks, Ending(finish), _names_of(tools)))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
         """Return a reader for one streamed answer."""
@@ -651,8 +650,8 @@ def _end(turn: Turn) -> dict[str, Json]:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
+        "cache_creation_input_tokens": usage.cache_written_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

@@ -82,7 +82,7 @@ class Answered:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return "".join(self.pieces.get("input", ()))
+        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
 
     def take_whole_input(self) -> str:
         """Take the arguments that came as an object, and return their text."""
@@ -161,12 +161,13 @@ def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; the API counts apart what came from its cache."""
     if not isinstance(usage, Mapping):
         return Usage()
-    cached = bodies.count(usage, "cache_read_input_tokens")
+    cached, written = (bodies.count(usage, f"cache_{act}_input_tokens") for act in ("read", "creation"))
     return Usage(
-        bodies.count(usage, "input_tokens") + cached + bodies.count(usage, "cache_creation_input_tokens"),
+        bodies.count(usage, "input_tokens") + cached + written,
         bodies.count(usage, "output_tokens"),
         cached,
         bodies.count(usage.get("output_tokens_details"), "thinking_tokens"),
+        written,
     )
 
 

@@ -180,13 +180,14 @@ class Bedrock(Wire):
             stream = ConverseStream(self, tuple(tools or ()))
             for each in _framed_events(body):
                 stream.take(each, [])
-            return stream.whole()
+            return received.whole_turn(stream.whole())
         told = bodies.object_of(body)
         if provider_errors.error_in(told) or isinstance(told.get("message"), str):
             raise provider_errors.classify(None, {}, told)
         output = bodies.mapping(told.get("output"), "`output`")
         content = bodies.mapping(output.get("message"), "`output.message`").get("content")
-        return _turn(_answered(content), told.get("stopReason"), told.get("usage"), _names_of(tools))
+        turn = _turn(_answered(content), told.get("stopReason"), told.get("usage"), _names_of(tools))
+        return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -201,8 +202,8 @@ class Bedrock(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Bedrock's", why)
-        content = _answered(received.encodable(message).get("content"))
-        return _turn(content, "tool_use" if _has_calls([message]) else "end_turn", None, _names_of(tools))
+        word = "tool_use" if _has_calls([message]) else "end_turn"
+        return received.whole_turn(_turn(_answered(message.get("content")), word, None, _names_of(tools)))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
         """Return a reader for one streamed answer."""
@@ -384,7 +385,7 @@ class _Growing:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return "".join(self.pieces.get("input", ()))
+        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
 
     def whole(self) -> Block:
         """Return the block as a whole answer would hold it."""
@@ -597,9 +598,9 @@ def _thought(block: Block) -> str:
 
 def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
-    cached = bodies.count(usage, "cacheReadInputTokens")
-    read = bodies.count(usage, "inputTokens") + cached + bodies.count(usage, "cacheWriteInputTokens")
-    return Usage(read, bodies.count(usage, "outputTokens"), cached)
+    cached, written = (bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write"))
+    read = bodies.count(usage, "inputTokens") + cached + written
+    return Usage(read, bodies.count(usage, "outputTokens"), cached, cache_written_tokens=written)
 
 
 def _foreign(message: Json) -> str:
@@ -715,8 +716,9 @@ def _result(told: Json) -> ToolResult:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "inputTokens": usage.input_tokens - usage.cached_tokens,
+        "inputTokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
         "cacheReadInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_written_tokens,
         "outputTokens": usage.output_tokens,
         "totalTokens": usage.input_tokens + usage.output_tokens,
     }

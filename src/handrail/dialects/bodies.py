@@ -6,7 +6,6 @@ Each function names what it looked at, so that the sentence tells where a provid
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 
 from handrail.dialects import provider_errors, received
@@ -14,8 +13,6 @@ from handrail.errors import Json, ModelError
 
 _MOST_TOKENS = 2**53
 """No provider counts so far; beyond it a float is no longer exact."""
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 OBJECT = (dict, Mapping)
 """A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
@@ -27,7 +24,9 @@ def unreadable(what: str) -> ModelError:
 
 
 def object_of(body: Json | bytes) -> Mapping[str, Json]:
-    """Return a whole answer as an object, with every text in it fit for UTF-8.
+    """Return a whole answer, or one event of a stream, as an object.
+
+    Its texts may hold half a character (`received.WholeDeltas`); what comes of them is made whole at last.
 
     Raises:
         ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).
@@ -39,7 +38,7 @@ def object_of(body: Json | bytes) -> Mapping[str, Json]:
 
 
 def loaded(body: Json | bytes) -> Json:
-    """Return a whole answer as a JSON value, with every text in it fit for UTF-8.
+    """Return a whole answer as a JSON value; see `object_of`.
 
     Raises:
         ModelError: It is no JSON (`code="unreadable"`).
@@ -48,15 +47,11 @@ def loaded(body: Json | bytes) -> Json:
         sent = body
         try:
             text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
-            body = json.loads(text)
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             begin = f"; they begin with {received.beginning(sent)}" if sent else ""
             raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
-        # The first two tests are quick, and nearly every delta ends there.
-        if ("\\u" in text or not text.isascii()) and _SURROGATE.search(text):
-            return received.encodable(body)
-        return body
-    return received.encodable(body)
+    return body
 
 
 def is_json(text: str) -> bool:

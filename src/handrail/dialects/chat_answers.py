@@ -374,4 +374,5 @@ def _usage_of(usage: Json) -> Usage:
         # Moonshot and DeepSeek tell it beside the details.
         bodies.count(input_details, "cached_tokens") or bodies.count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
         bodies.count(output_details, "reasoning_tokens"),
+        bodies.count(input_details, "cache_write_tokens"),
     )

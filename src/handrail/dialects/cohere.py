@@ -160,7 +160,8 @@ class Cohere(Wire):
         if provider_errors.error_in(told) or isinstance(told.get("message"), str):
             raise provider_errors.classify(None, {}, told)
         message = bodies.mapping(told.get("message"), "`message`")
-        return _turn(message, _finish(told.get("finish_reason")), _usage(told.get("usage")), tools)
+        turn = _turn(message, _finish(told.get("finish_reason")), _usage(told.get("usage")), tools)
+        return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -174,7 +175,7 @@ class Cohere(Wire):
         if isinstance(message, bodies.OBJECT) and "message" in message:
             return self.decode(message, tools)
         finish = _CHAT.decode_message(message, tools).finish  # the same messages are foreign here as there
-        return _turn(received.encodable(message), finish, Usage(), tools)
+        return received.whole_turn(_turn(message, finish, Usage(), tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
         """Return a reader for one streamed answer."""

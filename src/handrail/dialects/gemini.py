@@ -171,7 +171,7 @@ class Gemini(Wire):
         answer = Answer(_names_of(tools))
         for chunk in chunks_of(body):
             answer.take(chunk, [])
-        return answer.turn()
+        return received.whole_turn(answer.turn())
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one content of a model, or from a whole response body; Google's own client gives both.

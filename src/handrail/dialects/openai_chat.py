@@ -161,7 +161,7 @@ class OpenAIChat(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        return turn_in(bodies.object_of(body), tools)
+        return received.whole_turn(turn_in(bodies.object_of(body), tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -177,7 +177,7 @@ class OpenAIChat(Wire):
         if why := foreign_in(message):
             raise foreign("OpenAI chat message", why)
         calls = message.get("tool_calls") or message.get("function_call")
-        return turn_of(received.encodable(message), "calls" if calls else "stop", Usage(), tools)
+        return received.whole_turn(turn_of(message, "calls" if calls else "stop", Usage(), tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
@@ -396,11 +396,13 @@ def _head(envelope: Envelope, kind: str) -> dict[str, Json]:
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
+    # Only some servers count it.
+    written = {"cache_write_tokens": usage.cache_written_tokens} if usage.cache_written_tokens else {}
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 

@@ -21,7 +21,7 @@ from mimetypes import guess_extension
 from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors
+from handrail.dialects import Conversation, Envelope, ToolLike, bodies, provider_errors, received
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
 from handrail.dialects.responses_items import CALLS, Answer, Place
@@ -182,7 +182,7 @@ class OpenAIResponses(Wire):
         told = bodies.object_of(body)
         _raise_if_failed(told)
         bodies.items(told.get("output"), "`output`")
-        return _turn(told, tools)
+        return received.whole_turn(_turn(told, tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from a whole response body, or from one item of its output.
@@ -500,6 +500,7 @@ def _usage(usage: Json) -> Usage:
         bodies.count(usage, "output_tokens"),
         bodies.count(usage.get("input_tokens_details"), "cached_tokens"),
         bodies.count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        bodies.count(usage.get("input_tokens_details"), "cache_write_tokens"),
     )
 
 
@@ -535,13 +536,15 @@ def _messages(told: Json) -> list[Message]:
 
 
 def _message(item: Mapping[str, Json]) -> Message | None:
-    """Return what people or tools say; None for what the model said."""
+    """Return what people or tools say; None for what the model said, and for items that are nobody's words."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
         media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := shown(part))]
         return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
-    if item.get("type") not in (None, "message") and ("role" in item or item["type"] == "item_reference"):
-        raise ConfigError(f"the request has an item of type {item['type']!r}, which is not known here")
+    if item.get("type") == "item_reference":
+        raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
+    if item.get("type") not in (None, "message"):
+        return None  # a call, or what only the provider knows, such as `additional_tools`; it goes back as it came
     match item.get("role"):
         case "system" | "developer":
             return SystemMessage(_content(item.get("content"))[0])
@@ -638,12 +641,16 @@ def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
 
 def _ending(turn: Turn) -> dict[str, Json]:
     status, reason = _ENDINGS["stop" if turn.refusal and turn.finish == "refused" else turn.finish]
+    spent = turn.usage
     usage = {
-        "input_tokens": turn.usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": turn.usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": turn.usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": turn.usage.reasoning_tokens},
-        "total_tokens": turn.usage.input_tokens + turn.usage.output_tokens,
+        "input_tokens": spent.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": spent.cached_tokens,
+            "cache_write_tokens": spent.cache_written_tokens,
+        },
+        "output_tokens": spent.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
+        "total_tokens": spent.input_tokens + spent.output_tokens,
     }
     return {"status": status, "incomplete_details": {"reason": reason} if reason else None, "usage": usage}
 

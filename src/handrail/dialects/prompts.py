@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, bodies, remembered, texts, writing
+from handrail.dialects import Conversation, ToolLike, bodies, received, remembered, texts, writing
 from handrail.dialects.entries import Answer, Entry, entries_of, has_results, said_in, systems_first
 from handrail.dialects.layouts import Head, Opening, Template, as_json, broken, broken_in, described
 from handrail.dialects.names import NameMap, NameRule
@@ -234,19 +234,21 @@ class PromptStream:
         self._reader = reader
         self._names = names
         self._bytes = b""
+        self._half = ""  # of a character, whose other half the next piece may bring
+        self._characters = received.WholeDeltas()
 
     def feed(self, chunk: str | bytes) -> list[Delta]:
         """Take the next piece of text; of bytes, perhaps with a character cut in two."""
-        return [self._named(delta) for delta in self._reader.feed(self._decoded(chunk))]
+        return self._characters.take([self._named(delta) for delta in self._reader.feed(self._decoded(chunk))])
 
     def close(self, finish: Finish | None = None) -> Turn:
         """Return the whole turn. A call that breaks off is no clean end, whatever the server says."""
-        if self._bytes:
-            self._reader.feed(self._bytes.decode("utf-8", "replace"))
-            self._bytes = b""
+        if self._bytes or self._half:
+            self._reader.feed(self._half + self._bytes.decode("utf-8", "replace"))
+            self._bytes, self._half = b"", ""
         turn = self._reader.close(finish)
         calls = [replace(call, name=self._names.from_wire(call.name)) for call in turn.calls]
-        return replace(turn, calls=calls) if calls != turn.calls else turn
+        return received.whole_turn(replace(turn, calls=calls) if calls != turn.calls else turn)
 
     def _named(self, delta: Delta) -> Delta:
         if isinstance(delta, ArgumentsDelta):
@@ -255,7 +257,9 @@ class PromptStream:
 
     def _decoded(self, chunk: str | bytes) -> str:
         if isinstance(chunk, str):
-            return chunk.encode("utf-8", "replace").decode()  # lone surrogates have no form in UTF-8
+            text = received.with_pairs_joined(self._half + chunk)
+            self._half = received.first_half_at_end(text)
+            return text.removesuffix(self._half)
         whole = self._bytes + chunk
         for cut in range(min(4, len(whole) + 1)):
             try:

@@ -148,7 +148,7 @@ def _told(error: Mapping[str, Json]) -> ProviderError:
     code = next(iter(named), str(numbers[0]) if numbers else "")
     return ProviderError(
         # OpenRouter's code is a number and Google's a number beside a word; a word tells more.
-        code=code,
+        code=received.legible(code),
         message=_as_text(error.get("message") or error.get("detail") or ""),
         words=tuple(word.lower() for word in named),
         status=numbers[0] if numbers else None,

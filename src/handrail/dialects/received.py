@@ -2,16 +2,26 @@
 
 Python reads more than it can write: lone surrogates, NaN, and values nested deeper than a serializer follows.
 
+A server that counts UTF-16 may cut a character in two, and send each half in a piece of its own. Pieces are read as
+they came; what leaves a dialect is whole.
+
 Rule 1: what is sound is returned as it is, the same object.
+Rule 2: half a character is a question mark in text for people, and never in a call: there it stays half a character,
+        for `jsontext` to refuse.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from math import isfinite
 
+import msgspec
+from msgspec.structs import replace
+
 from handrail.errors import Json
+from handrail.messages import ArgumentsDelta, Delta, Turn
 
 MOST_LEVELS = 64
 """Of nesting, that a request carries."""
@@ -20,7 +30,7 @@ _MOST_SHOWN_CHARS = 80
 
 
 def encodable(told: Json) -> Json:
-    """Return a JSON value whose strings all have a form in UTF-8: lone surrogates become question marks."""
+    """Return a JSON value whose strings all have a form in UTF-8: half a character becomes a question mark."""
     try:
         text = json.dumps(told, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # no JSON, or too deep: nothing that a provider sent
@@ -28,8 +38,89 @@ def encodable(told: Json) -> Json:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.loads(text.encode("utf-8", "replace"))
+        return json.loads(legible(text))
     return told
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+_FIRST_HALF = re.compile("[\ud800-\udbff]")
+
+
+def with_pairs_joined(text: str) -> str:
+    """Return the text with every two halves that follow one another made one character.
+
+    >>> with_pairs_joined("\\ud83d" + "\\ude00")
+    '😀'
+    """
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def first_half_at_end(text: str) -> str:
+    """Return the first half of a character that ends a text; empty where none does."""
+    return text[-1] if text and _FIRST_HALF.match(text[-1]) else ""
+
+
+def legible(text: str) -> str:
+    """Return text for people: half a character is a question mark."""
+    return with_pairs_joined(text).encode("utf-8", "replace").decode()
+
+
+def escaped(arguments: str) -> str:
+    """Return the text of arguments with half a character as JSON escapes it, so that the text can be kept and shown.
+
+    It stands there twice: behind a backslash of the model's the first one would be read as mere text.
+    """
+    return _HALF.sub(lambda half: 2 * f"\\u{ord(half[0]):04x}", with_pairs_joined(arguments))
+
+
+def whole_turn(turn: Turn) -> Turn:
+    """Return a turn that can be written as UTF-8, with every character whole; see rule 2."""
+    try:
+        msgspec.json.encode(turn)  # the quickest way to see that all of it is sound
+        return turn
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        calls = [
+            replace(call, id=legible(call.id), name=legible(call.name), arguments=escaped(call.arguments))
+            for call in turn.calls
+        ]
+        return replace(
+            turn,
+            text=legible(turn.text),
+            reasoning=legible(turn.reasoning),
+            refusal=legible(turn.refusal),
+            calls=tuple(calls),
+            raw=None if turn.raw is None else encodable(turn.raw),
+            server_side=tuple(map(encodable, turn.server_side)),
+        )
+
+
+class WholeDeltas:
+    """Keeps the first half of a character back until the piece with the other half is there, in each text by itself."""
+
+    def __init__(self) -> None:
+        self._halves: dict[tuple[type[Delta], int], str] = {}
+
+    def take(self, deltas: list[Delta]) -> list[Delta]:
+        """Return what can be told of these deltas by now. A half that nothing follows is told by the turn alone."""
+        for delta in deltas:
+            if self._halves or not delta.text.isascii():
+                return [each for delta in deltas if (each := self._whole(delta))]
+        return deltas
+
+    def _whole(self, delta: Delta) -> Delta | None:
+        is_call = isinstance(delta, ArgumentsDelta)
+        key = type(delta), delta.index if isinstance(delta, ArgumentsDelta) else 0
+        if key not in self._halves and not _HALF.search(delta.text):
+            return delta
+        text = with_pairs_joined(self._halves.pop(key, "") + delta.text)
+        if half := first_half_at_end(text):
+            self._halves[key] = half
+            text = text[:-1]
+        if not (text or is_call):
+            return None
+        return replace(delta, text=escaped(text) if is_call else legible(text))
 
 
 def can_go_back(value: Json, levels: int = MOST_LEVELS) -> bool:

@@ -89,8 +89,8 @@ class Item:
         pieces = self.pieces.get(place)
         if not pieces:
             return ""
-        if len(pieces) > 1:
-            pieces[:] = ["".join(pieces)]
+        if len(pieces) > 1:  # a character may have come in two
+            pieces[:] = [received.with_pairs_joined("".join(pieces))]
         return pieces[0]
 
     def arguments(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
-from handrail.dialects import Dialect, ToolLike, bodies
+from handrail.dialects import Dialect, ToolLike, bodies, received
 from handrail.dialects.sse import EventSplitter, ServerEvent
 from handrail.errors import ModelError
 from handrail.messages import Delta, Turn
@@ -21,6 +21,7 @@ class EventStream(ABC):
     def __init__(self, dialect: Dialect, tools: Collection[ToolLike]) -> None:
         self._dialect, self._tools = dialect, tools
         self._splitter = EventSplitter()
+        self._characters = received.WholeDeltas()
         self._heard = False
         self._error: ModelError | None = None
         self._turn: Turn | None = None
@@ -54,7 +55,7 @@ class EventStream(ABC):
                 if bodies.is_json(event.data):  # else it was cut in its middle, and says nothing
                     self._read([event])
             if self._heard or self._error:
-                self._turn = self.whole()
+                self._turn = received.whole_turn(self.whole())
             elif strays := "\n".join(self._splitter.strays):
                 self._turn = self.unstreamed(strays)
             else:
@@ -77,4 +78,4 @@ class EventStream(ABC):
                 if not deltas:
                     raise
                 break
-        return deltas
+        return self._characters.take(deltas)

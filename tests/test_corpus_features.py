@@ -1,0 +1,46 @@
+"""Recorded exchanges with the newest features of providers: what is counted, what goes back, what waits for us."""
+
+from __future__ import annotations
+
+import pytest
+
+import handrail as hr
+from tests import wires
+from tests.corpus import rows
+
+WIRES = {
+    "anthropic": "anthropic", "openai_responses": "openai-responses", "openai_chat": "openai-chat", "gemini": "gemini",
+    "bedrock": "bedrock",
+}  # fmt: skip
+ROWS = rows("wire/features.jsonl.gz")
+
+
+def interactions() -> list[tuple[str, str, dict]]:
+    """Return the answered interactions on wires that we speak: an id, the wire's name, the interaction."""
+    return [
+        (f"{row['id']}.{n}", WIRES[provider], each)
+        for row in ROWS
+        for n, each in enumerate(row["interactions"])
+        if (provider := each.get("provider", row["provider"])) in WIRES
+        and each.get("expected")
+        and "error" not in each["expected"]
+    ]
+
+
+def cases(takes) -> list:
+    return [pytest.param(wire, each, id=id) for id, wire, each in interactions() if takes(each["expected"])]
+
+
+# Where an answer has `iterations`, the figures beside them tell the last one's share only.
+COUNTED = cases(
+    lambda expected: "cache_written" in (usage := expected.get("usage") or {}) and "iterations" not in usage
+)
+
+
+@pytest.mark.parametrize(("wire", "interaction"), COUNTED)
+def test_what_was_read_from_a_cache_and_written_to_it_is_counted(wire, interaction):
+    usage, expected = wires.answered(hr.dialect(wire), interaction["response"]).usage, interaction["expected"]["usage"]
+    told = usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_written_tokens
+    names = "input_total", "output_total", "cache_read", "cache_written"
+    read, *others = (expected.get(name, 0) for name in names)
+    assert told == (read + expected.get("tool_use_input", 0), *others)
