@@ -11,6 +11,7 @@ SRC = Path(handrail.__file__).parent
 NOUNS = [
     "late", "errors", "calls", "messages", "unseen", "effects", "events", "context", "owners", "records", "chain",
     "wakeups", "ports", "logkeys", "plugins", "isolation", "logs", "iterators", "reimports",
+    "confinement", "seccomp",
 ]
 # fmt: on
 # fmt: off

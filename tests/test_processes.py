@@ -81,7 +81,17 @@ def what(kind: str) -> object:
     return "x" * 3_000_000 if kind == "text" else lambda: 1
 
 
-TOOLS = [add, where, fail, write_late, with_context, what]
+@hr.tool(effect="read", isolation="process")
+def rights(how: str) -> dict:
+    """Say whose this process is, and which rights it and a program of its own have."""
+    command = ["cat", "/proc/self/status"]
+    status = Path("/proc/self/status").read_text() if how == "itself" else subprocess.check_output(command, text=True)
+    lines = dict(line.split(":\t") for line in status.splitlines() if ":\t" in line)
+    names = ("CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
+    return {"uid": os.getuid(), **{name: lines[name] for name in names}}
+
+
+TOOLS = [add, where, fail, write_late, with_context, what, rights]
 
 
 @pytest.fixture(params=["asyncio", "sync"])
@@ -109,6 +119,16 @@ def test_a_tool_runs_in_another_process_which_stays_for_the_next_call(call):
 def test_a_long_text_and_a_value_without_a_pickle_come_back(call):
     assert len(call("what", {"kind": "text"}).value) == 3_000_000
     assert "lambda" in call("what", {"kind": "function"}).text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="capabilities are Linux's")
+@pytest.mark.parametrize("how", ["itself", "a program"])
+def test_a_tool_in_a_process_is_our_user_and_has_none_of_root_s_rights(call, how):
+    told = call("rights", {"how": how}).value
+    assert told["uid"] == os.getuid()  # so the files of a user, and of a root-only folder, stay within reach
+    assert (told["CapPrm"], told["CapEff"], told["NoNewPrivs"], told["Seccomp"]) == ("0" * 16, "0" * 16, "1", "2")
+    if os.geteuid() == 0:  # nobody else may change the bound, nor needs to: no program gains a right
+        assert told["CapBnd"] == "0" * 16
 
 
 @pytest.mark.parametrize(("how", "code"), [

@@ -26,7 +26,9 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from handrail import iterators, reimports
+from handrail.confinement import drop_rights, join_empty_key_ring
 from handrail.errors import Code, NoEffect, SetupError, ToolError
+from handrail.seccomp import filter_here
 
 _PR_SET_CHILD_SUBREAPER = 36
 _OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is dear
@@ -67,6 +69,8 @@ def main(fd: int, life_fd: int) -> None:
     import asyncio  # these two are dear to import, and `alone`, which begins anew for each call, can do without
     from multiprocessing.connection import Connection
 
+    join_empty_key_ring()
+    drop_rights(filter_here())  # first of all: threads that are there already would keep theirs
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
+from handrail import confinement
 from handrail.checklist import check
 from handrail.ports import Job, Sandbox
 from handrail.sandboxes import outside
@@ -85,6 +88,55 @@ def test_the_environment_is_clean(sandbox, monkeypatch):
 def test_an_endless_loop_is_ended_at_its_time(sandbox):
     ended = ran(sandbox, "while True: pass", timeout_s=0.2)
     assert (ended.end, ended.exit_code) == ("timeout", None)
+
+
+ORDINARY = """
+import asyncio, ctypes, socket, sqlite3, ssl, subprocess, tempfile, threading
+thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+print(sqlite3.connect("a.db").execute("select 'sqlite'").fetchone()[0])
+print(subprocess.run(["echo", "subprocess"], capture_output=True, text=True).stdout.strip())
+async def ran():
+    program = await asyncio.create_subprocess_exec("echo", "asyncio", stdout=subprocess.PIPE)
+    return (await program.communicate())[0].decode().strip()
+print(asyncio.run(ran()))
+with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()): print("socket")
+print(type(ssl.create_default_context()).__name__, len(socket.if_nameindex()) > 0)
+"""
+
+
+@pytest.mark.parametrize("sandbox", EACH)
+def test_ordinary_programs_go_on(sandbox):
+    ended = ran(sandbox, ORDINARY)
+    said = b"thread\nsqlite\nsubprocess\nasyncio\nsocket\nSSLContext True\n"
+    assert (ended.stderr, ended.stdout) == (b"", said)
+
+
+@on_linux
+def test_a_program_starts_with_an_empty_key_ring_and_the_thread_that_starts_it_keeps_its_own():
+    """What is in the kernel's hands is seen without the filter, so from a command that has none."""
+    rings = "import ctypes; print(ctypes.CDLL(None).syscall(ctypes.c_long(%d), 0, -3, 0))"
+    number = confinement._KEYCTL[os.uname().machine]
+    confinement.join_empty_key_ring()
+    read = [sys.executable, "-c", rings % number]
+    place = outside.Place(["sh", "-c", shlex.join(read) + " >&2"], "/", {}, {})
+    ours = subprocess.run(read, capture_output=True, check=True).stdout
+    inside = outside.carry_out(Job([]), place, Event()).stderr
+    assert (int(inside) > 0, inside == ours) == (True, False)
+    assert subprocess.run(read, capture_output=True, check=True).stdout == ours
+
+
+@on_linux
+@pytest.mark.parametrize("sandbox", EACH)
+def test_a_program_has_no_capabilities_gains_none_and_is_filtered_as_its_supervisor_is(sandbox):
+    first = ", 1" if sandbox.level == "isolated" else ""  # there, the first process is ours too
+    each = f"(os.getpid(), os.getppid(){first})"
+    code = f"import os\nfor number in {each}: print(open(f'/proc/{{number}}/status').read())"
+    ended = ran(sandbox, code)
+    rights = dict.fromkeys(re.findall(rb"^(Cap(?:Prm|Eff|Amb)|NoNewPrivs|Seccomp):\s+(\w+)$", ended.stdout, re.M))
+    none = b"0" * 16
+    assert {*rights} == {
+        (b"CapPrm", none), (b"CapEff", none), (b"CapAmb", none), (b"NoNewPrivs", b"1"), (b"Seccomp", b"2")
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end is noticed at the next look there")

@@ -2,6 +2,7 @@
 
 Every namespace is its own. It sees /usr read-only and a folder in memory; no /etc, no home. Limits are set inside, for
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
+Its session key ring is empty, and it makes none of the system calls that `seccomp` refuses.
 
 Limits: what all processes hold together is looked at twenty times a second (`outside`), not held by the kernel: that
 needs a cgroup. Each process is held by it, and so are files. The kernel is shared.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,6 +20,7 @@ from threading import Event
 
 from msgspec import Struct
 
+from handrail import seccomp
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes import process
 from handrail.sandboxes.outside import Place, carry_out, program
@@ -49,12 +50,21 @@ class Bubblewrap(Struct, frozen=True):
 
     def run(self, job: Job, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
-        command = [*_box(self.python, job.mounts), self.python, "-I", "-S", "-c", program()]
+        return _run_in_box(self.python, job, cancelled)
+
+
+def _run_in_box(python: str, job: Job, cancelled: Event) -> JobEnded:
+    filter_fd = os.memfd_create("seccomp filter")
+    with os.fdopen(filter_fd, "wb") as file:
+        file.write(seccomp.filter_here())
+        file.flush()
+        file.seek(0)  # whoever inherits the descriptor reads from here
+        command = [*_box(python, job.mounts, filter_fd), python, "-I", "-S", "-c", program()]
         limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
-        return carry_out(job, Place(command, "/", _ENVIRONMENT, limits), cancelled)
+        return carry_out(job, Place(command, "/", _ENVIRONMENT, limits, pass_fds=[filter_fd]), cancelled)
 
 
-def _box(python: str, mounts: Sequence[str] = ()) -> Sequence[str]:
+def _box(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
     """Return the command that makes the box; what runs in it follows."""
     as_nobody = ["setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--no-new-privs"]
     return [
@@ -64,7 +74,7 @@ def _box(python: str, mounts: Sequence[str] = ()) -> Sequence[str]:
         "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
         "--clearenv", *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
         "--ro-bind", "/usr", "/usr", *_system_folders(), *_interpreter(python),
-        "--proc", "/proc",
+        "--seccomp", str(filter_fd), "--proc", "/proc", *_hidden_keys(),
         # `--dev` is a file system in memory without a size, which would be a disk without end.
         "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
         "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
@@ -80,6 +90,13 @@ def _system_folders() -> Iterator[str]:
             yield from ("--symlink", f"usr/{name}", f"/{name}")
         elif Path("/", name).is_dir():
             yield from ("--ro-bind", f"/{name}", f"/{name}")
+
+
+def _hidden_keys() -> Iterator[str]:
+    """Hide the lists of keys: where we are no root, those of our user are named there."""
+    for name in ("/proc/keys", "/proc/key-users"):
+        if Path(name).exists():
+            yield from ("--ro-bind", "/dev/null", name)
 
 
 def _interpreter(python: str) -> Iterator[str]:
@@ -109,19 +126,19 @@ def _tried() -> tuple[str, str]:
         return "", "bubblewrap is for Linux"
     if not shutil.which("bwrap"):
         return "", "bubblewrap is not installed"
+    if not seccomp.filter_here():
+        return "", "the kernel takes no seccomp filter, or handrail has none for this architecture"
     why = "it holds no Python"
     for python in dict.fromkeys([str(Path(sys.executable).resolve()), "/usr/local/bin/python3", "/usr/bin/python3"]):
         if not Path(python).exists():
             continue
         try:
-            tried = subprocess.run(
-                [*_box(python), python, "-I", "-S", "-c", "print('in')"],
-                capture_output=True, text=True, timeout=10, env={"PATH": "/usr/bin:/bin"}, cwd="/", check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
+            ended = _run_in_box(python, Job([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
+        except OSError:
             why = "bubblewrap does not start"
             continue
-        if tried.stdout.strip() == "in":
+        if ended.stdout.strip() == b"in":
             return python, ""
-        why = f"bubblewrap does not work: {(tried.stderr.strip().splitlines() or ['no reason given'])[-1][:200]}"
+        reason = ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        why = f"bubblewrap does not work: {reason[-1][:200]}"
     return "", why

@@ -1,13 +1,14 @@
 """What runs inside a sandbox, before and around the program: lays out its files, limits it, ends it, brings files back.
 
-Started as `python -I -S -c SOURCE` by `outside`, so it is one file of the standard library, and of little of that: an
-import is paid for by every run (json, pathlib and subprocess would double the time it takes to start). It reads one
+Started as `python -I -S -c SOURCE` by `outside`, so it needs the standard library alone, and little of that: an import
+is paid for by every run (json, pathlib and subprocess would double the time it takes to start). `confinement`, of which
+it takes `drop_rights`, is sent ahead of it in the same text. It reads one
 order on stdin and writes one report to the descriptor that the order names. The host keeps stdin open as long as it
 wants the program to run; when that ends, because the host says so or is gone, everything ends.
 
 Order and report are records, each a line `KIND LENGTH LENGTH`, a name and bytes:
 
-    order   arg, environment, limit, file, most_bytes, most_files, report_fd, adopt, end
+    order   arg, environment, limit, file, most_bytes, most_files, report_fd, seccomp_filter, adopt, end
     report  exit_code, file, left
 
 Rule 1: when it ends, nothing that it started runs: it adopts orphans, so that a daemon is found too (Linux).
@@ -29,6 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from handrail.confinement import drop_rights
+
 _PR_SET_CHILD_SUBREAPER = 36
 _DEEPEST = 8
 _LONGEST_LINE = 80
@@ -39,6 +42,9 @@ def main() -> None:
     order: dict[str, dict[str, bytes]] = {}
     for kind, name, data in _records_of_stdin():
         order.setdefault(kind, {})[name] = data
+    if "seccomp_filter" in order:
+        # Before the program is there: one that runs as the same user could write into a supervisor with more rights.
+        drop_rights(order["seccomp_filter"][""])
     given = order.get("file", {})
     for name, data in given.items():
         _lay_out(name, data)

@@ -15,15 +15,17 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from handrail import confinement
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes.inside import descendants, lengths, record
 
@@ -41,6 +43,9 @@ class Place(Struct, frozen=True):
 
     Attributes:
         adopts: Nobody else ends what the program leaves behind, as the first process of a namespace does.
+        seccomp_filter: What `inside.main` drops its rights with (`confinement.drop_rights`); None where the command has
+            dropped them.
+        pass_fds: Descriptors of ours that the command reads.
     """
 
     command: Sequence[str]
@@ -48,12 +53,16 @@ class Place(Struct, frozen=True):
     environment: Mapping[str, str]
     limits: Mapping[str, int]
     adopts: bool = False
+    seccomp_filter: bytes | None = None
+    pass_fds: Sequence[int] = ()
 
 
 @cache
 def program() -> str:
-    """The source of what runs inside."""
-    return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
+    """The source of what runs inside: `confinement` and `inside` in one text."""
+    future = "from __future__ import annotations\n"
+    modules = [Path(confinement.__file__), Path(__file__).with_name("inside.py")]
+    return future + "\n".join(module.read_text(encoding="utf-8").replace(future, "", 1) for module in modules)
 
 
 class _Kept(Struct):
@@ -76,12 +85,11 @@ def carry_out(job: Job, place: Place, cancelled: Event) -> JobEnded:
         OSError: It could not be started.
     """
     report, told = os.pipe()
+    over = Event()
     try:
-        process = subprocess.Popen(
-            place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-            pass_fds=[told], cwd=place.folder, start_new_session=True, env={"PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
+        process = _start(place, told, over)
     except BaseException:
+        over.set()
         os.close(report)
         raise
     finally:
@@ -91,8 +99,35 @@ def carry_out(job: Job, place: Place, cancelled: Event) -> JobEnded:
         watch.until_the_end(monotonic() + job.timeout_s, cancelled)
     finally:
         _kill(process)
+        over.set()
         watch.close()
     return watch.ended()
+
+
+def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
+    """Start the command with an empty session key ring.
+
+    A process has the key ring of the thread that starts it, so that is a thread of its own, which takes an empty one
+    first. It stays until the job is `over`: to whoever asks to die with the parent, the parent is the thread.
+    """
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def start() -> None:
+        try:
+            confinement.join_empty_key_ring()
+            process = subprocess.Popen(
+                place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                pass_fds=[report_fd, *place.pass_fds], cwd=place.folder, start_new_session=True,
+                env={"PATH": "/usr/bin:/bin"},
+            )  # fmt: skip
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        over.wait()
+
+    Thread(target=start, name="handrail-sandbox", daemon=True).start()
+    return started.result()
 
 
 def _order(job: Job, place: Place, report_fd: int) -> bytes:
@@ -104,6 +139,7 @@ def _order(job: Job, place: Place, report_fd: int) -> bytes:
         *(record("file", name, data) for name, data in job.files.items()),
         *(record(kind, "", b"%d" % number) for kind, number in numbers.items()),
         *([record("adopt", "", b"")] if place.adopts else ()),
+        *(() if place.seccomp_filter is None else [record("seccomp_filter", "", place.seccomp_filter)]),
         record("end", "", b""),
     ])  # fmt: skip
 

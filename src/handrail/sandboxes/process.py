@@ -2,8 +2,9 @@
 
 It has a clean environment, a folder of its own, a session of its own, limits on CPU, memory and the size of a file, and
 a supervisor. On Linux, where we may make one, it has a process namespace too: it sees no process but its own, and all
-of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. It
-can read our files and use our network.
+of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. On
+Linux it has no capabilities, an empty session key ring, and not the system calls that `seccomp` refuses. It can read
+our files and use our network.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from threading import Event
 
 from msgspec import Struct
 
+from handrail import seccomp
 from handrail.ports import Job, JobEnded
 from handrail.sandboxes.outside import Place, carry_out, program
 
@@ -56,7 +58,10 @@ class Process(Struct, frozen=True):
             environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
             alone = _namespace()
             command = [*alone, self.python, "-I", "-S", "-c", program()]
-            return carry_out(job, Place(command, folder, environment, limits(job), adopts=not alone), cancelled)
+            place = Place(
+                command, folder, environment, limits(job), adopts=not alone, seccomp_filter=seccomp.filter_here()
+            )
+            return carry_out(job, place, cancelled)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

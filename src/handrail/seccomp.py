@@ -1,0 +1,130 @@
+"""Which system calls a program in a sandbox may not make, as a seccomp filter for Linux.
+
+The filter refuses what no ordinary program needs and what opens a way past namespaces and file permissions: io_uring,
+which acts beside every other filter; ptrace and its kin; key rings; user namespaces and mounts; programs and modules
+for the kernel; sockets other than local, IP and netlink ones (AF_VSOCK reaches the host of a virtual machine).
+Everything else passes: threads, subprocesses, asyncio, sqlite3 and ssl go on.
+
+Rule 1: a call that cannot be judged is refused: another architecture's, x32's, and `clone3`, whose flags lie in memory
+that a filter cannot read. For that one the answer is ENOSYS, on which libc turns to `clone`.
+
+Numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h);
+the layout of an instruction and of what it reads is in linux/filter.h and linux/seccomp.h.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from errno import EAFNOSUPPORT, ENOSYS, EPERM
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+_REFUSED = {
+    # name: (x86_64, aarch64); None where the architecture has no such call.
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "userfaultfd": (323, 282), "bpf": (321, 280), "perf_event_open": (298, 241), "lookup_dcookie": (212, 18),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467), "setns": (308, 268),
+    "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "acct": (163, 89), "syslog": (103, 116), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "vhangup": (153, 58),
+    "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
+}  # fmt: skip
+_NOT_THERE = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
+"""Refused as if the kernel had no such call, so that programs turn to the older one. The same number everywhere."""
+
+_NAMESPACES = 0x7E02_0000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
+_TIME_NAMESPACE = 0x80
+"""CLONE_NEWTIME. Of `clone`, this bit belongs to the number of a signal."""
+_FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
+"""Sockets that may be made; by netlink libc asks for the addresses of this machine."""
+
+
+class Machine(Struct, frozen=True):
+    """An architecture: how the kernel calls it, and the numbers of those calls of which arguments matter."""
+
+    audit_arch: int
+    column: int
+    clone: int
+    unshare: int
+    socket: int
+    socketpair: int
+
+
+MACHINES: Mapping[str, Machine] = {
+    "x86_64": Machine(0xC000_003E, column=0, clone=56, unshare=272, socket=41, socketpair=53),
+    "aarch64": Machine(0xC000_00B7, column=1, clone=220, unshare=97, socket=198, socketpair=199),
+}
+"""By what `os.uname().machine` says."""
+
+_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
+_NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16  # in struct seccomp_data; of the first argument the lower half
+_ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
+_X32 = 0x4000_0000
+
+
+def filter_for(machine: str) -> bytes:
+    """Return the filter for an architecture, as `struct sock_filter[]`; empty where its calls are not known."""
+    if (known := MACHINES.get(machine)) is None:
+        return b""
+    numbers = [pair[known.column] for pair in _REFUSED.values()]
+    sockets = [_equal(each, _return(_ALLOW)) for each in _FAMILIES.values()]
+    return b"".join([
+        _instruction(_LOAD, _ARCHITECTURE),
+        _instruction(_EQUAL, known.audit_arch, 1, 0), _return(_ERROR | ENOSYS),
+        _instruction(_LOAD, _NUMBER),
+        _instruction(_ANY_BIT, _X32, 0, 1), _return(_ERROR | ENOSYS),
+        *(_equal(number, _return(_ERROR | ENOSYS)) for number in _NOT_THERE.values()),
+        *(_equal(number, _return(_ERROR | EPERM)) for number in numbers if number is not None),
+        _equal(known.clone, _without_bits(_NAMESPACES)),
+        _equal(known.unshare, _without_bits(_NAMESPACES | _TIME_NAMESPACE)),
+        *(_equal(number, _argument(sockets, EAFNOSUPPORT)) for number in (known.socket, known.socketpair)),
+        _return(_ALLOW),
+    ])  # fmt: skip
+
+
+@cache
+def filter_here() -> bytes:
+    """Return the filter for this machine; empty where its kernel takes none, or its calls are not known."""
+    try:
+        actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text(encoding="ascii").split()
+    except OSError:
+        return b""
+    native = sys.maxsize > 2**32  # a 32-bit interpreter makes other calls than its machine's
+    return filter_for(os.uname().machine) if native and "errno" in actions else b""
+
+
+def _without_bits(bits: int) -> bytes:
+    """Decide a call by its first argument: refuse any of these bits."""
+    return b"".join([
+        _instruction(_LOAD, _ARGUMENT), _instruction(_ANY_BIT, bits, 0, 1), _return(_ERROR | EPERM), _return(_ALLOW)
+    ])  # fmt: skip
+
+
+def _argument(allowed: Iterable[bytes], error: int) -> bytes:
+    """Decide a call by its first argument: refuse what none of these allows."""
+    return b"".join([_instruction(_LOAD, _ARGUMENT), *allowed, _return(_ERROR | error)])
+
+
+def _equal(value: int, then: bytes) -> bytes:
+    """Do `then` where what was loaded has this value; go on behind it elsewhere."""
+    return _instruction(_EQUAL, value, 0, len(then) // 8) + then
+
+
+def _return(action: int) -> bytes:
+    return _instruction(_RETURN, action)
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
