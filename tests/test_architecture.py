@@ -71,11 +71,13 @@ ORDER = [*NOUNS, *DESCRIBING, *DECIDING, *PERFORMING, *PROGRAMS]
 PLUGINS = {"models", "stores", "approvers", "observers", "selectors", "sandboxes", "toolbox"}
 PLUGINS_MAY_USE = {*NOUNS, "dialects", "retries"}
 SELECTORS_MAY_USE = {*NOUNS, "names", "tools", "toolset"}
+APPROVERS_MAY_USE = {*PLUGINS_MAY_USE, "validation"}  # what a person edits is held to the tool's schema
 TOOLBOX_MAY_USE = {*NOUNS, *DESCRIBING, "sandboxes", "selectors"}
 
 # fmt: off
 MAY_USE = {
     **dict.fromkeys(PLUGINS, PLUGINS_MAY_USE), "selectors": SELECTORS_MAY_USE, "toolbox": TOOLBOX_MAY_USE,
+    "approvers": APPROVERS_MAY_USE,
 }
 # fmt: on
 

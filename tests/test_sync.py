@@ -133,6 +133,29 @@ def test_a_stream_gives_the_events_and_returns_the_run():
     assert (type(events[0]), type(events[-1])) == (RunStarted, RunEnded)
 
 
+def test_a_stream_that_was_read_has_its_run():
+    with hr.SyncRuntime([get_weather]) as runtime:
+        stream = runtime.stream("?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]))
+        with pytest.raises(RuntimeError, match="read all of its events first"):
+            _ = stream.run
+        assert [type(event) for event in stream][-1] is RunEnded
+        assert stream.run.text == "21"
+        assert list(stream) == []
+        assert stream.run.text == "21"  # however often it is asked for more
+
+
+def test_leaving_the_loop_over_a_stream_that_somebody_holds_cancels_its_run(gate):
+    ended = []
+    with hr.SyncRuntime([tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]) as runtime:
+        stream = runtime.stream("?", model=ScriptedModel([call("work"), "never"]))
+        for event in stream:
+            if type(event).__name__ == "AttemptStarted":
+                break
+        assert (ended[-1].status, gate.left) == ("cancelled", 0)
+        with pytest.raises(RuntimeError):
+            _ = stream.run
+
+
 def test_leaving_a_stream_early_cancels_its_run(gate):
     ended = []
     with hr.SyncRuntime([tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]) as runtime:

@@ -89,13 +89,50 @@ def test_an_unclear_word_is_asked_again(desk, unclear):
     assert answer.result(30) == hr.Approval(False, "ada")
 
 
-def test_arguments_can_be_edited_in_one_line(desk):
+BACKSPACE, WHOLE_LINE = "\x7f", "\x15"  # as the keys send it: the second is Ctrl-U
+FILLED_IN = r'Arguments as JSON: { "amount": 500 }'
+
+
+def test_arguments_are_edited_in_a_line_that_is_filled_in_already(desk):
     answer = desk.ask(asked(amount=500))
     desk.person.reads_until(PROMPT)
-    desk.person.types('e\n{"amount": 5}\n')
-    desk.person.reads_until(f'"amount": 5\n.*{PROMPT}')  # shown again before it is approved
+    desk.person.types("e\n")
+    desk.person.reads_until(FILLED_IN)
+    desk.person.types(f"{BACKSPACE * 4}7 }}\n")
+    desk.person.reads_until(f'"amount": 57\n.*{PROMPT}')  # shown again before it is approved
     desk.person.types("a\n")
-    assert answer.result(30) == hr.Approval(True, "ada", "", {"amount": 5})
+    assert answer.result(30) == hr.Approval(True, "ada", "", {"amount": 57})
+
+
+PARAMETERS = {"type": "object", "properties": {"amount": {"type": "integer", "maximum": 100}}, "required": ["amount"]}
+
+
+def test_an_edit_that_does_not_fit_the_tool_is_refused_at_once_and_can_be_edited_further(desk):
+    answer = desk.ask(replace(asked(amount=500), parameters=PARAMETERS))
+    desk.person.reads_until(PROMPT)
+    desk.person.types("e\n")
+    desk.person.reads_until(FILLED_IN)
+    desk.person.types(f'{WHOLE_LINE}{{"amount": 999}}\n')
+    desk.person.reads_until(f"Nothing was changed: `amount` must be at most 100.*{PROMPT}")
+    desk.person.types("e\n")
+    desk.person.reads_until('Arguments as JSON: {"amount": 999}')
+    desk.person.types(f"{BACKSPACE * 2}}}\n")
+    desk.person.reads_until(f'"amount": 99\n.*{PROMPT}')
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada", "", {"amount": 99})
+
+
+def test_a_question_is_taken_back_also_while_somebody_edits(desk):
+    question = asked(amount=500)
+    before = termios.tcgetattr(desk.approver._input)
+    answer = desk.ask(question)
+    desk.person.reads_until(PROMPT)
+    desk.person.types("e\n")
+    desk.person.reads_until(FILLED_IN)
+    assert termios.tcgetattr(desk.approver._input) != before
+    desk.approver.leave()
+    assert answer.result(30) is None
+    assert termios.tcgetattr(desk.approver._input) == before  # the terminal is left as it was found
 
 
 @pytest.mark.parametrize(("typed", "says"), [
@@ -105,7 +142,9 @@ def test_arguments_can_be_edited_in_one_line(desk):
 def test_an_edit_that_is_no_object_changes_nothing(desk, typed, says):
     answer = desk.ask(asked(amount=500))
     desk.person.reads_until(PROMPT)
-    desk.person.types(f"e\n{typed}\n")
+    desk.person.types("e\n")
+    desk.person.reads_until(FILLED_IN)
+    desk.person.types(f"{WHOLE_LINE}{typed}\n")
     desk.person.reads_until(f"{says}.*{PROMPT}")
     desk.person.types("a\n")
     assert answer.result(30) == hr.Approval(True, "ada")

@@ -186,11 +186,11 @@ class SyncRuntime(Host):
             performed_now(undoing.release(self.store, undo, results[-1]))
         return results
 
-    def stream(self, question: Any, **how: Any) -> Generator[Event, None, Run]:
-        """Run as `run` does, and give its events while they happen; the `Run` is the iterator's return value.
+    def stream(self, question: Any, **how: Any) -> SyncRunStream:
+        """Run as `run` does, and give its events while they happen: `for event in runtime.stream(...)`."""
+        return SyncRunStream(self._streamed(question, how))
 
-        Leaving the loop early cancels the run.
-        """
+    def _streamed(self, question: Any, how: dict[str, Any]) -> Generator[Event, None, Run]:
         events: SimpleQueue[Event | None] = SimpleQueue()
         how["run_id"] = run_id = how.get("run_id") or new_run_id()
         observers = (*how.pop("observers", ()), events.put)
@@ -395,6 +395,45 @@ class RemoteTask:
     def cancel(self) -> None:
         """See `Stoppable.cancel`. It comes after `_start`, because the loop keeps the order."""
         self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+
+class SyncRunStream:
+    """The events of one run while they happen; `run` is there when they have ended.
+
+    Leaving the loop early, or `close`, cancels the run.
+    """
+
+    _run: Run | None = None
+
+    def __init__(self, events: Generator[Event, None, Run]) -> None:
+        self._events = events
+
+    @property
+    def run(self) -> Run:
+        """How it ended.
+
+        Raises:
+            RuntimeError: Its events have not ended yet, or nobody has read them.
+        """
+        if self._run is None:
+            raise RuntimeError("the run has not ended: read all of its events first")
+        return self._run
+
+    def __iter__(self) -> Generator[Event, None, Run | None]:
+        # A generator of its own, which only the loop holds: whoever leaves the loop closes it.
+        self._run = (yield from self._events) or self._run
+        return self._run
+
+    def __next__(self) -> Event:
+        try:
+            return next(self._events)
+        except StopIteration as end:
+            self._run = end.value or self._run
+            raise
+
+    def close(self) -> None:
+        """Cancel the run, unless it has ended."""
+        self._events.close()
 
 
 class Background:

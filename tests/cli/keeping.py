@@ -30,7 +30,8 @@ class Deployment:
 
     def started(self, *words):
         """Start `handrail` as a process of its own, without a terminal."""
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
+        ours = ("HANDRAIL_", "OPENAI_", "COLUMNS")
+        known = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         told = {"HANDRAIL_STORE": self.place, "HANDRAIL_MODEL": self.server.model}
         return subprocess.Popen(
             [sys.executable, "-m", "handrail", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

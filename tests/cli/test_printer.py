@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.cli.printer import Flow, Printer, console, print_columns
+from handrail.cli.printer import Flow, Printer, console, print_columns, print_entry
 from handrail.cli.timeline import Line, Piece, Timeline
 from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, ModelAnswered, ModelAsked, RunStarted, Streamed
 from handrail.messages import TextDelta, Turn
@@ -144,12 +144,30 @@ def test_colour_is_for_terminals_and_for_those_who_ask(monkeypatch, file, enviro
     assert ("31m" in target.getvalue()) == colours
 
 
-@pytest.mark.parametrize(("environment", "width"), [({}, 110), ({"COLUMNS": "50"}, 50)])
-def test_a_file_is_as_wide_as_an_editor_unless_columns_says_otherwise(monkeypatch, environment, width):
+LONG = " ".join(["word"] * 500)
+
+PRINTED = [
+    lambda printer: printer.show(Line("refused", LONG, "f", whole=True)),
+    lambda printer: printer.show(Line("result", LONG, "f")),
+    lambda printer: printer.say(LONG),
+    lambda printer: printer.question(LONG),
+    lambda printer: print_columns(printer.console, [["a path", LONG]]),
+    lambda printer: print_entry(printer.console, "an entry", LONG),
+]
+
+
+@pytest.mark.parametrize("show", PRINTED)
+def test_what_goes_into_a_file_is_neither_wrapped_nor_cut(monkeypatch, screen, show):
     monkeypatch.delenv("COLUMNS", raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert console(io.StringIO()).width == width
+    show(Printer(Timeline(), console(screen), now=ManualClock()))
+    assert any(LONG in line for line in screen.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("show", PRINTED)
+def test_columns_say_how_wide_a_file_is(monkeypatch, screen, show):
+    monkeypatch.setenv("COLUMNS", "50")
+    show(Printer(Timeline(), console(screen), now=ManualClock()))
+    assert all(cell_len(line) <= 50 for line in screen.getvalue().splitlines())
 
 
 def flowed(pieces, width=20, indent="  "):

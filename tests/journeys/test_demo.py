@@ -99,6 +99,23 @@ def test_in_a_terminal_a_person_decides(typed, code, restarts, says):
         assert program.wait(PATIENCE_S) == code
 
 
+def test_an_edit_that_restarts_nothing_is_not_said_to_have_restarted_something():
+    with program_in_terminal("demo", "--lang", "en", EDITOR="", VISUAL="") as (person, program):
+        person.reads_until(r"\(e\)dit\? ")
+        person.types("e\n")
+        person.reads_until(r'2\.81 s" }')
+        person.types('\x15{"service": "nope"}\n')  # Ctrl-U, and the line anew
+        person.reads_until(r"Nothing was changed: `reason` is required.*\(e\)dit\? ")
+        person.types("e\n")
+        person.reads_until('{"service": "nope"}')
+        person.types('\x7f, "reason": "a try"}\n')
+        person.reads_until(r"\(e\)dit\? ")
+        person.types("a\n")
+        person.reads_until(r"The restart did not happen \(SERVICE_NOT_FOUND\).*api-gateway was restarted 0 times\.")
+        person.reads_all()
+        assert program.wait(PATIENCE_S) == 0
+
+
 def test_it_is_told_in_english_too():
     told = run("--lang", "en").stdout
     assert "api-gateway is slow. Why?" in told

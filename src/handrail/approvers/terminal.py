@@ -23,16 +23,18 @@ import subprocess
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import util
 from pathlib import Path
 from textwrap import wrap
 from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
 from handrail.effects import Approval, AskHuman, not_counted
-from handrail.errors import Json
+from handrail.errors import Failure, Json
 from handrail.records import Question
+from handrail.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
 
@@ -126,6 +128,7 @@ class _Question:
     def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
         self._keyboard, self._screen, self._approver, self._visit = keyboard, screen, approver, visit
         self._by = approver.by
+        self._draft = ""
 
     def put(self, asked: AskHuman) -> Approval:
         """Show the call and take a clear answer."""
@@ -174,18 +177,37 @@ class _Question:
         return name
 
     def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Let the person change the arguments; what is no JSON object changes nothing, and is said."""
-        editor = self._approver.editor
+        """Let the person change the arguments. What does not fit the tool changes nothing, and can be edited again."""
+        editor, before = self._approver.editor, self._draft or _pretty(arguments)
+        self._draft = ""
         try:
-            text = edit_in(editor, _pretty(arguments)) if editor else self._line("Arguments as JSON: ")
-            value = json.loads(text)
+            self._draft = edit_in(editor, before) if editor else self._edited_line(before)
+            edited = _read(self._draft, self._asked.parameters)
         except (OSError, ValueError) as error:
-            self._say(f"{_INDENT}Nothing was changed: {printable(str(error))}.\n")
+            self._say(f"{_INDENT}Nothing was changed: {printable(str(error)).removesuffix('.')}.\n")
             return arguments
-        if isinstance(value, dict):
-            return value
-        self._say(f"{_INDENT}Nothing was changed: arguments are a JSON object.\n")
-        return arguments
+        self._draft = ""
+        return edited
+
+    def _edited_line(self, text: str) -> str:
+        """Return a line that begins as the text and that the person can edit, where this terminal allows it.
+
+        Raises:
+            OSError: The person left it with Ctrl-C.
+        """
+        prompt = "Arguments as JSON: "
+        if not (sys.executable and os.name == "posix" and util.find_spec("readline")):
+            return self._line(prompt)
+        line = " ".join(each.strip() for each in text.splitlines())
+        with _line_editor(_INDENT + prompt, line, self._keyboard, self._screen) as editing:
+            while (code := editing.poll()) is None:
+                self._look_whether_left()
+                with suppress(subprocess.TimeoutExpired):
+                    editing.wait(_LOOK_S)
+            edited = editing.stdout.read().decode() if editing.stdout else ""
+        if code:
+            raise OSError("the edit was left")
+        return edited
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
         for line in _pretty(arguments).splitlines():
@@ -201,13 +223,66 @@ class _Question:
         typed = False
         while not typed:
             typed = _has_line(self._keyboard)
-            if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
-                raise _NobodyThere  # also with a line there: it is meant for whoever reads next
+            self._look_whether_left()  # also with a line there: it is meant for whoever reads next
         line = self._keyboard.readline()
         if not line:
             self._say("\n")
             raise _NobodyThere
         return line
+
+
+    def _look_whether_left(self) -> None:
+        if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
+            raise _NobodyThere
+
+
+def _read(text: str, parameters: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return edited arguments as the tool takes them.
+
+    Raises:
+        ValueError: They are no JSON object, or do not fit the schema.
+    """
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("arguments are a JSON object")
+    checked = Checker(dict(parameters)).check(value) if parameters else None
+    if isinstance(checked, Failure):
+        raise ValueError(checked.message)
+    return value
+
+
+# Reads one line that is filled in already, for `_line_editor`. The prompt goes to the terminal, the line to stdout.
+_EDIT_LINE = """
+import os, readline, sys
+result = os.dup(1)
+os.dup2(2, 1)
+readline.set_startup_hook(lambda: readline.insert_text(sys.argv[2]))
+try:
+    line = input(sys.argv[1])
+except (EOFError, KeyboardInterrupt):
+    sys.exit(1)
+os.write(result, line.encode())
+"""
+
+
+@contextmanager
+def _line_editor(prompt: str, line: str, keyboard: TextIO, screen: TextIO) -> Iterator[subprocess.Popen[bytes]]:
+    """Let the person edit a line, in a process of its own.
+
+    `readline` in this process could not be left: it holds the lock of stdin until somebody presses Enter, and nobody
+    could take the question back meanwhile.
+    """
+    import termios  # not on Windows
+
+    before = termios.tcgetattr(keyboard)
+    words = [sys.executable, "-I", "-c", _EDIT_LINE, prompt, line]
+    with subprocess.Popen(words, stdin=keyboard, stdout=subprocess.PIPE, stderr=screen) as editing:
+        try:
+            yield editing
+        finally:
+            editing.kill()
+            editing.wait()
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 def _drop_what_was_typed(keyboard: TextIO) -> None:

@@ -44,8 +44,8 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
 }
 """Mark and style of every kind of line."""
 
-# Output to a file has no edge; this one keeps lines readable in an editor and a diff.
-_WIDTH_OF_A_FILE = 110
+# Columns of a file or a pipe, which have no edge: a program that picks out a line or a path gets it whole.
+NO_EDGE = 1_000_000
 
 # The answer stands where the timeline's words stand.
 _INDENT = "         "
@@ -213,10 +213,13 @@ class Flow:
 
 
 def console(file: TextIO | None = None) -> Console:
-    """Return where to print: colours only on a terminal, and as NO_COLOR, FORCE_COLOR, TERM and COLUMNS say."""
+    """Return where to print: colours only on a terminal, and as NO_COLOR, FORCE_COLOR, TERM and COLUMNS say.
+
+    Only a terminal, or COLUMNS, wraps and cuts lines.
+    """
     made = _Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = _WIDTH_OF_A_FILE
+        made.width = NO_EDGE
     return made
 
 
@@ -241,11 +244,10 @@ def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequenc
 def print_entry(target: Console, head: str, words: str) -> None:
     """Print an entry of a log: the words behind its head where they fit on that line, else below, wrapped and set in.
 
-    Into a file or a pipe it goes on one line, for whoever picks lines out, unless COLUMNS says how wide it is.
+    A file or a pipe has no edge, so there it is one line.
     """
     line, told = f"{printable(head)}  ", Text(printable(words))
-    is_bounded = target.is_terminal or "COLUMNS" in os.environ
-    if not is_bounded or cell_len(line) + told.cell_len <= target.width:
+    if cell_len(line) + told.cell_len <= target.width:
         rows = [Text(line) + told]
     else:
         room = max(_LEAST_ROOM, target.width - len(_INDENT))

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import asdict
 
 from handrail import decisions
-from handrail.cli import cases, options
+from handrail.cli import cases, completing, options
 from handrail.cli.keeping import (
     GRANTS,
     QUESTIONS,
@@ -53,7 +53,10 @@ def command() -> None:
     "--state", type=click.Choice([*get_args(ApprovalState), "all"]), default="open", show_default=True,
     help="Only questions that stand so.",
 )  # fmt: skip
-@click.option("--run", "run_id", metavar="RUN", default="", help="Only those of one run.")
+@click.option(
+    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    help="Only those of one run.",
+)  # fmt: skip
 @options.store
 @options.as_json
 @options.debug
@@ -75,7 +78,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("id")
+@click.argument("id", shell_complete=completing.questions)
 @options.store
 @options.as_json
 @options.debug
@@ -112,7 +115,7 @@ def show(id: str, store: str, as_json: bool) -> None:
 
 
 @command.command("approve")
-@click.argument("id")
+@click.argument("id", shell_complete=completing.questions)
 @click.option(
     "--edit", "edited", metavar="JSON",
     help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model is told.",
@@ -147,7 +150,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
 
 
 @command.command("deny")
-@click.argument("id")
+@click.argument("id", shell_complete=completing.questions)
 @click.option("--reason", metavar="TEXT", default="", help="Why; the model is told.")
 @options.decided_by
 @options.store
@@ -210,7 +213,7 @@ def rules(store: str, as_json: bool) -> None:
 
 
 @command.command("revoke")
-@click.argument("id")
+@click.argument("id", shell_complete=completing.grants)
 @options.decided_by
 @options.store
 @options.as_json

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from handrail import chain
-from handrail.cli import cases, options
+from handrail.cli import cases, completing, options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import LOG, brief, moment, print_json, say
 from handrail.cli.printer import console, print_entry
@@ -45,7 +45,10 @@ def command() -> None:
 @command.command("tail")
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=0), default=10, show_default=True, help="The last N.")
 @click.option("--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
-@click.option("--run", "run_id", metavar="RUN", default="", help="Only records of one run.")
+@click.option(
+    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    help="Only records of one run.",
+)  # fmt: skip
 @options.store
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON; the last is a checkpoint.")
 @options.debug
@@ -71,8 +74,14 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 
 
 @command.command("verify")
-@click.option("--key-file", metavar="FILE", help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.")
-@click.option("--checkpoint", metavar="FILE", help="A record as it was once: a line of `audit tail --json`.")
+@click.option(
+    "--key-file", metavar="FILE", shell_complete=completing.files,
+    help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.",
+)  # fmt: skip
+@click.option(
+    "--checkpoint", metavar="FILE", shell_complete=completing.files,
+    help="A record as it was once: a line of `audit tail --json`.",
+)  # fmt: skip
 @options.store
 @options.as_json
 @options.debug
@@ -112,7 +121,10 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
 
 
 @command.command("export")
-@click.option("--run", "run_id", metavar="RUN", default="", help="Only records of one run; these do not verify alone.")
+@click.option(
+    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    help="Only records of one run; these do not verify alone.",
+)  # fmt: skip
 @options.store
 @options.debug
 def export(run_id: str, store: str) -> None:

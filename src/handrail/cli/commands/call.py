@@ -14,7 +14,7 @@ from msgspec import Struct
 from handrail import late
 from handrail.approvers.terminal import printable
 from handrail.calls import ToolResult
-from handrail.cli import exits, options
+from handrail.cli import completing, exits, options
 from handrail.cli.options import Setup
 from handrail.errors import Code
 from handrail.events import AttemptStarted, CallFinished, Event
@@ -30,7 +30,7 @@ else:
     timeline = late.module("handrail.cli.timeline")
 
 @click.command("call")
-@click.argument("tool")
+@click.argument("tool", shell_complete=completing.tools)
 @click.argument("arguments", default="{}", required=False)
 @options.setup
 @options.store

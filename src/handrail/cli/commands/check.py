@@ -13,7 +13,7 @@ import click
 from handrail import checklist
 from handrail.approvers.terminal import TerminalApprover, printable
 from handrail.checklist import Checklist, Line
-from handrail.cli import options, settings
+from handrail.cli import completing, options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at, tools_from
 from handrail.cli.printer import console, print_columns
@@ -24,7 +24,7 @@ from handrail.toolset import Toolset
 
 
 @click.command("check")
-@click.argument("modules", nargs=-1, metavar="[PLACES]...")
+@click.argument("modules", nargs=-1, metavar="[PLACES]...", shell_complete=completing.files)
 @options.tools
 @click.option(
     "--run", "runs", is_flag=True, help="Call the reads that have `examples`, and hold them to what they return."

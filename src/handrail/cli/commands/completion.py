@@ -24,4 +24,6 @@ def command(context: click.Context, shell: str) -> None:
     """
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three
-    click.echo(completion(context.find_root().command, {}, "handrail", "_HANDRAIL_COMPLETE").source())
+    script = completion(context.find_root().command, {}, "handrail", "_HANDRAIL_COMPLETE").source()
+    # Where we know nothing, as behind `openapi:`, bash completes what it would without us: files.
+    click.echo(script.replace("complete -o nosort", "complete -o nosort -o bashdefault -o default"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from handrail.cli import cases, options
+from handrail.cli import cases, completing, options
 from handrail.cli.judging import JudgedTurn, judged, told
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
@@ -19,8 +19,11 @@ _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
 
 
 @click.command("decode")
-@click.argument("file", default="-")
-@click.option("--wire", "name", metavar="NAME", required=True, help="What the provider speaks, such as openai-chat.")
+@click.argument("file", default="-", shell_complete=completing.files)
+@click.option(
+    "--wire", "name", metavar="NAME", required=True, shell_complete=completing.wires,
+    help="What the provider speaks, such as openai-chat.",
+)  # fmt: skip
 @options.described
 @options.as_json
 @options.as_jsonl

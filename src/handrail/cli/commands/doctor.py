@@ -20,7 +20,7 @@ from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
 from handrail.cli.options import NO_STORE, default_store, key_file, store_setting
-from handrail.cli.printer import console, print_columns
+from handrail.cli.printer import NO_EDGE, console, print_columns
 from handrail.errors import ConfigError
 from handrail.isolation import offered
 from handrail.logkeys import key_in
@@ -133,4 +133,5 @@ def _audit_key() -> Finding:
 def _terminal() -> str:
     known = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
     ours = [name for name, stream in known.items() if stream is not None and stream.isatty()]
-    return f"{', '.join(ours) or 'none'}; {console().width} columns"
+    width = console().width
+    return f"{', '.join(ours) or 'none'}; {'output is not wrapped' if width == NO_EDGE else f'{width} columns'}"

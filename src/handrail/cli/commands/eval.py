@@ -13,7 +13,7 @@ import click
 
 from handrail import evaluation, selectors
 from handrail.budgets import Budget
-from handrail.cli import options
+from handrail.cli import completing, options
 from handrail.cli.cases import json_of, tools_at
 from handrail.cli.drawing import line_chart
 from handrail.cli.exits import Exit
@@ -51,6 +51,7 @@ def command() -> None:
 @click.option(
     "--questions",
     metavar="FILE",
+    shell_complete=completing.files,
     help='JSON, one a line: {"query": "...", "tools": ["name", ...]}. '
     'With "calls": [{"name", "arguments"}] a model\'s calls are judged too. '
     "Without this option questions are made of the tools' examples.",
@@ -75,7 +76,10 @@ def command() -> None:
 )
 @click.option("--most", type=click.IntRange(min=1), help="With --model: ask only as many of the questions.")
 @click.option("--plot", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw recall against size.")
-@click.option("--compare", nargs=2, metavar="OLD.json NEW.json", help="Compare two reports that --json printed.")
+@click.option(
+    "--compare", nargs=2, shell_complete=completing.files, metavar="OLD.json NEW.json",
+    help="Compare two reports that --json printed.",
+)  # fmt: skip
 @options.as_json
 @options.debug
 def select(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 import handrail
-from handrail.cli import options
+from handrail.cli import completing, options
 from handrail.cli.keeping import print_json, print_table
 from handrail.errors import ConfigError
 from handrail.names import nearest
@@ -45,7 +45,7 @@ def list_examples(as_json: bool) -> None:
     Example:
       handrail examples list --json
     """
-    told = [(name, *_said(file), file) for name, file in _apps().items()]
+    told = [(name, *_said(file), file) for name, file in app_files().items()]
     if as_json:
         print_json({
             "examples": [
@@ -58,7 +58,7 @@ def list_examples(as_json: bool) -> None:
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("name")
+@click.argument("name", shell_complete=completing.examples)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: Sequence[str]) -> None:
     """Run an app; what stands behind its name is for the app itself.
@@ -69,7 +69,7 @@ def run(name: str, arguments: Sequence[str]) -> None:
       handrail examples run ops --ask
       handrail examples run ops --help
     """
-    apps = _apps()
+    apps = app_files()
     if name not in apps:
         near = nearest(name, apps)
         advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(apps)}"
@@ -78,7 +78,7 @@ def run(name: str, arguments: Sequence[str]) -> None:
     runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's
 
 
-def _apps() -> Mapping[str, Path]:
+def app_files() -> Mapping[str, Path]:
     """Return the apps by name.
 
     Raises:

@@ -8,7 +8,7 @@ from shlex import quote
 import click
 
 from handrail import decisions
-from handrail.cli import cases, options
+from handrail.cli import cases, completing, options
 from handrail.cli.keeping import (
     WRITES,
     brief,
@@ -50,7 +50,10 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--state", type=click.Choice(_STATES), help="Only writes that stand so.")
-@click.option("--run", "run_id", metavar="RUN", default="", help="Only those of one run.")
+@click.option(
+    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    help="Only those of one run.",
+)  # fmt: skip
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
 @options.store
 @options.as_json

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from handrail.cli import cases, options
+from handrail.cli import cases, completing, options
 from handrail.cli.judging import JudgedTurn, judged, told
 from handrail.dialects import Dialect, WireDialect, dialect
 from handrail.errors import ConfigError, Json
@@ -16,7 +16,7 @@ from handrail.toolset import Toolset
 
 
 @click.command("parse")
-@click.argument("file", default="-")
+@click.argument("file", default="-", shell_complete=completing.files)
 @options.dialect
 @options.described
 @click.option(

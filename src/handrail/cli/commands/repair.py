@@ -10,14 +10,14 @@ import click
 
 from handrail import jsontext
 from handrail.approvers.terminal import printable
-from handrail.cli import options
+from handrail.cli import completing, options
 from handrail.cli.exits import Exit
 from handrail.errors import Failure
 from handrail.messages import Finish
 
 
 @click.command("repair")
-@click.argument("file", default="-")
+@click.argument("file", default="-", shell_complete=completing.files)
 @click.option(
     "--finish", type=click.Choice(get_args(Finish)), default="calls", show_default=True,
     help="How the model's answer ended; a cut one is never mended.",

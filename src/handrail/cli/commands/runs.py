@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from handrail import decisions
 from handrail.approvers.terminal import printable
-from handrail.cli import conversing, exits, exporting, is_debugging, options
+from handrail.cli import completing, conversing, exits, exporting, is_debugging, options
 from handrail.cli.doubts import lines_on, way_on
 from handrail.cli.exits import Exit
 from handrail.cli.keeping import (
@@ -89,7 +89,7 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("run")
+@click.argument("run", shell_complete=completing.runs)
 @click.option("--wire", is_flag=True, help="Show the answers as the provider sent them, where it needs them back.")
 @options.verbose
 @options.store
@@ -131,12 +131,12 @@ def _found(begun: Begun | None, run: str) -> Begun:
 # ---------------------------------------------------------------------- driving
 
 
-_run = click.argument("run")
+_run = click.argument("run", shell_complete=completing.runs)
 _model = options.model(required=False)
 
 
 @command.command("resume")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=completing.runs)
 @click.option(
     "--all", "every", is_flag=True,
     help="Every run that can go on: its process on this machine is gone, or all that it waits for is answered.",
@@ -392,7 +392,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
 
 
 @command.command("export")
-@click.argument("runs", nargs=-1, required=True)
+@click.argument("runs", nargs=-1, required=True, shell_complete=completing.runs)
 @click.option(
     "--format", "form", type=click.Choice(list(exporting.FORMS)), default="jsonl", show_default=True,
     help="The journal itself, or conversations to train a model with.",

@@ -45,6 +45,7 @@ class Texts(Struct, frozen=True):
     reason: str
     answer: str
     denied: str
+    failed: str
 
 
 TEXTS: Mapping[Language, Texts] = {
@@ -63,6 +64,11 @@ TEXTS: Mapping[Language, Texts] = {
             "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，"
             "P99 延迟升到 2.81 秒。\n"
             "重启没有得到批准，所以我没有重启，服务仍然很慢。建议：修复重载配置时的连接泄漏。"
+        ),
+        failed=(
+            "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，"
+            "P99 延迟升到 2.81 秒。\n"
+            "重启没有成功（{why}），服务仍然很慢。建议：修复重载配置时的连接泄漏。"
         ),
     ),
     "en": Texts(
@@ -85,6 +91,11 @@ TEXTS: Mapping[Language, Texts] = {
             "The restart was not approved, so I did not restart it, and it is still slow. "
             "Next: mend the leak in the config reload."
         ),
+        failed=(
+            "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
+            "The pool ran full (512/512), P99 latency is 2.81 s.\n"
+            "The restart did not happen ({why}), and it is still slow. Next: mend the leak in the config reload."
+        ),
     ),
 }
 
@@ -105,10 +116,12 @@ def script(language: Language) -> list[Line]:
 
 
 def _after_restart(texts: Texts, messages: Sequence[Message]) -> Line:
-    """Look whether the restart helped, if there was one."""
+    """Look whether the restart helped, if there was one. A person may have denied it, or edited it into another one."""
     last = messages[-1]
-    denied = isinstance(last, ToolMessage) and _code_of(last) == Code.NOT_APPROVED
-    return texts.denied if denied else call("get_pod_metrics", pod=POD)
+    code = _code_of(last) if isinstance(last, ToolMessage) else ""
+    if code == Code.NOT_APPROVED:
+        return texts.denied
+    return texts.failed.format(why=code) if code else call("get_pod_metrics", pod=POD)
 
 
 def _code_of(message: ToolMessage) -> str:
