@@ -9,7 +9,8 @@ an exception:
     │   ├── DuplicateToolError     two tools of one name
     │   ├── MissingInjection       an injected parameter that nobody filled
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
-    │       └── RunNameTaken       a new run has the name of one that is kept
+    │       ├── RunNameTaken       a new run has the name of one that is kept
+    │       └── RunUnderWay        a run is to be resumed that another process drives
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
@@ -130,6 +131,10 @@ class RunNameTaken(ConfigError):
 
     Of workers to whom one job is delivered twice all but the first catch it.
     """
+
+
+class RunUnderWay(ConfigError):
+    """A run is to be resumed that another process drives, which lives; nothing was taken from it."""
 
 
 class ModelError(HandrailError):

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import time
 from typing import Any
 
 from msgspec.structs import replace
 
 from handrail.budgets import Budget
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, RunUnderWay
 from handrail.flow import Rules, rules_from_json
 from handrail.host import Host
 from handrail.journal import Asked, budget_from_json, input_from_json
-from handrail.owners import owner
+from handrail.owners import has_left, owner
 from handrail.ports import Model, Observer, Selector
 from handrail.records import Begun, Entry, RunRecord
 from handrail.sessions import Session
@@ -38,6 +39,30 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
         f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
     )
     return Entry(record.run_id, record.epoch, status="poisoned"), error
+
+
+def is_under_way(record: RunRecord) -> bool:
+    """Whether another process drives a run, so that nobody takes it away unasked.
+
+    A process of this machine is there or is not; of another one its last step is the last sign of life.
+    """
+    if record.status != "running" or record.owner in ("", owner()):
+        return False
+    return not has_left(record.owner, time() - record.updated)
+
+
+def check_left(record: RunRecord) -> None:
+    """Raise when another process drives a run.
+
+    Raises:
+        RunUnderWay: One does.
+    """
+    if is_under_way(record):
+        host, _, number = record.owner.rpartition(":")[0].rpartition(":")
+        raise RunUnderWay(
+            f"the run {record.run_id!r} is under way in process {number} of {host}, which lives; wait for its end, or "
+            "insist with `anyway` to take it from there"
+        )
 
 
 def check_free(kept: Begun | None) -> None:

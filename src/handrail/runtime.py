@@ -26,7 +26,7 @@ from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later, performed_later
 from handrail.records import Begun, Entry, RunRecord
-from handrail.resuming import again, check_free, known, poisoning, taken_over
+from handrail.resuming import again, check_free, check_left, known, poisoning, taken_over
 from handrail.runners import Runners
 from handrail.runs import Run
 from handrail.sessions import Session
@@ -152,7 +152,8 @@ class Runtime(Host):
         One that has answered gives its `Run` again; one that was cancelled goes on.
 
         Args:
-            anyway: Also when the run is poisoned: `records.MOST_TAKEOVERS` processes that took it over died in it.
+            anyway: Also when the run is poisoned (`records.MOST_TAKEOVERS` processes that took it over died in it), or
+                when another process drives it that lives: that one then records nothing more of it.
             how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, `flow`, as for `run`. What
                 cannot be kept (an object as model, dependencies, injected values, a selector, a rule's function) is
                 given again. Without `output` the answer is held to the schema that was kept, and `Run.output` is its
@@ -160,12 +161,15 @@ class Runtime(Host):
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
+            RunUnderWay: Another process drives it, which lives.
             JournalMismatch: What was kept cannot be read by this version.
         """
         begun = known(await later(self.runs.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
             await later(self.runs.enter(poisoned[0]))
             raise poisoned[1]
+        if not anyway:
+            check_left(begun.record)
         session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         record = taken_over(self, session, begun, anew=how.get("output") is not None)

@@ -37,7 +37,7 @@ from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of, performed_now
 from handrail.records import Begun, Entry, RunRecord
-from handrail.resuming import again, check_free, known, poisoning, taken_over
+from handrail.resuming import again, check_free, check_left, known, poisoning, taken_over
 from handrail.runs import Run
 from handrail.services import outcome_of
 from handrail.sessions import Session, new_run_id
@@ -131,6 +131,8 @@ class SyncRuntime(Host):
         if not anyway and (poisoned := poisoning(begun.record)):
             now_of(self.runs.enter(poisoned[0]))
             raise poisoned[1]
+        if not anyway:
+            check_left(begun.record)
         session, asked, model = again(self, begun, run_id, **how)
         self.open(session, asked.messages, asked.output, model)
         record = taken_over(self, session, begun, anew=how.get("output") is not None)

@@ -249,6 +249,59 @@ def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_anothe
     assert len(made.server.requests) == 2
 
 
+BEHIND_A_DOOR = """
+import time
+from pathlib import Path
+
+import handrail as hr
+
+HERE = Path(__file__).parent
+
+
+@hr.tool(effect="read", timeout_s=60)
+def look(room: int) -> str:
+    \"""Look at a room, for as long as the door is closed.\"""
+    (HERE / "inside").touch()
+    while not (HERE / "open").exists():
+        time.sleep(0.01)
+    return f"room {room}"
+"""
+
+
+@pytest.fixture
+def slow(deployed, tmp_path):
+    """A deployment with a run that is under way in another process, which lives."""
+    (tmp_path / "rooms.py").write_text(BEHIND_A_DOOR, encoding="utf-8")
+    made = deployed([call("look", room=7), "Seen."], tools=str(tmp_path / "rooms.py"))
+    with made.started("run", "Look at 7.", "--tools", made.tools) as other:
+        until(lambda: (tmp_path / "inside").exists() or other.poll() is not None)
+        assert other.poll() is None, other.stderr.read()
+        (run,) = made.json("runs", "list")["runs"]
+        made.run, made.other, made.open = run.get("run_id", run.get("run")), other, (tmp_path / "open").touch
+        yield made
+        other.kill()
+
+
+def test_a_run_whose_process_lives_is_not_taken_from_it_unasked(slow):
+    refused = slow.process("runs", "resume", slow.run, "--tools", slow.tools)
+    assert refused.returncode == 2
+    assert f"is under way in process {slow.other.pid} of " in refused.stderr
+    assert "insist with `anyway`" in refused.stderr
+    slow.open()
+    out, _ = slow.other.communicate(timeout=30)
+    assert (slow.other.returncode, out) == (0, "Seen.\n")
+
+
+def test_who_insists_takes_a_run_from_a_process_that_lives(slow, tmp_path):
+    (tmp_path / "inside").unlink()
+    with slow.started("runs", "resume", slow.run, "--tools", slow.tools, "--anyway") as taken:
+        until((tmp_path / "inside").exists)
+        slow.open()
+        out, err = taken.communicate(timeout=30)
+    assert (taken.returncode, out) == (0, "Seen.\n")
+    assert "is taken over" in err
+
+
 DEADLY = KILLED.replace("if len(known) == 0", "if not (HERE / 'mended').exists()")
 
 

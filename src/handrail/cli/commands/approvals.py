@@ -28,6 +28,7 @@ from handrail.effects import ApprovalScope
 from handrail.errors import ConfigError, Json
 from handrail.ports import RunStore, now_of
 from handrail.records import ApprovalState, Question
+from handrail.resuming import is_under_way
 
 
 @click.group("approvals", cls=options.Commands)
@@ -143,8 +144,8 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
     arguments = None if edited is None else _arguments(options.text_or_stdin(edited))
     with QUESTIONS.opened(store) as kept:
         after = decisions.approve(kept, id, by=by, edited=arguments, scope=scope)
-        is_kept = _is_kept(kept, after)
-    _say(after, store, as_json, is_kept)
+        way_on = _way_on(kept, after, store)
+    _say(after, store, as_json, way_on)
     if scope != "once" and not as_json:
         say(f"from now on: {command_line('approvals rules', store)} shows what this approves, and how it is revoked")
 
@@ -165,15 +166,21 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         after = decisions.deny(kept, id, by=by, because=reason)
-        is_kept = _is_kept(kept, after)
-    _say(after, store, as_json, is_kept)
+        way_on = _way_on(kept, after, store)
+    _say(after, store, as_json, way_on)
 
 
-def _is_kept(kept: object, question: Question) -> bool:
-    return isinstance(kept, RunStore) and now_of(kept.recorded(question.run_id)) is not None
+def _way_on(kept: object, question: Question, place: str) -> str:
+    """Return what becomes of the call, or who makes it, now that somebody has answered."""
+    begun = now_of(kept.recorded(question.run_id)) if isinstance(kept, RunStore) else None
+    if begun is None:
+        return f"hand the same call over again with run={question.run_id!r}"
+    if is_under_way(begun.record):
+        return "nothing to do: the process that asked is alive and waits for this answer"
+    return command_line(f"runs resume {question.run_id} --tools ...", place)
 
 
-def _say(after: Question, place: str, as_json: bool, is_kept: bool) -> None:
+def _say(after: Question, place: str, as_json: bool, way_on: str) -> None:
     """Say what follows from a word."""
     if as_json:
         print_json(_facts(after))
@@ -185,8 +192,7 @@ def _say(after: Question, place: str, as_json: bool, is_kept: bool) -> None:
     say(f"{after.state}{decisions.word_of(after)}: {_call(after)}")
     if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
-    resume = command_line(f"runs resume {after.run_id} --tools ...", place)
-    say(f"go on:   {resume}" if is_kept else f"go on:   hand the same call over again with run={after.run_id!r}")
+    say(f"go on:   {way_on}")
 
 
 # ---------------------------------------------------------------------- standing words

@@ -33,12 +33,13 @@ from handrail.cli.retelling import Retold, retold
 from handrail.cli.run_pages import Page, document, facts, question_in, stands
 from handrail.cli.timeline import shortened
 from handrail.cli.watching import Watch, watched
-from handrail.errors import ConfigError, HandrailError, ModelError
+from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
 from handrail.journal import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
 from handrail.owners import is_gone
 from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.records import Begun, RecordStatus, RunRecord
+from handrail.resuming import is_under_way
 from handrail.runs import Run
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
@@ -141,7 +142,7 @@ _model = options.model(required=False)
     "--all", "every", is_flag=True,
     help="Every run that can go on: its process on this machine is gone, or all that it waits for is answered.",
 )  # fmt: skip
-@click.option("--anyway", is_flag=True, help="Also when it is poisoned: its processes died, one after the other.")
+@click.option("--anyway", is_flag=True, help="Also when it is poisoned, or when its process lives.")
 @_model
 @options.setup
 @options.new_budget
@@ -159,7 +160,8 @@ def resume(
     highest of them, and one that cannot go on hinders no other.
 
     A run that was taken over five times in a row by processes that died in it is poisoned. It is left alone until
-    somebody has looked and says --anyway, or cancels it.
+    somebody has looked and says --anyway, or cancels it. A run whose process lives is taken from it when you agree at
+    the terminal, or say --anyway: that process then records nothing more of it.
 
     \b
     Examples:
@@ -186,16 +188,28 @@ def resume(
 
 def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any], *, anyway: bool = False) -> Exit:
     record = wheel.checked(run)
-    if record.status == "running" and not is_gone(record.owner) and (anyway or not record.is_poisoned):
+    takes_it = anyway or _agrees_to_take(record)
+    if takes_it and is_under_way(record) and (anyway or not record.is_poisoned):
         wheel.watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
-    insisting = {"anyway": True} if anyway else {}
+    insisting = {"anyway": True} if takes_it else {}
     return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits), **insisting))
+
+
+def _agrees_to_take(record: RunRecord) -> bool:
+    """Ask at the terminal whether a run is taken from a process that lives; without one `resume` refuses it."""
+    if record.is_poisoned or not is_under_way(record) or not sys.stdin.isatty():
+        return False
+    who = f"{record.run_id} is under way in another process, which lives ({record.owner.rpartition(':')[0]})."
+    return click.confirm(f"{who} Take it from there?", default=False, err=True)
 
 
 def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
     wheel.watch.tell(f"\n{run}")
     try:
         return _resumed(wheel, run, model, limits)
+    except RunUnderWay:
+        wheel.watch.tell("another process has begun to go on with it")
+        return Exit.OK
     except HandrailError as error:
         click.echo(printable(f"{run}: {error}"), err=True)
         return exits.of_error(error)
