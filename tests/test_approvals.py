@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail import decisions
 from handrail.approvals import grant_of
-from handrail.errors import Code, StoreUnavailable
+from handrail.errors import Code, ConfigError, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
@@ -171,14 +171,40 @@ def test_an_approver_that_fails_has_not_agreed_and_leaves_the_question_for_a_per
     assert made.question().tool == "refund"
 
 
-def test_a_run_that_is_cancelled_takes_its_question_back_and_leaves_it_open(shop):
+def test_a_run_that_is_cancelled_takes_its_question_back_and_closes_it(shop):
     made = shop(desk := Desk())
     run = made.begin()
     assert desk.asked.wait(BOUND_S)
     made.driver.runtime.cancel("r_1")
     assert run.result(BOUND_S).status == "cancelled"
-    assert until(lambda: desk.taken_back) == [("refund", "open", "")]
-    assert made.refunds == []
+    assert [name for name, _, _ in until(lambda: desk.taken_back)] == ["refund"]
+    assert (made.question("cancelled").because, made.refunds) == ("the run was cancelled", [])
+
+
+def test_a_run_that_was_cancelled_elsewhere_stops_waiting_for_its_approver(shop):
+    made = shop(desk := Desk())
+    run = made.begin()
+    assert desk.asked.wait(BOUND_S)
+    assert made.store.request_cancel("r_1")
+    assert run.result(BOUND_S).status == "cancelled"
+    assert (desk.taken_back, made.refunds) == ([("refund", "cancelled", "")], [])
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_cancelled_run_that_is_resumed_asks_anew(shop, decided):
+    made = shop(None)
+    assert made.begin().result(BOUND_S).status == "waiting"
+    closed = made.question()
+    if decided:
+        made.store.decide(closed.id, granted=True, by="otto")
+    assert made.driver.runtime.cancel("r_1")
+    with pytest.raises(ConfigError, match="'r_1' was cancelled"):
+        decisions.approve(made.store, closed.id, by="otto")
+    again = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    assert (again.status, made.refunds) == ("waiting", [])
+    made.store.decide(made.question().id, granted=True, by="otto")
+    assert made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert made.refunds == ["7"]
 
 
 def test_a_call_of_no_run_asks_the_approver_and_keeps_no_question(shop):

@@ -121,13 +121,13 @@ class Approvals:
                     return None
                 case "expired":
                     return Approval(False, expired=True)
-                case "denied":
+                case "denied" | "cancelled":
                     return Approval(False, kept.by, kept.because)
                 case "approved" | "used" if self._is_for_claim(asked):
                     return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
                 case "approved" if await later(store.use(kept.id)):
                     return Approval(True, kept.by, kept.because, kept.edited)
-            # Another call has used it, or its run was cancelled: ask anew.
+            # Another call has used it: ask anew.
         return None
 
     def _is_for_claim(self, asked: AskHuman) -> bool:
@@ -140,6 +140,7 @@ class Approvals:
         In a kept run that is the one of its place. The turns of other runs are counted anew by each process, and a call
         is handed over again to learn its answer, so there it is the one of what is asked: each word is for one call.
 
+        The question of a run that was cancelled is closed: where that run is resumed, its call is asked about anew.
         A used approval is returned for a write that may be the one that used it: its claim knows, and refuses another.
         """
         within_s, in_place = self._policy.approval_s, session.recording is not None

@@ -79,6 +79,8 @@ def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> Questi
 def _decided(
     store: ApprovalStore, asked: Question, *, granted: bool, by: str, because: str, edited: Mapping[str, Json] | None
 ) -> Question:
+    if asked.state == "cancelled":
+        raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
     if asked.state != "open":
         raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
     now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked

@@ -151,7 +151,11 @@ class RunStore(Protocol):
         ...
 
     def request_cancel(self, run_id: str) -> Answer[bool]:
-        """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run."""
+        """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run.
+
+        Its open questions, and approvals that nobody has used, are `cancelled` at once; so they are when an entry says
+        that the run has ended `cancelled`.
+        """
         ...
 
 

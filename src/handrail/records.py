@@ -114,6 +114,9 @@ class Entry(Struct, frozen=True):
     result: Json = None
 
 
+RUN_CANCELLED = "the run was cancelled"
+"""Why a question is closed that nobody has answered."""
+
 ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used", "cancelled"]
 
 
@@ -175,6 +178,12 @@ class Question(Struct, frozen=True):
         if len(agreed) < self.people:
             return replace(self, agreed=agreed)
         return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
+
+    def closed(self) -> Question:
+        """Return the question once its run is cancelled: nobody answers it any more, and no approval is left to use."""
+        if self.state not in ("open", "approved"):
+            return self
+        return replace(self, state="cancelled", because=RUN_CANCELLED)
 
     def stricter(self, people: int) -> Question:
         """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""

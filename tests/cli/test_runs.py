@@ -536,6 +536,15 @@ def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
     assert "its process is gone, so it ends with the next one" in paid("runs", "cancel", paid.run).stdout
 
 
+def test_the_question_of_a_cancelled_run_is_closed_and_says_so(waiting):
+    id = waiting.question()["id"]
+    waiting("runs", "cancel", waiting.run)
+    assert waiting("approvals", "list").stdout == ""
+    result = waiting("approvals", "approve", id, "--by", "maria")
+    told = f"error: the run {waiting.run!r} was cancelled, and the question {id!r} is closed with it\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
 def test_a_run_that_is_over_cannot_be_cancelled(paid):
     result = paid("runs", "cancel", paid.run)
     assert (result.exit_code, result.stdout) == (2, "")

@@ -278,6 +278,23 @@ class RunContract:
         assert self.settled(store.use("q_1")) is False
         assert self.settled(store.questions()) == []
 
+    @pytest.mark.parametrize("ended_by", ["a wish", "its owner"])
+    def test_a_run_that_is_cancelled_closes_its_questions_and_no_others(self, store, ended_by):
+        for number, run_id in enumerate(["r_1", "r_1", "r_1", "r_2"]):
+            self.asked(store, replace(QUESTION, id=f"q_{number}", run_id=run_id))
+        self.settled(store.decide("q_1", granted=True, by="maria"))
+        self.settled(store.decide("q_2", granted=False, by="maria", because="too much"))
+        self.begun(store)
+        if ended_by == "a wish":
+            assert self.settled(store.request_cancel("r_1"))
+        else:
+            self.settled(store.enter(Entry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
+        states = [(each.state, each.because) for each in self.settled(store.questions(state=""))]
+        closed = ("cancelled", "the run was cancelled")
+        assert states == [closed, closed, ("denied", "too much"), ("open", "")]
+        assert self.settled(store.decide("q_0", granted=True, by="maria")).state == "cancelled"
+        assert self.settled(store.use("q_1")) is False
+
     def test_nobody_decides_what_was_not_asked(self, store):
         assert self.settled(store.decide("q_none", granted=True, by="maria")) is None
 

@@ -23,7 +23,18 @@ from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
 from handrail.errors import Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.owners import has_died_here
-from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, Step, WriteRecord
+from handrail.records import (
+    RUN_CANCELLED,
+    AuditRecord,
+    Begun,
+    Entry,
+    Grant,
+    Notice,
+    Question,
+    RunRecord,
+    Step,
+    WriteRecord,
+)
 from handrail.stores.durable import (
     Again,
     Deed,
@@ -100,7 +111,14 @@ class DurableRuns(DurableStore):
     def request_cancel(self, run_id: str) -> Future[bool]:
         """See `ports.RunStore.request_cancel`."""
         run_id = spelled(run_id)
-        return self._do(lambda base, now: bool(base.run(_SQL["cancel"], (now, run_id))))
+
+        def deed(base: Keeper, now: float) -> bool:
+            if not base.run(_SQL["cancel"], (now, run_id)):
+                return False
+            _close_questions(base, run_id, now)
+            return True
+
+        return self._do(deed)
 
     # ------------------------------------------------------------------ questions
 
@@ -286,6 +304,9 @@ def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool |
         for each in entries if each.run_id in found
         for seq, (key, kind, body, elapsed_s) in enumerate(each.steps, found[each.run_id][1] - len(each.steps))
     ])  # fmt: skip
+    for each in entries:
+        if each.status == "cancelled" and each.run_id in found:
+            _close_questions(base, each.run_id, now)
     return [
         bool(found[each.run_id][0]) if each.run_id in found
         else Fenced(f"the run {read_name(each.run_id)!r} has been taken over")
@@ -321,6 +342,10 @@ def _question(row: Sequence[Any]) -> Question:
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
         pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal), used_by,
     )  # fmt: skip
+
+
+def _close_questions(base: Keeper, run_id: str, now: float) -> None:
+    base.run(_SQL["close"], (encoded(RUN_CANCELLED), run_id, now))
 
 
 def _known(base: Keeper, id: str, now: float) -> Question | None:

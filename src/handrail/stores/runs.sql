@@ -53,6 +53,9 @@ WHERE id = ? AND state = ? AND people = ? AND agreed = ? RETURNING 1
 -- use: Consume an approval.
 UPDATE approvals SET state = 'used' WHERE id = ? AND state = 'approved' AND expires >= ? RETURNING 1
 
+-- close: Close the questions of a run that is cancelled; approvals that nobody has used too.
+UPDATE approvals SET state = 'cancelled', because = ? WHERE run_id = ? AND state IN ('open', 'approved') AND expires >= ?
+
 -- question: A question.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
   asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE id = ?

@@ -64,6 +64,8 @@ class Shelf:
                 result=record.result if entry.result is None else entry.result,
                 updated=self._clock(),
             )
+            if entry.status == "cancelled":
+                self._close_questions(entry.run_id)
             return record.cancel_requested
 
     def recorded(self, run_id: str) -> Begun | None:
@@ -86,6 +88,7 @@ class Shelf:
                 return False
             status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
             self._runs[run_id] = replace(record, cancel_requested=True, status=status)
+            self._close_questions(run_id)
             return True
 
     # ------------------------------------------------------------------ questions
@@ -131,6 +134,11 @@ class Shelf:
             now = self._clock()
             aged = (_aged(each, now) for each in self._questions.values())
             return [each for each in aged if state in ("", each.state) and run_id in ("", each.run_id)]
+
+    def _close_questions(self, run_id: str) -> None:
+        for each in list(self._questions.values()):
+            if each.run_id == run_id:
+                self._questions[each.id] = _aged(each, self._clock()).closed()
 
     # ------------------------------------------------------------------ standing words
 

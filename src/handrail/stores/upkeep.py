@@ -65,7 +65,7 @@ _TABLES = (
         "approvals", ("id",),
         newer="excluded.people > {0}.people OR excluded.people = {0}.people AND ("
         "{0}.state = 'open' AND (excluded.state <> 'open' OR length(excluded.agreed) > length({0}.agreed)) "
-        "OR excluded.state = 'used')",
+        "OR excluded.state IN ('used', 'cancelled'))",
     ),
     _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
     _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
