@@ -47,6 +47,7 @@ PERFORMING = [
     "undoing",
     "forking",
     "leases",
+    "unrecorded",
     "host",
     "resuming",
     "nested",

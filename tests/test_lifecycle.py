@@ -423,6 +423,17 @@ def test_whoever_waits_in_vain_for_another_s_write_is_told_that_it_is_in_progres
     assert max(wait.seconds for wait in world.seen(Wait)) == 1.0
 
 
+@pytest.mark.parametrize(("then", "ended"), [
+    (Claimed(ClaimState.DONE, 1, "made"), "made"),      # by the process that is under way, which has recorded it
+    (Claimed(ClaimState.CHECK, 2), "found"),            # its lease is over: what it did is looked for
+])  # fmt: skip
+def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_over(then, ended):
+    world = World(Claim=[Claimed(ClaimState.BUSY)] * 35 + [then], Verify=Found("found"))
+    world.conduct.epoch = 2
+    assert refunded(world, timeout_s=1, **BY_VERIFY).value == ended
+    assert 30 < world.clock() < 90
+
+
 # ---------------------------------------------------------------------- how a write ends
 
 STOPPED, RUNNING_ON, NOT_STARTED = (Unfinished(end) for end in (End.STOPPED, End.RUNNING_ON, End.NOT_STARTED))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 import weakref
 
 import pytest
@@ -35,7 +36,8 @@ class MortalStore(MemoryOffice):
     """Keeps runs in memory, and dies before or after its n-th answer, when told to."""
 
     def __init__(self):
-        super().__init__()
+        self.later_s = 0.0  # how much later it is by its clock
+        super().__init__(now=lambda: time.monotonic() + self.later_s)
         self.count, self.dies_at, self.after = 0, None, False
         self.asked = []
 
@@ -259,6 +261,7 @@ def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died
     with pytest.raises(Died):
         on(store, tools, "run", "A ticket.", model=model(), run_id="r_1")
     assert (store.asked[-1], world) == ("settle", ["slow"])
+    store.later_s = 60.0  # a store in memory knows no process: the lease of whoever died is over by its time
     resumed = on(store, tools, "resume", "r_1", model=model())
     assert resumed.messages[2].result.attempts == (1 if replay == "key" and not after else 0)
     world.clear()  # what follows would be seen, whoever tells duplicates apart

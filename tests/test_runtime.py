@@ -86,7 +86,7 @@ async def test_a_cancelled_run_is_told_as_ended(gate):
     assert gate.cancelled == 1
 
 
-@pytest.mark.parametrize(("ended_by", "stands"), [("its task", "running"), ("the runtime", "cancelled")])
+@pytest.mark.parametrize(("ended_by", "stands"), [("its task", "queued"), ("the runtime", "cancelled")])
 async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(gate, tmp_path, ended_by, stands):
     tools = [tool_at(gate, how="task", timeout_s=BOUND_S)]
     async with hr.Runtime(tools, store=f"sqlite:///{tmp_path}/handrail.db") as runtime:

@@ -1,10 +1,12 @@
 """What becomes of a report that comes after its call was answered: the truth in the ledger, and an event.
 
-A claim that was told to be in doubt is settled by what its tool says at last, as long as it is still ours.
+A claim that was told to be in doubt is settled by what its tool says at last, as long as it is still ours; where the
+store is away just then, as soon as it answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
@@ -17,27 +19,35 @@ from handrail.leases import Lease
 from handrail.ports import Store
 from handrail.sessions import Session
 from handrail.shaping import plain
+from handrail.unrecorded import Unrecorded
 
 
-def record(store: Store, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *, newest: bool) -> None:
-    """Settle the claim of a write that reports late.
+def record(
+    store: Store, unrecorded: Unrecorded, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *,
+    newest: bool,
+) -> None:  # fmt: skip
+    """Settle the claim of a write that reports late; where the store does not take it now, once it does.
 
     Args:
         lease: None of a read.
         newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
             a newer one may have done it.
     """
+    settle = _settlement(lease, outcome)
+    if lease is None or settle is None or not (newest or settle.state == "done"):
+        return
+    refused = partial(tell_refused, session, lane, settle)
+    keep = partial(unrecorded.settle, settle, lease.claim, refused)
     try:
-        settle = _settlement(lease, outcome)
-        if settle is None or not (newest or settle.state == "done"):
-            return
         answer = store.settle(settle)
-        if isinstance(answer, Future):
-            answer.add_done_callback(partial(_settled, session, lane, settle))
-        elif answer is False:
-            tell_refused(session, lane, settle)
-    except Exception as error:  # the claim stays in doubt, as it was told
+    except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
         _log(session, lane, error)
+        keep()
+        return
+    if isinstance(answer, Future):
+        answer.add_done_callback(partial(_settled, session, lane, keep, refused))
+    elif answer is False:
+        refused()
 
 
 def tell(session: Session, lane: Lane, outcome: Outcome) -> None:
@@ -73,12 +83,15 @@ def _settlement(lease: Lease | None, outcome: Outcome) -> Settle | None:
             return None
 
 
-def _settled(session: Session, lane: Lane, settle: Settle, done: Future[bool]) -> None:
+def _settled(
+    session: Session, lane: Lane, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
+) -> None:
     """The store has answered, in its own thread."""
     if (error := done.exception()) is not None:
         _log(session, lane, error)
+        keep()
     elif done.result() is False:
-        tell_refused(session, lane, settle)
+        refused()
 
 
 def _log(session: Session, lane: Lane, error: BaseException) -> None:

@@ -138,10 +138,10 @@ class Carrier:
             case Claim():
                 # Counted from the question, not from the answer: a process may be frozen between the two.
                 self.asked_at[lane] = monotonic()
-                self.ask_store(lane, effect, self.host.store.claim, effect)
+                self.ask_store(lane, effect, self.host.unrecorded.claim, effect)
             case LookUp(claim=claim):
                 assert self.host.looks_up is not None  # else no call asks for it
-                self.ask_store(lane, effect, self.host.looks_up.look_up, claim)
+                self.ask_store(lane, effect, self.host.unrecorded.look_up, self.host.looks_up, claim)
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
@@ -321,7 +321,7 @@ class Carrier:
         try:
             answer = ask(*args)
         except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
-            self.throw(lane, silent(error))
+            self.not_stored(lane, effect, silent(error))
             return
         if isinstance(answer, ThreadFuture):
             waiting = self.wait(lane, effect)
@@ -343,10 +343,17 @@ class Carrier:
         try:
             answer = done.result()
         except Exception as error:
-            self.throw(lane, silent(error))
+            self.not_stored(lane, waiting.effect, silent(error))
         else:
             self.recorded(lane, waiting.effect, answer)
             self.answer(lane, answer)
+
+    def not_stored(self, lane: Lane, effect: Effect, error: StoreUnavailable) -> None:
+        """The store has not answered. How a write ended is kept until it does."""
+        if isinstance(effect, Settle):
+            refused = partial(belated.tell_refused, self.session, lane, effect)
+            self.host.unrecorded.settle(effect, self.leases[lane].claim, refused)
+        self.throw(lane, error)
 
     def look_for_silence(self) -> None:
         """It is time to see whether the store has answered."""
@@ -361,7 +368,7 @@ class Carrier:
     def store_is_silent(self, lane: Lane, waiting: Waiting) -> None:
         """The store does not answer. A claim that it takes after all is nobody's, in doubt when its lease is over."""
         if self.came(lane, waiting):
-            self.throw(lane, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
+            self.not_stored(lane, waiting.effect, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
 
     def recorded(self, lane: Lane, effect: Effect, answer: Any) -> None:
         """The store has recorded something: remember a claim, and tell of a settlement that met no row."""
@@ -456,7 +463,8 @@ class Carrier:
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
         newest = self.latest.get(lane) == attempt.number
-        belated.record(self.host.store, self.session, lane, self.leases.get(lane), outcome, newest=newest)
+        host = self.host
+        belated.record(host.store, host.unrecorded, self.session, lane, self.leases.get(lane), outcome, newest=newest)
         if lane in self.reserving and (self.error is not None or self.batch.results[lane.index] is not None):
             self.let_resources_go(lane)
         belated.tell(self.session, lane, outcome)

@@ -60,6 +60,7 @@ from handrail.showing import Showing
 from handrail.structured import wanted, way_of
 from handrail.tools import BaseTool
 from handrail.toolset import Tools, Toolset
+from handrail.unrecorded import Unrecorded
 
 if TYPE_CHECKING:
     from handrail import undoing
@@ -130,6 +131,7 @@ class Host:
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
+        self.unrecorded = Unrecorded(self.store, self._keeps)
         self._redactor, self._principal = Redactor(secrets), principal
         self._digested: tuple[Toolset | None, str] = None, ""
         self.budget, self.result_bytes = budget or Budget(), result_bytes
@@ -227,6 +229,11 @@ class Host:
             ending.output,
         )
 
+    def leave(self, session: Session) -> None:
+        """Let go of a kept run that ends for its caller and not in the store: anybody may go on with it."""
+        if session.recording is not None and (entry := session.recording.left()):
+            self.unrecorded.enter(entry)
+
     def callable_tools(self) -> Toolset:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
         return self._showing.callable_tools()
@@ -313,9 +320,11 @@ class Host:
             ending = yield from self._conversed(session)
             if recording is not None and (last := recording.last_entry(ending)):
                 yield last
+                recording.entered()
         except Fenced:
             ending = Ending("moved", "somebody else has taken this run over", last_text(session.progress.messages))
         except StoreUnavailable as error:
+            self.leave(session)
             reason = f"what happened in this run could not be recorded: {error}"
             ending = Ending("failed", reason, last_text(session.progress.messages))
         return ending
@@ -487,6 +496,7 @@ class Host:
 
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""
+        self.unrecorded.close()
         if self._opened_store and (close := getattr(self.store, "close", None)) is not None:
             close()
 
@@ -553,5 +563,8 @@ def _store(store: str | Store) -> Store:
 def _entered(session: Session, recording: Recording) -> Generator[Entry, bool, None]:
     """Enter what has been noted, and learn whether somebody wants the run to end."""
     entry = recording.entry()
-    if entry is not None and (yield entry):
+    if entry is None:
+        return
+    if (yield entry):
         session.cancelled = True
+    recording.entered()

@@ -553,12 +553,18 @@ def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
 
 
 def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Any]:
-    """Claim, or look up; while somebody else is at the same act, wait for its end up to this call's own time."""
-    deadline = min(conduct.now() + tool.timeout_s, conduct.deadline)
-    wait_s = _FIRST_LOOK_S
+    """Claim, or look up; while somebody else is at the same act, wait for its end up to this call's own time.
+
+    A run that is gone on with waits longer for a write: what it meets is mostly its own, from before. Once the lease is
+    over the ledger knows more than that it is under way.
+    """
+    began, wait_s = conduct.now(), _FIRST_LOOK_S
     while True:
         claimed: Claimed | None = yield claim
-        if claimed is None or claimed.state not in _PASSING or conduct.now() + wait_s >= deadline:
+        if claimed is None or claimed.state not in _PASSING:
+            return claimed
+        own_s = LONGEST_LEASE_S if conduct.epoch > 1 and claimed.state is ClaimState.BUSY else 0.0
+        if conduct.now() + wait_s >= min(began + max(tool.timeout_s, own_s), conduct.deadline):
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)

@@ -47,6 +47,9 @@ class Recording:
         self._happened: dict[str, Any] = {}
         """What has been noted here. Not its steps: a run that is long would hold all that it said and heard twice."""
         self._noted: list[Step] = []
+        self._asked: Entry | None = None
+        """What the store was asked to take, until it has."""
+        self._over = False
         self._elapsed_s = elapsed_s
 
     @property
@@ -96,8 +99,25 @@ class Recording:
         """Return what is to be entered now, if anything is."""
         if self.replaying or not self._noted:
             return None
-        steps, self._noted = self._noted, []
-        return Entry(self.run_id, self.epoch, steps)
+        self._asked = Entry(self.run_id, self.epoch, self._open_steps())
+        self._noted = []
+        return self._asked
+
+    def entered(self) -> None:
+        """The store has taken what it was asked to."""
+        self._over = self._asked is not None and self._asked.status is not None
+        self._asked = None
+
+    def left(self) -> Entry | None:
+        """Return what is still to be entered of a run that is left here: its end, or that nobody drives it now."""
+        if self.replaying or self._over:
+            return None
+        if self._asked is not None and self._asked.status is not None:
+            return self._asked
+        return Entry(self.run_id, self.epoch, self._open_steps(), "queued")
+
+    def _open_steps(self) -> list[Step]:
+        return [*(self._asked.steps if self._asked is not None else ()), *self._noted]
 
     def last_entry(self, ending: Ending) -> Entry | None:
         """Return what is to be entered at the end of the run."""
@@ -106,7 +126,9 @@ class Recording:
         told = {"status": ending.status, "reason": ending.reason, "text": ending.text}
         if ending.output is not None:
             told["output"] = plain(ending.output)
-        return Entry(self.run_id, self.epoch, self._noted, _STANDS.get(ending.status, "done"), told)
+        stands = _STANDS.get(ending.status, "done")
+        self._asked = Entry(self.run_id, self.epoch, self._open_steps(), stands, told)
+        return self._asked
 
     def _has(self, key: str) -> bool:
         return key in self._happened or key in self._known

@@ -19,7 +19,8 @@ JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""
 
 RecordStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "poisoned"]
-"""How a kept run stands. `done` is every end that a resume would not change; `Run.status` says which."""
+"""How a kept run stands. `done` is every end that a resume would not change; `Run.status` says which. `queued` is a run
+that its process left before its end: anybody may go on with it."""
 
 StepKind: TypeAlias = Literal["model", "call", "person"]
 

@@ -164,6 +164,7 @@ class Runtime(Host):
             RunUnderWay: Another process drives it, which lives.
             JournalMismatch: What was kept cannot be read by this version.
         """
+        self.unrecorded.offer(run_id)
         begun = known(await later(self.runs.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
             await later(self.runs.enter(poisoned[0]))
@@ -279,9 +280,12 @@ class Runtime(Host):
                 self.record(session, begun)
             ending = await self._driven(session, model)
         except asyncio.CancelledError:
+            self.leave(session)
             self.end(session, Ending("cancelled", "the task that ran it was cancelled"))
             raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):  # any other ends the process, and the run is as after a crash
+                self.leave(session)
             self.end(session, Ending("failed", "an error in the set-up"))
             raise
         return self.end(session, ending)

@@ -127,6 +127,7 @@ class SyncRuntime(Host):
 
     def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
         """See `Runtime.resume`."""
+        self.unrecorded.offer(run_id)
         begun = known(now_of(self.runs.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
             now_of(self.runs.enter(poisoned[0]))
@@ -240,7 +241,11 @@ class SyncRuntime(Host):
                 self.record(session, begun)
             ending = self._driven(session, model)
         except KeyboardInterrupt:
+            self.leave(session)
             ending = Ending("cancelled", "interrupted")
+            raise
+        except Exception:
+            self.leave(session)
             raise
         finally:
             run = self.end(session, ending)

@@ -378,6 +378,12 @@ def last_of(session: Session, ending: Ending) -> Entry | None:
     return None if session.recording is None or ending.status == "moved" else session.recording.last_entry(ending)
 
 
+def recorded(session: Session) -> None:
+    """The store has taken the end of a workflow."""
+    if session.recording is not None:
+        session.recording.entered()
+
+
 async def driven(
     driver: AsyncDriver, host: Host, session: Session, fn: Callable[..., Awaitable[Any]],
     arguments: Mapping[str, Json] | None, how: Mapping[str, Any],
@@ -404,8 +410,11 @@ async def driven(
     try:
         if last := last_of(session, ending):
             await later(host.runs.enter(last))
+            recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]
+        if isinstance(unkept, StoreUnavailable):
+            host.leave(session)
     run = host.end(session, ending)
     if error is not None:
         raise error
@@ -432,8 +441,11 @@ def driven_here(
     try:
         if last := last_of(session, ending):
             now_of(host.runs.enter(last))
+            recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]
+        if isinstance(unkept, StoreUnavailable):
+            host.leave(session)
     run = host.end(session, ending)
     if error is not None:
         raise error

@@ -18,6 +18,7 @@ from handrail.dialects import dialect
 from handrail.journal import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
 from handrail.owners import owner
+from handrail.records import Entry
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.cli.keeping import ASKING
@@ -422,10 +423,13 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
         # One that somebody drives: this very process; and one of another machine, of which nothing is known here.
         store.begin_run(replace(begun, run_id="r_mine", owner=owner())).result(10)
         store.begin_run(replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")).result(10)
+        # One that a process which lives has left: its store was away for a moment.
+        store.begin_run(replace(begun, run_id="r_left", owner=owner())).result(10)
+        store.enter(Entry("r_left", 1, status="queued")).result(10)
     resumed = made.process("runs", "resume", "--all", "--tools", made.tools)
-    assert (resumed.returncode, resumed.stdout) == (0, "Booked.\n")
+    assert (resumed.returncode, resumed.stdout) == (0, "Booked.\nBooked.\n")
     stand = {run["run"]: run["status"] for run in made.json("runs", "list")["runs"]}
-    assert stand == {killed["run"]: "done", "r_mine": "running", "r_far": "running"}
+    assert stand == {killed["run"]: "done", "r_left": "done", "r_mine": "running", "r_far": "running"}
     again = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (again.returncode, again.stdout) == (0, "")
     assert "no run can go on by itself" in again.stderr

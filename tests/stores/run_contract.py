@@ -119,6 +119,12 @@ class RunContract:
         assert self.settled(store.recorded("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
 
+    def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(self, store):
+        self.begun(store)
+        self.settled(store.request_cancel("r_1"))
+        self.settled(store.enter(Entry("r_1", 1, status="queued")))
+        assert self.begun(store).record.cancel_requested
+
     def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(self, store):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))

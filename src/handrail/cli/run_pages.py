@@ -119,7 +119,10 @@ class Page:
             yield f"or end:  {command_line(f'runs cancel {run_id}', self._place)}"
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {go_on}"
-        elif status in ("running", "queued"):
+        elif status == "queued":
+            yield "whoever drove it has left it before its end; anybody can go on with it"
+            yield f"go on:   {go_on}"
+        elif status == "running":
             if is_gone(self._told.begun.record.owner):
                 yield "its process died in the middle of it; another one can take it over"
             else:

@@ -3,7 +3,7 @@ INSERT INTO runs(run_id, toolset, journal_v, forked_from, forked_at, input, crea
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1)
 ON CONFLICT(run_id) DO UPDATE SET
   epoch = runs.epoch + 1,
-  cancel_requested = CASE runs.status WHEN 'running' THEN runs.cancel_requested ELSE 0 END
+  cancel_requested = CASE WHEN runs.status IN ('running', 'queued') THEN runs.cancel_requested ELSE 0 END
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 

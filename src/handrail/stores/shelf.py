@@ -43,7 +43,7 @@ class Shelf:
             known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
             mine = replace(
                 known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
-                cancel_requested=known.cancel_requested and known.status == "running",
+                cancel_requested=known.cancel_requested and known.status in ("running", "queued"),
                 takeovers=known.takeovers_at(now),
             )  # fmt: skip
             self._runs[record.run_id] = mine

@@ -140,7 +140,7 @@ _model = options.model(required=False)
 @click.argument("run", required=False, shell_complete=completing.runs)
 @click.option(
     "--all", "every", is_flag=True,
-    help="Every run that can go on: its process on this machine is gone, or all that it waits for is answered.",
+    help="Every run that can go on: its process is gone or has left it, or all that it waits for is answered.",
 )  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Also when it is poisoned, or when its process lives.")
 @_model
@@ -317,7 +317,7 @@ class Wheel:
         if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
             asked = now_of(self.kept.questions(state="", run_id=record.run_id))
             return bool(asked) and all(question.state != "open" for question in asked)
-        return record.status == "running" and is_gone(record.owner)
+        return record.status == "queued" or (record.status == "running" and is_gone(record.owner))
 
     def driven(self, verb: str, run: str, **how: Any) -> Run:
         """Drive a run by one of the runtime's verbs."""
