@@ -44,3 +44,20 @@ def test_what_was_read_from_a_cache_and_written_to_it_is_counted(wire, interacti
     names = "input_total", "output_total", "cache_read", "cache_written"
     read, *others = (expected.get(name, 0) for name in names)
     assert told == (read + expected.get("tool_use_input", 0), *others)
+
+
+TO_ANSWER = {"tool_search", "mcp_approval", "apply_patch_call", "local_shell_call"}
+
+
+@pytest.mark.parametrize(
+    ("wire", "interaction"), cases(lambda expected: TO_ANSWER & {each["kind"] for each in expected.get("waits", ())})
+)
+def test_a_turn_that_waits_for_us_does_not_look_finished(wire, interaction):
+    turn = wires.answered(hr.dialect(wire), interaction["response"])
+    (wait,) = interaction["expected"]["waits"]
+    assert (turn.finish, wait["id"] in turn.waits_for) == ("calls", True)
+
+
+@pytest.mark.parametrize(("wire", "interaction"), cases(lambda expected: not expected.get("waits")))
+def test_a_turn_that_waits_for_nothing_says_so(wire, interaction):
+    assert wires.answered(hr.dialect(wire), interaction["response"]).waits_for == ""
