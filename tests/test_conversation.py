@@ -120,6 +120,7 @@ class Talk:
     (Turn("", finish="refused"), "refused", "declined", ""),
     (Turn("", refusal="I cannot help."), "refused", "I cannot help.", ""),
     (Turn("It i", finish="error"), "failed", "broke off", "It i"),
+    (Turn(finish="calls", waits_for="a yes or a no"), "failed", "provider waits for a yes or a no", ""),
 ])  # fmt: skip
 def test_an_answer_without_calls_ends_the_run(said, status, reason, text):
     ending = Talk(said).run()

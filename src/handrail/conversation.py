@@ -172,6 +172,8 @@ def _answered(turn: Turn) -> Ending:
             return Ending("refused", turn.refusal or "the model declined to answer", turn.text)
         case "error":
             return Ending("failed", "the model's answer broke off", turn.text)
+    if turn.waits_for:
+        return Ending("failed", f"the model's provider waits for {turn.waits_for}", turn.text)
     if turn.refusal:
         return Ending("refused", turn.refusal, turn.text)
     return Ending("done", text=turn.text)

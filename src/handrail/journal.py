@@ -119,6 +119,7 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
             "refusal": turn.refusal,
             "raw": plain(turn.raw) if turn.raw else None,
             "server_side": plain(list(turn.server_side)) if turn.server_side else None,
+            "waits_for": turn.waits_for,
         }
     )
 
@@ -135,6 +136,7 @@ def turn_from_json(body: Json) -> Turn:
             told.get("refusal", ""),
             told.get("raw"),
             tuple(told.get("server_side", ())),
+            told.get("waits_for", ""),
         )
 
 

@@ -50,6 +50,7 @@ class Turn(Struct, frozen=True):
         refusal: The provider's own refusal text, where it has one.
         raw: The provider's message as received, so that signatures and encrypted parts go back byte for byte.
         server_side: What the provider ran itself (web search, code), as it told it: calls and their results, in order.
+        waits_for: What the provider needs from the program to go on, where that is no call of a tool; for a sentence.
     """
 
     text: str = ""
@@ -60,6 +61,7 @@ class Turn(Struct, frozen=True):
     refusal: str = ""
     raw: Mapping[str, Json] | None = None
     server_side: Sequence[Mapping[str, Json]] = ()
+    waits_for: str = ""
 
     def __eq__(self, other: object) -> bool:
         """Whether the same was said, whatever a provider wrapped it in."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from datetime import UTC, datetime
 from typing import get_args
 
 import anthropic
@@ -20,7 +21,7 @@ import handrail as hr
 from handrail import jsontext
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
-from handrail.dialects.anthropic import DEFAULT_MAX_TOKENS, DIALECT
+from handrail.dialects.anthropic import DEFAULT_MAX_TOKENS, DIALECT, Anthropic
 from handrail.errors import Code, ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -486,6 +487,37 @@ def test_calls_without_an_id_get_one_and_go_back_with_it_beside_the_rest():
     assert [call.id for call in turn.calls] == ["call_0_2", "call_0"]
     told = said(turn)
     assert (told[0], [block["id"] for block in told[1:]]) == (SIGNED[0], ["call_0_2", "call_0"])
+
+
+def held(id: str | None, expires_at: str = "2026-11-22T12:00:00Z") -> AssistantMessage:
+    """An answer that tells of a container, or of none."""
+    told = {"container": {"id": id, "expires_at": expires_at} if id else None}
+    return AssistantMessage(DIALECT.decode(message(text("x")) | told))
+
+
+@pytest.mark.parametrize(("answers", "id"), [
+    ([held("a")], "a"), ([held("a"), held("b")], "b"), ([held("a"), held(None)], "a"), ([held(None)], None),
+    ([held("a", "2026-11-22T11:59:59Z")], None), ([held("a", "2026-11-22T12:59:59+02:00")], None),
+    ([held("a", "2026-11-22T12:00:01.123456+00:00")], "a"),
+    ([held("b"), held("a", "2026-11-22T11:00:00")], None),     # the newer one is over, so the older one is too
+    ([held("a", "one day")], "a"),                             # not known to be over
+    ([AssistantMessage(Turn("x", raw={"container": {"id": "a"}}))], None),  # another provider's
+])  # fmt: skip
+def test_the_newest_container_goes_back_unless_it_has_expired(answers, id):
+    noon = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() - 0.5
+    dialect = Anthropic(clock=lambda: noon)
+    assert dialect.encode_request([UserMessage("?"), *answers, UserMessage("And?")]).get("container") == id
+    named = Options(extra={"container": "mine"})
+    assert dialect.encode_request([UserMessage("?"), *answers], None, named)["container"] == "mine"
+
+
+@pytest.mark.parametrize("place", ["message_start", "message_delta"])
+def test_a_stream_tells_of_its_container_at_its_beginning_or_near_its_end(place):
+    told = {"container": {"id": "a", "expires_at": "2027-01-01T00:00:00Z"}}
+    begun = {"type": "message_start", "message": message() | (told if place == "message_start" else {})}
+    ended = {"stop_reason": "end_turn"} | (told if place == "message_delta" else {"container": None})
+    turn = read(DIALECT.stream(), sse(begun, {"type": "message_delta", "delta": ended}, {"type": "message_stop"}))[1]
+    assert turn.raw["container"] == told["container"]
 
 
 @pytest.mark.parametrize(("usage", "expected"), [

@@ -15,7 +15,7 @@ from handrail.dialects.families import SYNTAXES
 from handrail.dialects.literal_calls import LiteralCalls
 from handrail.dialects.parameter_calls import ParameterCalls
 from handrail.dialects.texts import Syntax
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, Failure
 from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
 from handrail.ports import Described
 from tests.dialects.contract import check_growth
@@ -80,6 +80,11 @@ def calls_of(turn: Turn) -> list[tuple[str, object]]:
         ("functionary-v3.2", '>>>f\n{"count": 1}'),
         ("apertus", '<|tools_prefix|>[{"f": {"count": 1}}]<|tools_suffix|><|assistant_end|>'),
         ("command-r", 'Action: ```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```'),
+        ("command-r", '<|CHATBOT_TOKEN|>Action:\n```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```'),
+        ("granite3", '<tool_call> [{"name": "f", "arguments": {"count": 1}}]'),
+        ("xlam", '[TOOL_CALLS][{"name": "f", "arguments": {"count": 1}}]'),
+        ("hermes", '<tool_call>{"name": "functions.f:0", "arguments": {"count": 1}}</tool_call>'),
+        ("harmony", '<|channel|>analysis<|channel|>commentary to=functions.f<|message|>{"count": 1}<|call|>'),
     ],
 )
 def test_a_call_is_read_in_the_form_of_its_family(name, text):
@@ -138,12 +143,54 @@ def test_ids_are_kept_where_a_family_writes_them_and_made_where_not():
         ("qwen3-coder", f"<function={'a long name ' * 30}>"),
         ("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=count>\n1\n</function>\n</tool_call>"),
         ("generic-json", '{"answer": [{"a": 1}]} and {}'),
+        ("generic-json", '{"name": "f", "name": "g", "arguments": {}} and more'),
+        ("generic-json", 'So [{"name": "f", "name": "g"}, {"name": "f", "arguments": {}}] it is.'),
+        ("xlam", '{"name": "f", "name": "g", "arguments": {}} and more'),
+        ("llama3-pythonic", "See\n[1]\nand\n[f]\nfor more."),
+        ("llama3-pythonic", "I said\n[unknown(count=1)]\nto them."),
+        ("llama3-pythonic", "So\n[f(count=1)] is what I would write."),
+        ("llama3-pythonic", "So\n[f(count=1), f(count="),
         ("plain", '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     ],
 )
 def test_text_that_is_no_call_stays_text_with_its_marks(name, text):
     turn = read(name, text)
     assert (turn.text, turn.calls) == (text, ())
+
+
+@pytest.mark.parametrize(("name", "end"), [("llama3-pythonic", "<|eot_id|>"), ("llama4", "<|eot|>")])
+@pytest.mark.parametrize("tail", ["", "\n", "\n\nDone."])
+def test_a_list_of_calls_on_lines_of_its_own_is_read_between_texts(name, end, tail):
+    turn = read(name, f"I'll look.\n\n[f(count=1), f(count=2)]{tail}{end}")
+    assert calls_of(turn) == [("f", {"count": 1}), ("f", {"count": 2})]
+    assert turn.text.split() == ["I'll", "look.", *tail.split()]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "thought", "calls"),
+    [
+        ("<|channel|>commentary to=assistant<|channel|>final<|message|>Hi<|return|>", "Hi", "", []),
+        ("<|channel|>final<|channel|>analysis<|message|>Hm<|end|>", "", "Hm", []),
+        ("<|channel|>analysis<|message|>Hm<|channel|>final<|message|>Hi", "Hi", "Hm", []),
+        ("<|channel|>analysis to=python code<|message|>print(1)<|call|>", "", "", [("python", "print(1)")]),
+        ('<|channel|>analysis to=container.exec<|message|>{"a": 1}<|call|>', "", "", [("container.exec", '{"a": 1}')]),
+        ("<|channel|>final<|message|>Hi<|end|><|start|>assistant<|channel|>comm", "Hi", "", []),
+    ],
+)
+def test_no_token_of_harmony_is_shown_to_a_person(text, said, thought, calls):
+    turn = read("harmony", text)
+    assert (turn.text, turn.reasoning) == (said, thought)
+    assert [(call.name, call.arguments) for call in turn.calls] == calls
+
+
+def test_code_for_a_tool_of_the_provider_s_own_never_runs_as_arguments():
+    [call] = read("harmony", "<|channel|>analysis to=python code<|message|>print(1)<|call|>").calls
+    assert isinstance(jsontext.parse(call.arguments), Failure)
+    assert read("harmony", "<|channel|>analysis to=python code<|message|>print(").finish == "error"
+
+
+def test_a_mark_of_gemma_that_closes_nothing_is_dropped():
+    assert read("gemma4", "Hello<channel|>").text == "Hello"
 
 
 def test_what_a_model_writes_after_its_end_is_not_its_answer():
@@ -230,6 +277,8 @@ def test_a_value_ends_at_its_mark_only_where_a_parameter_or_the_end_follows():
         ("-1_000.5e1", -10005.0),
         ("(1, [2], {'a': None, \"b\": true})", [1, [2], {"a": None, "b": True}]),
         ("('one')", "one"),
+        ("{'a', 'b'}", ["a", "b"]),
+        ("[{1, 2}, {}, {'a': {'b'}}]", [[1, 2], {}, {"a": ["b"]}]),
     ],
 )
 def test_python_literals_are_read_without_evaluating(literal, value):
@@ -239,7 +288,19 @@ def test_python_literals_are_read_without_evaluating(literal, value):
 
 
 @pytest.mark.parametrize(
-    "literal", ["other", "1 + 1", "f()", "1e999", "{1: 2}", "[1 2]", "9" * 501, "[" * 101 + "]" * 101]
+    "literal",
+    [
+        "other",
+        "1 + 1",
+        "f()",
+        "1e999",
+        "{1: 2}",
+        "{'a', 'b': 1}",
+        "{1, other}",
+        "[1 2]",
+        "9" * 501,
+        "[" * 101 + "]" * 101,
+    ],
 )
 def test_what_is_no_literal_makes_no_call(literal):
     assert not read("lfm2", f"<|tool_call_start|>[f(text={literal})]<|tool_call_end|>").calls

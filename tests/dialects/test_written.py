@@ -28,6 +28,7 @@ def look_up(city: str) -> str:
 
 TOOLS = hr.Toolset([look_up])
 TEXTS = st.sampled_from(["", " ", "yes", "北京"])
+RAWS = [None, None, *({"type": "message", "container": {"id": id}} for id in "ab")]  # it stands at a request's head
 A_DOT = Media("image/png", b"\x89PNG")
 
 
@@ -36,7 +37,9 @@ def exchanges(draw):
     """Say something and hear something, soundly or not."""
     ids = draw(st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=2))
     calls = [ToolCall(id, "look_up", draw(st.sampled_from(['{"city": "Oslo"}', "{broken"]))) for id in ids]
-    answer = AssistantMessage(Turn(draw(TEXTS), calls=calls, finish="calls" if calls else "stop"))
+    answer = AssistantMessage(
+        Turn(draw(TEXTS), calls=calls, finish="calls" if calls else "stop", raw=draw(st.sampled_from(RAWS)))
+    )
     results = [
         ToolMessage(ToolResult(call.id, call.name, value=1, text="1", media=draw(st.sampled_from([(), (A_DOT,)]))))
         for call in calls[: draw(st.integers(0, 2)) or None]

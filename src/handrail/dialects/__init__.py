@@ -1,7 +1,8 @@
 """How a wire format or a prompt format spells requests, calls and results. One file per dialect, one contract for all.
 
-A dialect is pure: it turns values into text or dictionaries and back, and never opens a connection, reads a clock or
-keeps state between two calls. Only a `DialectStream` has state, that of one answer on its way.
+A dialect is pure: it turns values into text or dictionaries and back, and never opens a connection, reads a clock (but
+one that it was given, where what a provider said expires) or keeps state between two calls. Only a `DialectStream` has
+state, that of one answer on its way.
 
 Rule 1: decoding never invents. A call is what the provider sent; text that is no call stays text.
 Rule 2: whatever a provider sends, decoding gives a `Turn` or raises `ModelError`; no other exception leaves a dialect.

@@ -7,13 +7,17 @@ Rule 1: thinking and all blocks of the provider's own tools go back as they came
 Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
 Rule 3: results of calls come first in the one message after the calls; the API refuses others.
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
-Rule 5: only a stated end is an end: an unknown `stop_reason`, or a stream without `message_stop`, is `error`.
+Rule 5: what runs code keeps its files: the newest container that has not expired is named in the next request, without
+        which the API refuses the results of calls that a program made.
+Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream without `message_stop`, is `error`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from handrail import portability
@@ -68,9 +72,14 @@ _CHOICES_BACK: Mapping[str, str] = {word: choice for choice, word in _CHOICES.it
 
 @dataclass(frozen=True, slots=True)
 class Anthropic(Wire):
-    """The dialect."""
+    """The dialect.
+
+    Attributes:
+        clock: Tells the Unix time in seconds, which decides whether a container has expired.
+    """
 
     name: str = "anthropic"
+    clock: Callable[[], float] = time.time
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -92,12 +101,14 @@ class Anthropic(Wire):
         options = options or Options()
         tools = kept(tools)
         names = _names_of(tools)
-        system, spoken = _conversation(fit_to_send(messages, tools), names)
+        sent = fit_to_send(messages, tools)
+        system, spoken = _conversation(sent, names)
         told = {
             "model": options.model or None,
             "system": system or None,
             "temperature": options.temperature,
             "stream": options.stream or None,
+            "container": _container(sent, self.clock),
         }
         body: dict[str, Json] = {
             "max_tokens": DEFAULT_MAX_TOKENS if options.max_tokens is None else options.max_tokens,
@@ -408,6 +419,24 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         content = contents[0] if len(contents) == 1 else [block for each in contents for block in _as_blocks(each)]
         spoken.append({"role": role, "content": content})
     return "\n\n".join(filter(None, system)), spoken
+
+
+def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
+    """Return the id of the newest container that an answer tells of, unless it has expired."""
+    answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
+    own = (raw.get("container") for raw in answers if raw.get("type") == "message")
+    newest = next((told for told in own if isinstance(told, Mapping)), {})
+    id, expires_at = newest.get("id"), newest.get("expires_at")
+    return id if isinstance(id, str) and not _is_past(expires_at, clock) else None
+
+
+def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
+    """Whether a moment as the API tells it is over; one that cannot be read is not known to be."""
+    try:
+        told = datetime.fromisoformat(moment)
+    except (TypeError, ValueError):
+        return False
+    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() <= clock()
 
 
 def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMap) -> str | list[Block]:

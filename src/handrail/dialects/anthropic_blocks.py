@@ -115,16 +115,21 @@ class Answered:
         return {**self.fields, **grown}
 
 
-ENDING = ("stop_reason", "stop_details")
-"""Where an answer tells how it ended."""
+ENDING = ("stop_reason", "stop_details", "container")
+"""Where an answer tells how it ended, and in which container its programs go on."""
 
 
 class Ending(Struct, frozen=True):
-    """How an answer ended."""
+    """How an answer ended.
+
+    Attributes:
+        container: Where the provider runs code for it: `id` and `expires_at`.
+    """
 
     finish: Finish
     refusal: str = ""
     usage: Usage = field(default_factory=Usage)
+    container: Json = None
 
     @classmethod
     def of(cls, told: Mapping[str, Json], usage: Json) -> Ending:
@@ -132,7 +137,7 @@ class Ending(Struct, frozen=True):
         word, details = told.get("stop_reason"), told.get("stop_details")
         why = details.get("explanation") if isinstance(details, Mapping) else None
         finish = FINISHES.get(word, "error") if isinstance(word, str) else "error"
-        return cls(finish, why if isinstance(why, str) else "", _usage(usage))
+        return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
 
 
 def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
@@ -147,7 +152,8 @@ def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
         ending.finish,
         ending.usage,
         ending.refusal,
-        {"type": "message", "role": "assistant", "content": content},
+        {"type": "message", "role": "assistant", "content": content}
+        | ({"container": ending.container} if isinstance(ending.container, Mapping) else {}),
         tuple(block for block in content if _is_server_side(block)),
     )
 

@@ -56,7 +56,7 @@ class Channels(Struct, frozen=True):
 
     def read(self, source: Incoming, taker: Taker) -> Step[None]:
         """Read messages until the text ends."""
-        follows = marks(self.starts, *self.ends)
+        follows = marks(self.starts, self.channel, *self.ends)
         begins = marks(self.starts, self.channel, self.recipient)
         while True:
             source.mark()
@@ -67,25 +67,27 @@ class Channels(Struct, frozen=True):
             if begun:
                 header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
             if not mark:
-                taker.text(source.unmark())
+                rest = source.unmark()
+                if not (self.channel and begun and source.ended and source.at == len(source.text)):
+                    taker.text(rest)  # else the answer ended within a header, which says nothing to anybody
                 closed = yield from source.flow(follows, taker.text)
             else:
                 closed = yield from self._message(source, taker, header)
-            if closed == self.starts:
+            if closed and closed in (self.starts, self.channel):
                 source.back(closed)
             if not closed:
                 return
 
     def _message(self, source: Incoming, taker: Taker, header: str) -> Step[str]:
         """Read one body, and return the mark that closed it."""
-        follows = marks(self.starts, *self.ends)
+        follows = marks(self.starts, self.channel, *self.ends)
         recipient, channel = self._addressed(header)
         if recipient and recipient not in (*self.speaks, *self.thinks):
             yield from self._call(source, taker, recipient)
         elif {recipient, channel} & set(self.thinks):
             taker.reasons(source.unmark())
             closed = yield from source.flow(follows, taker.reason)
-            taker.reasoned("" if closed == self.starts else closed)
+            taker.reasoned("" if closed in (self.starts, self.channel) else closed)
             return closed
         else:
             source.unmark()
@@ -103,6 +105,12 @@ class Channels(Struct, frozen=True):
             source.unmark()
             taker.begin(name)
             taker.end(whole=(yield from source.json_value(taker.more)))
+        elif is_name(name) and self.channel:  # what is no object, such as code for a tool of the provider's own
+            source.unmark()
+            taker.begin(name)
+            closed = yield from source.flow(marks(self.starts, *self.ends), taker.more)
+            source.back(closed)
+            taker.end(whole=bool(closed))
         taker.text(source.unmark())
 
     def _addressed(self, header: str) -> tuple[str, str]:
@@ -110,8 +118,8 @@ class Channels(Struct, frozen=True):
         if not self.recipient:
             return header.strip(), ""
         recipient = re.search(rf"{re.escape(self.recipient)}([^\s<]+)", header)
-        channel = re.search(rf"{re.escape(self.channel)}(\w+)", header) if self.channel else None
-        return recipient[1] if recipient else "", channel[1] if channel else ""
+        channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header) if self.channel else []
+        return recipient[1] if recipient else "", channels[-1] if channels else ""
 
     def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""

@@ -56,11 +56,12 @@ _DEEPSEEK = Syntax(
 _COHERE = Syntax(
     ends=("<|END_OF_TURN_TOKEN|>",),
     silent=(
+        *("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"),  # a model that opens its turn once more
         *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
         *("<co>", ("</co: ", ">")),  # citations
     ),
     others=(
-        *("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|USER_TOKEN|>", "<|SYSTEM_TOKEN|>"),
+        *("<|USER_TOKEN|>", "<|SYSTEM_TOKEN|>"),
         *("<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
     ),
 )
@@ -76,7 +77,7 @@ _GLM = Syntax(
 _MINIMAX = Syntax(ends=("[e~[",), others=("]~!b[", "]~b]"))
 _GEMMA4 = Syntax(
     ends=("<turn|>",),
-    silent=("<|channel>thought\n<channel|>", "<|channel>"),
+    silent=("<|channel>thought\n<channel|>", "<|channel>", "<channel|>"),
     others=("<bos>", "<|turn>", "<|tool>", "<tool|>", "<|tool_response>", "<tool_response|>", "<|think|>"),
 )
 
@@ -117,7 +118,11 @@ _CODER = ParameterCalls(_FUNCTION, _PARAMETER, (("<tool_call>", "</tool_call>"),
 _GLM_CALLS = ParameterCalls(Element("<tool_call>", "", closes="</tool_call>"), _ARGUMENT)
 _MISTRAL_LIST = JsonCalls(("[TOOL_CALLS]",), listed=_LIST, layout=(" ", ""), ids="last")
 _MISTRAL_NAMED = NamedCalls("[TOOL_CALLS]", ("[ARGS]",), id_mark="[CALL_ID]")
-_PYTHON_LISTS = (LiteralCalls(bare="["), LiteralCalls(("<|python_start|>",), ("<|python_end|>",)))
+_PYTHON_LISTS = (
+    LiteralCalls(bare="["),
+    LiteralCalls(("<|python_start|>",), ("<|python_end|>",)),
+    LiteralCalls(loose=("\n[",), alone=True),
+)
 _ATEM = ParameterCalls(*_invoke("atem:"), (("<atem:function_calls>", "</atem:function_calls>"),))
 
 # ---------------------------------------------------------------------- the families
@@ -144,7 +149,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         channels=Channels(
             "<|start|>assistant", "<|message|>", ("<|end|>", "<|call|>", "<|return|>"), " to=", "<|channel|>",
             text="<|channel|>final", reasoning="<|channel|>analysis", thinks=("analysis",),
-            prefix="functions.", call="<|channel|>commentary json",
+            speaks=("assistant", "user"), prefix="functions.", call="<|channel|>commentary json",
         ),
         others=("<|start|>", "<|constrain|>", "<|endoftext|>"),
     ),
@@ -238,7 +243,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         ends=("<end_of_turn>", "<start_function_response>"),
         others=("<bos>", "<start_of_turn>", "<end_function_response>"),
     ),
-    "granite3": replace(_GRANITE, shapes=(JsonCalls(("<|tool_call|>",), listed=_LIST),), reasoning=_THINK),
+    "granite3": replace(
+        _GRANITE,
+        shapes=(JsonCalls(("<|tool_call|>",), listed=_LIST), JsonCalls(("<tool_call>",), ("</tool_call>",))),
+        reasoning=_THINK,
+    ),
     "granite4": replace(_GRANITE, shapes=(_TOOL_CALL,)),
     "granite-20b": Syntax(
         shapes=(JsonCalls(("<function_call>",), layout=(" ", "")),),
@@ -265,7 +274,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _COHERE,
         shapes=(
             JsonCalls(
-                ("Action: ```json\n", "Action:```json\n"), ("```",), ("tool_name", "name"),
+                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"), ("```",), ("tool_name", "name"),
                 ("parameters", "arguments"), listed=_LIST,
             ),
         ),
@@ -366,6 +375,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             JsonCalls(loose=_LOOSE, whole=True, listed=_LIST),
             JsonCalls(("<tool_call>",), ("</tool_call>",), whole=True),
             JsonCalls(("```json",), ("```",), whole=True),
+            JsonCalls(("[TOOL_CALLS]",), whole=True),
         ),
     ),
     "generic-json": Syntax(shapes=(JsonCalls(loose=_LOOSE, whole=True),)),

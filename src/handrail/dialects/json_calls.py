@@ -116,7 +116,7 @@ def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
     inner.mark()
     finished(_objects(shape, inner, taker))
     source.mark()
-    taker.text(inner.unmark())
+    taker.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
     return True
 
 

@@ -46,6 +46,7 @@ class LiteralCalls(Struct, frozen=True):
         bracket: Opens the arguments.
         equals: Stands between an argument's name and its value.
         quotes: What a string may stand in; the last one is the one that is written.
+        alone: A list counts only on lines of its own, and where every name is a tool's, for text without any mark.
     """
 
     starts: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class LiteralCalls(Struct, frozen=True):
     bare: str = ""
     loose: tuple[str, ...] = ()
     leads: str = ""
+    alone: bool = False
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -71,6 +73,9 @@ class LiteralCalls(Struct, frozen=True):
         yield from source.space()
         in_list = yield from source.begins("[")
         if self.listed and not in_list:
+            return
+        if self.alone:
+            yield from self._list_alone(source, taker)
             return
         ends = marks(*self.ends)
         while (yield from self._one(source, taker, marked=bool(start))):
@@ -88,29 +93,54 @@ class LiteralCalls(Struct, frozen=True):
                     source.mark()
                 return
 
+    def _list_alone(self, source: Incoming, taker: Taker) -> Step[None]:
+        """Read the rest of a list, and tell its calls once all of it is there and no word stands behind it."""
+        calls: list[_Call] = []
+        closed = False
+        while not closed:
+            call = yield from self._call(source, marked=False)
+            if call is None or taker.parameters(call.name) is None:
+                return
+            calls.append(call)
+            yield from source.space()
+            yield from source.any_of(_SEPARATORS)
+            yield from source.space()
+            closed = yield from source.begins("]")
+        space = yield from source.space()
+        if "\n" not in space and (yield from source.peek()) not in ("", "<"):  # a control token may end the answer
+            return
+        source.unmark()
+        for call in calls:
+            call.tell(taker)
+        taker.text(space)
+
     def _one(self, source: Incoming, taker: Taker, *, marked: bool) -> Step[bool]:
         """Read one call. Return whether it was told; one that breaks off is told only where a mark announced it."""
+        call = yield from self._call(source, marked=marked)
+        if call is None:
+            return False
+        source.unmark()
+        call.tell(taker)
+        return True
+
+    def _call(self, source: Incoming, *, marked: bool) -> Step[_Call | None]:
         yield from source.space()
         if self.lead and not (yield from source.begins(self.lead)):
-            return False
+            return None
         name, mark = yield from source.upto(marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS)
         name = name.strip().removesuffix(self.method)
         if mark != self.bracket or not _NAME.fullmatch(name):
             source.back(mark)
-            return False
+            return None
         text, closed = yield from _inside(source, self.quotes)
         literals = _Literals(text, self.quotes)
         try:
             members = literals.members(self.equals)
         except (ValueError, RecursionError):
             if closed or not marked:
-                return False
+                return None
             members = literals.top
-        source.unmark()
-        taker.begin(name)
-        taker.more(_object(members) if closed else _open_object(members, literals.pending))
-        taker.end(whole=closed)
-        return True
+        return _Call(name, _object(members) if closed else _open_object(members, literals.pending), closed)
 
     def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
@@ -137,6 +167,19 @@ class LiteralCalls(Struct, frozen=True):
         if isinstance(value, list):
             return "[" + ",".join(map(self._literal, value)) + "]"
         return f"{self.quotes[-1]}{value}{self.quotes[-1]}" if isinstance(value, str) else json.dumps(value)
+
+
+class _Call(Struct):
+    """A call as it was read, with its arguments as JSON text."""
+
+    name: str
+    arguments: str
+    whole: bool
+
+    def tell(self, taker: Taker) -> None:
+        taker.begin(self.name)
+        taker.more(self.arguments)
+        taker.end(whole=self.whole)
 
 
 _SEPARATORS = marks(",", ";")
@@ -211,7 +254,8 @@ class _Literals:
             if self._depth > MAX_DEPTH:
                 raise ValueError("too deep")
             self._at += 1
-            value = self._dictionary(equals) if character == "{" else self._sequence(_CLOSES[character], equals)
+            is_list = character != "{" or self._is_set()
+            value = self._sequence(_CLOSES[character], equals) if is_list else self._dictionary(equals)
             self._depth -= 1
             return value
         word = _WORD.match(self._text, self._at)
@@ -231,6 +275,20 @@ class _Literals:
             items.append(self._value(equals))
             comma = self._took(",")
         return items[0] if closes == ")" and len(items) == 1 and not comma else items
+
+    def _is_set(self) -> bool:
+        """Whether the brace just read opens a set of Python's, which JSON has as a list."""
+        if self._quotes != PYTHON_QUOTES:
+            return False
+        begin = self._space()
+        quote = next((quote for quote in self._quotes if self._text.startswith(quote, begin)), "")
+        if quote:
+            self._string(quote)
+            is_set = not self._text.startswith(":", self._space())
+        else:
+            is_set = bool(_NUMBER.match(self._text, begin))
+        self._at = begin
+        return is_set
 
     def _dictionary(self, equals: str) -> Json:
         members: dict[str, Json] = {}

@@ -90,6 +90,7 @@ def whole_turn(turn: Turn) -> Turn:
             text=legible(turn.text),
             reasoning=legible(turn.reasoning),
             refusal=legible(turn.refusal),
+            waits_for=legible(turn.waits_for),
             calls=tuple(calls),
             raw=None if turn.raw is None else encodable(turn.raw),
             server_side=tuple(map(encodable, turn.server_side)),

@@ -13,7 +13,7 @@ Rule 3: linear in the length of the stream: pieces are joined once, and compared
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -32,6 +32,19 @@ _FREE_OPENS, _FREE_CLOSES = '{"input": "', '"}'
 
 _SAID_BY_MODEL = {"message", "reasoning", *CALLS}
 """Every other item was run by the provider, or asks for something that only it defines."""
+
+
+_WAITING: Mapping[str, str] = {
+    "tool_search_call": "the tools that the model searches for (`tool_search_output` for {call_id}); a `tool_search` "
+    'with `"execution": "server"` is searched by the provider itself',
+    "mcp_approval_request": "a yes or a no to {name!r} on the MCP server {server_label!r} (`mcp_approval_response` for "
+    "{id}); `require_approval` of that server says which of its tools are called without",
+    "apply_patch_call": "the outcome of a patch (`apply_patch_call_output` for {call_id})",
+    "computer_call": "a picture of the screen (`computer_call_output` for {call_id})",
+    "local_shell_call": "the outcome of a command (`local_shell_call_output` for {call_id})",
+    "shell_call": "the outcome of a command (`shell_call_output` for {call_id})",
+}
+"""Items that the provider's side of a conversation cannot go on without an answer to, and what that is."""
 
 
 class Place(NamedTuple):
@@ -214,8 +227,9 @@ class Answer:
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
         refusal = "".join(self._refusal)
+        waits_for = self._waits_for() if finish == "stop" else ""
         if finish == "stop":
-            finish = "calls" if self._calls else "refused" if refusal else "stop"
+            finish = "calls" if self._calls or waits_for else "refused" if refusal else "stop"
         told = [received.that_go_back(item.as_told()) for item in self.items]
         head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
         return Turn(
@@ -227,7 +241,20 @@ class Answer:
             refusal,
             {**head, "output": told},
             tuple(each for each, item in zip(told, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
+            waits_for,
         )
+
+    def _waits_for(self) -> str:
+        """Return what the items wait for; empty where the provider has answered them itself."""
+        answered = {_text(item.fields, "call_id") for item in self.items if item.type.endswith("_output")}
+        wanted = [
+            _WAITING[item.type].format_map(defaultdict(str, item.fields))
+            for item in self.items
+            if item.type in _WAITING
+            and _text(item.fields, "call_id") not in answered - {""}
+            and (item.type != "tool_search_call" or item.fields.get("execution") == "client")
+        ]
+        return "; and for ".join(wanted)
 
     def _call(self, item: Item) -> ToolCall:
         id = _text(item.fields, "call_id") or _text(item.fields, "id")

@@ -12,6 +12,7 @@ Rule 4: any text gives a turn, never an exception, in linear time, however it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
@@ -28,6 +29,8 @@ from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, Tex
 
 _SPACE = " \t\r\n"
 _MOST_SILENT_CHARS = 64
+_PREFIXED = re.compile(r"functions\.([^:]+)(?::\d+)?")
+"""A name in harmony's namespace; Kimi counts its calls too, and others write its ids as names."""
 
 
 class Reasoning(Struct, frozen=True):
@@ -323,7 +326,8 @@ class TextReader:
         if tools and name in tools:
             return name
         name = name.partition("<|")[0].strip() or name
-        short = name.removeprefix("functions.")
+        prefixed = _PREFIXED.fullmatch(name)
+        short = prefixed[1] if prefixed else name
         return short if short and (tools is None or short in tools) else name
 
 

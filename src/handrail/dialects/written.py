@@ -30,6 +30,8 @@ MOST_KEPT_BYTES = 16 * 1024 * 1024
 
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 _ANSWERS = ("assistant", "model")
+_DECIDED_BY_ANSWERS = frozenset({"container"})
+"""Fields that stand before the history and change with it: a request that has one is written whole."""
 
 
 class _Told(Struct, frozen=True):
@@ -83,7 +85,10 @@ class Written:
         ids = _ids(new)
         if not told.ids.isdisjoint(ids) or not _is_sound(new) or any(isinstance(each, SystemMessage) for each in new):
             return None
-        history = self._wire.encode_request(new, tools, options)[self._field]
+        fields = self._wire.encode_request(new, tools, options)
+        history = fields[self._field]
+        if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
+            return None
         if not history or history[0].get("role") in ("user", "tool"):
             return None  # this wire leaves the answer out, so that what stands before and behind it may join
         self._forget(told)
@@ -98,7 +103,8 @@ class Written:
         history = fields.pop(self._field)
         tools_too = self._tools_of(fields, options)
         told = _Told((*messages,), defined, options, _frame(fields), tools_too, _spelled(history), _ids(messages))
-        return self._kept(told, history) if _is_sound(messages) else told
+        is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
+        return self._kept(told, history) if is_kept else told
 
     def _tools_of(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
