@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -32,6 +34,7 @@ from handrail.ports import JobEnded
 from handrail.processes import ProcessEnded
 from handrail.sandboxes import bubblewrap
 from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.inside import descendants
 from tests.drivers import BOUND_S
 
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
@@ -583,6 +586,80 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # the end: nobody holds the line any more
     os.close(reader)
+
+
+@hr.tool(**HOW)
+def leave_or_find(what: str) -> list[str]:
+    """Leave something wherever it can be left, or say what of it is there."""
+    places = [Path(folder, "left") for folder in (os.environ["HOME"], "/tmp", "/dev/shm", ".", "/", "/run", "/var/tmp")]
+    libc = ctypes.CDLL(None)
+    if what == "find":
+        segment = ["a segment of memory"] if libc.shmget(SEGMENT, 4096, 0) >= 0 else []
+        return [str(each) for each in places if each.exists()] + segment
+    for each in places:
+        with suppress(OSError):
+            each.write_text("left")
+    libc.shmget(SEGMENT, 4096, 0o1666)  # IPC_CREAT
+    return leave_or_find.fn("find")
+
+
+SEGMENT = 0x68_72_01
+
+
+@isolated
+def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one():
+    with hr.SyncRuntime([leave_or_find]) as runtime:
+        left = runtime.call("leave_or_find", {"what": "leave"}).value
+        assert {"/box/left", "/tmp/left", "/dev/shm/left", "a segment of memory"} <= {*left}
+        assert runtime.call("leave_or_find", {"what": "find"}).value == []
+
+
+@isolated
+def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(open_folder):
+    line = open_folder / "line"
+    os.mkfifo(line)
+    line.chmod(0o666)
+    (open_folder / "host.py").write_text(f"""
+import os
+import handrail as hr
+
+@hr.tool(effect="read", isolation="isolated", mounts=[{str(open_folder)!r}], timeout_s=60)
+def hold() -> None:
+    "Hold a line for ever."
+    os.write(os.open({str(line)!r}, os.O_WRONLY), b".")
+    while True:
+        pass
+
+if __name__ == "__main__":
+    with hr.SyncRuntime([hold]) as runtime:
+        print(runtime.call("hold").text)
+""")
+    reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+    host = subprocess.Popen([sys.executable, open_folder / "host.py"])
+    assert select.select([reader], [], [], BOUND_S)[0]
+    host.kill()
+    host.wait()
+    os.set_blocking(reader, True)
+    assert os.read(reader, 10) == b"."
+    assert os.read(reader, 10) == b""  # the end: nobody holds the line any more
+    os.close(reader)
+
+
+@isolated
+def test_many_calls_at_once_get_their_own_answers_and_leave_no_descriptor_and_no_process():
+    async def crowd():
+        async with hr.Runtime([add]) as runtime:
+            calls = (runtime.call("add", {"x": number, "y": 1}) for number in range(24))
+            return [result.value for result in await asyncio.gather(*calls)]
+
+    asyncio.run(crowd())
+
+    def held():
+        return len([*Path("/proc/self/fd").iterdir()]), {*descendants(os.getpid(), stop=False)}
+
+    before = held()
+    assert asyncio.run(crowd()) == [number + 1 for number in range(24)]
+    assert held() == before
 
 
 # ---------------------------------------------------------------------- where there is no sandbox

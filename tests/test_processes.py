@@ -299,6 +299,31 @@ def test_a_worker_that_was_killed_while_it_was_idle_is_replaced(call):
     _once(lambda: call("where").value not in (None, pid))
 
 
+def test_a_runtime_with_a_warm_worker_has_another_one_on_the_other_side_of_a_fork(tmp_path):
+    (tmp_path / "forks.py").write_text("""
+import os
+import handrail as hr
+
+@hr.tool(effect="read", isolation="process")
+def where() -> int:
+    return os.getpid()
+
+if __name__ == "__main__":
+    runtime = hr.SyncRuntime([where])
+    print(runtime.call("where").value, flush=True)
+    if (child := os.fork()) == 0:
+        print(runtime.call("where").value, flush=True)
+        runtime.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(runtime.call("where").value, flush=True)
+    runtime.close()
+""")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", tmp_path / "forks.py"]
+    before, beyond, after = subprocess.check_output(command, text=True, timeout=BOUND_S).split()
+    assert before == after != beyond
+
+
 WALKERS, STEPS = 4, 1000
 
 

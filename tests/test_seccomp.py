@@ -15,10 +15,11 @@ ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}  # AUDIT_ARCH_* 
 both = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 
 
-def judged(machine: str, number: int, argument: int = 0, *, architecture: int | None = None) -> str | int:
+def judged(machine: str, number: int, *arguments: int, architecture: int | None = None) -> str | int:
     """Return "allowed", or the error number with which the filter refuses a call."""
     architecture = ARCHITECTURES[machine] if architecture is None else architecture
-    call = struct.pack("=IIQ6Q", number, architecture, 0, argument, 0, 0, 0, 0, 0)  # struct seccomp_data
+    six = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+    call = struct.pack("=IIQ6Q", number, architecture, 0, *six)  # struct seccomp_data
     instructions = [*struct.iter_unpack("=HBBI", filter_for(machine))]
     at = loaded = 0
     while True:
@@ -75,6 +76,15 @@ def test_a_process_begins_others_and_no_namespace(machine, flags, verdict):
 @pytest.mark.parametrize(("flags", "verdict"), [(0x400, "allowed"), (0x1000_0000, EPERM), (0x80, EPERM)])
 def test_unshare_makes_no_namespace(machine, flags, verdict):
     assert judged(machine, MACHINES[machine].unshare, flags) == verdict
+
+
+@both
+@pytest.mark.parametrize(("level", "option", "verdict"), [
+    (1, 7, 0), (1, 8, 0), (1, 33, 0),                    # the size of a buffer: "done", and nothing was
+    (1, 2, "allowed"), (6, 1, "allowed"), (6, 8, "allowed"),  # SO_REUSEADDR, TCP_NODELAY; 8 of TCP is another one
+])  # fmt: skip
+def test_the_size_of_a_socket_s_buffer_passes_for_set_and_stays(machine, level, option, verdict):
+    assert judged(machine, MACHINES[machine].setsockopt, 3, level, option) == verdict
 
 
 @both

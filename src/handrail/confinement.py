@@ -22,16 +22,18 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _MOST_CAPABILITIES = 64
 
 
-def join_empty_key_ring() -> None:
+def join_empty_key_ring() -> bool:
     """Give this thread, and what it starts from now on, an empty session key ring instead of the one that it shares.
 
-    Does nothing where the kernel or a container refuses key rings: there is none to be reached then.
+    Returns False where the kernel or a container refuses key rings: there is none to be reached then.
     """
     number = _KEYCTL.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is not None:
-        import ctypes  # dear, and not needed in every process
+    if number is None:
+        return False
+    import ctypes  # dear, and not needed in every process
 
-        ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+    joined: int = ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+    return joined >= 0
 
 
 def drop_rights(seccomp_filter: bytes) -> None:

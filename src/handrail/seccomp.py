@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,9 @@ _NAMESPACES = 0x7E02_0000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 _TIME_NAMESPACE = 0x80
 """CLONE_NEWTIME. Of `clone`, this bit belongs to the number of a signal."""
+_BUFFER_SIZES = {"SO_SNDBUF": 7, "SO_RCVBUF": 8, "SO_SNDBUFFORCE": 32, "SO_RCVBUFFORCE": 33}
+"""Options of SOL_SOCKET that pass for set and change nothing: what lies in a socket counts for no limit of ours."""
+_SOL_SOCKET = 1
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 """Sockets that may be made; by netlink libc asks for the addresses of this machine."""
 
@@ -60,16 +63,18 @@ class Machine(Struct, frozen=True):
     unshare: int
     socket: int
     socketpair: int
+    setsockopt: int
 
 
 MACHINES: Mapping[str, Machine] = {
-    "x86_64": Machine(0xC000_003E, column=0, clone=56, unshare=272, socket=41, socketpair=53),
-    "aarch64": Machine(0xC000_00B7, column=1, clone=220, unshare=97, socket=198, socketpair=199),
+    "x86_64": Machine(0xC000_003E, column=0, clone=56, unshare=272, socket=41, socketpair=53, setsockopt=54),
+    "aarch64": Machine(0xC000_00B7, column=1, clone=220, unshare=97, socket=198, socketpair=199, setsockopt=208),
 }
 """By what `os.uname().machine` says."""
 
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
-_NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16  # in struct seccomp_data; of the first argument the lower half
+_NUMBER, _ARCHITECTURE = 0, 4  # in struct seccomp_data
+_FIRST, _SECOND, _THIRD = 16, 24, 32  # arguments, of each the lower half
 _ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
 _X32 = 0x4000_0000
 
@@ -80,6 +85,7 @@ def filter_for(machine: str) -> bytes:
         return b""
     numbers = [pair[known.column] for pair in _REFUSED.values()]
     sockets = [_equal(each, _return(_ALLOW)) for each in _FAMILIES.values()]
+    sizes = [_equal(each, _return(_ERROR | 0)) for each in _BUFFER_SIZES.values()]
     return b"".join([
         _instruction(_LOAD, _ARCHITECTURE),
         _instruction(_EQUAL, known.audit_arch, 1, 0), _return(_ERROR | ENOSYS),
@@ -89,7 +95,14 @@ def filter_for(machine: str) -> bytes:
         *(_equal(number, _return(_ERROR | EPERM)) for number in numbers if number is not None),
         _equal(known.clone, _without_bits(_NAMESPACES)),
         _equal(known.unshare, _without_bits(_NAMESPACES | _TIME_NAMESPACE)),
-        *(_equal(number, _argument(sockets, EAFNOSUPPORT)) for number in (known.socket, known.socketpair)),
+        *(
+            _equal(number, b"".join([_instruction(_LOAD, _FIRST), *sockets, _return(_ERROR | EAFNOSUPPORT)]))
+            for number in (known.socket, known.socketpair)
+        ),
+        _equal(known.setsockopt, b"".join([
+            _instruction(_LOAD, _SECOND),
+            _equal(_SOL_SOCKET, b"".join([_instruction(_LOAD, _THIRD), *sizes])), _return(_ALLOW),
+        ])),
         _return(_ALLOW),
     ])  # fmt: skip
 
@@ -108,13 +121,8 @@ def filter_here() -> bytes:
 def _without_bits(bits: int) -> bytes:
     """Decide a call by its first argument: refuse any of these bits."""
     return b"".join([
-        _instruction(_LOAD, _ARGUMENT), _instruction(_ANY_BIT, bits, 0, 1), _return(_ERROR | EPERM), _return(_ALLOW)
+        _instruction(_LOAD, _FIRST), _instruction(_ANY_BIT, bits, 0, 1), _return(_ERROR | EPERM), _return(_ALLOW)
     ])  # fmt: skip
-
-
-def _argument(allowed: Iterable[bytes], error: int) -> bytes:
-    """Decide a call by its first argument: refuse what none of these allows."""
-    return b"".join([_instruction(_LOAD, _ARGUMENT), *allowed, _return(_ERROR | error)])
 
 
 def _equal(value: int, then: bytes) -> bytes:

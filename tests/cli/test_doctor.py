@@ -2,11 +2,14 @@
 
 import json
 import re
+import sys
 
 import pytest
 
 from handrail.cli.commands.doctor import examined, masked
 from handrail.isolation import offered
+from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.seccomp import filter_here
 
 
 def test_what_is_needed_is_here(cli):
@@ -69,6 +72,17 @@ def test_the_sandboxes_of_this_machine_are_told():
         name: finding.found for name, finding in told.items() if name.startswith("sandbox")
     }
     assert all(told[f"sandbox {each.level}"].ok for each in offered())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the walls are Linux's")
+def test_what_the_sandboxes_of_this_machine_are_built_of_is_told():
+    told = {finding.subject: finding for finding in examined({}) if finding.subject.startswith("wall")}
+    assert [*told] == ["wall seccomp", "wall key ring", "wall user namespaces", "wall landlock"]
+    assert all(finding.ok for finding in told.values())  # none of them keeps handrail from working
+    assert told["wall seccomp"].there is bool(filter_here())
+    if not Bubblewrap().lacks:  # a box that works has been built of these
+        assert (told["wall seccomp"].there, told["wall user namespaces"].there) == (True, True)
+    assert re.fullmatch(r"ABI [1-9][0-9]*, not used yet|missing; not used yet", told["wall landlock"].found)
 
 
 def test_where_the_key_of_the_audit_log_is_is_said_and_nothing_of_it(cli, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -88,6 +89,30 @@ def test_the_environment_is_clean(sandbox, monkeypatch):
 def test_an_endless_loop_is_ended_at_its_time(sandbox):
     ended = ran(sandbox, "while True: pass", timeout_s=0.2)
     assert (ended.end, ended.exit_code) == ("timeout", None)
+
+
+@isolated
+@pytest.mark.parametrize("folder", ["/box", "/tmp", "/dev/shm"])
+def test_more_files_than_a_box_may_hold_end_it(folder):
+    code = f"import os\nfor number in range(200_000): os.close(os.open(f'{folder}/{{number}}', os.O_CREAT))"
+    ended = ran(Bubblewrap(), code, timeout_s=60)
+    assert (ended.end, ended.exit_code) == ("memory", None)
+
+
+@isolated
+def test_what_lies_in_sockets_stays_small():
+    code = """
+import socket
+held = 0
+pair = socket.socketpair()
+pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+pair[0].setblocking(False)
+try:
+    while True: held += pair[0].send(bytes(4096))
+except BlockingIOError: print(held)
+"""
+    default = int(Path("/proc/sys/net/core/wmem_default").read_text())
+    assert 0 < int(ran(Bubblewrap(), code).stdout) <= default
 
 
 ORDINARY = """

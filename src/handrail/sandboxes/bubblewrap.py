@@ -4,8 +4,9 @@ Every namespace is its own. It sees /usr read-only and a folder in memory; no /e
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
 Its session key ring is empty, and it makes none of the system calls that `seccomp` refuses.
 
-Limits: what all processes hold together is looked at twenty times a second (`outside`), not held by the kernel: that
-needs a cgroup. Each process is held by it, and so are files. The kernel is shared.
+Limits: what all processes hold together (`outside`) and the number of files (`inside`) are looked at many times a
+second, not held by the kernel: that needs a cgroup. Each process is held by it, and so are bytes in files. The
+kernel is shared.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _NOBODY = "65534"
 _BOX = "/box"
 BOX_BYTES = 64 * 1024 * 1024
 TMP_BYTES = 32 * 1024 * 1024
+MOST_INODES = 20_000
+"""Files, folders and links in each folder in memory, empty ones too: 20 MB of the kernel's memory."""
 MOST_PROCESSES = 40
+_IN_MEMORY = (_BOX, "/tmp", "/dev/shm")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 
 
@@ -61,7 +65,9 @@ def _run_in_box(python: str, job: Job, cancelled: Event) -> JobEnded:
         file.seek(0)  # whoever inherits the descriptor reads from here
         command = [*_box(python, job.mounts, filter_fd), python, "-I", "-S", "-c", program()]
         limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
-        return carry_out(job, Place(command, "/", _ENVIRONMENT, limits, pass_fds=[filter_fd]), cancelled)
+        inodes = dict.fromkeys(_IN_MEMORY, MOST_INODES)
+        place = Place(command, "/", _ENVIRONMENT, limits, pass_fds=[filter_fd], most_inodes=inodes)
+        return carry_out(job, place, cancelled)
 
 
 def _box(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:

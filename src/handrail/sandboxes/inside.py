@@ -8,8 +8,8 @@ wants the program to run; when that ends, because the host says so or is gone, e
 
 Order and report are records, each a line `KIND LENGTH LENGTH`, a name and bytes:
 
-    order   arg, environment, limit, file, most_bytes, most_files, report_fd, seccomp_filter, adopt, end
-    report  exit_code, file, left
+    order   arg, environment, limit, file, most_bytes, most_files, most_inodes, report_fd, seccomp_filter, adopt, end
+    report  exit_code, memory, file, left
 
 Rule 1: when it ends, nothing that it started runs: it adopts orphans, so that a daemon is found too (Linux).
 Rule 2: it is in the hands of whatever runs beside it. `outside` believes nothing of its report but bytes.
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _PR_SET_CHILD_SUBREAPER = 36
 _DEEPEST = 8
 _LONGEST_LINE = 80
+_LOOK_S = 0.02
 
 
 def main() -> None:
@@ -52,7 +53,8 @@ def main() -> None:
         _adopt_orphans()
     exit_code = _run(order)
     end_everything()
-    report = b"" if exit_code is None else record("exit_code", "", b"%d" % exit_code)
+    report = record("memory", "", b"") if _too_many_files(order) else b""
+    report += b"" if exit_code is None else record("exit_code", "", b"%d" % exit_code)
     report += _made(given, int(order["most_bytes"][""]), int(order["most_files"][""]))
     with os.fdopen(int(order["report_fd"][""]), "wb") as line:
         line.write(report)
@@ -106,8 +108,8 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     if program == 0:
         limits = {name: int(most) for name, most in order.get("limit", {}).items()}
         _become(argv, environment, limits, int(order["report_fd"][""]))
-    while True:
-        ready, _, _ = select.select([0, ended], [], [])
+    while not _too_many_files(order):
+        ready, _, _ = select.select([0, ended], [], [], _LOOK_S if "most_inodes" in order else None)
         if ended in ready:
             os.read(ended, 100)
             pid, status = os.waitpid(program, os.WNOHANG)
@@ -115,6 +117,16 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
                 return os.waitstatus_to_exitcode(status)
         if 0 in ready:
             return None
+    return None
+
+
+def _too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
+    """Whether a folder in memory holds more files than it may. Also an empty one takes a kilobyte of the kernel."""
+    for folder, most in order.get("most_inodes", {}).items():
+        room = os.statvfs(folder)
+        if room.f_files - room.f_ffree > int(most):
+            return True
+    return False
 
 
 def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int) -> None:

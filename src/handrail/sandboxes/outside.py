@@ -46,6 +46,7 @@ class Place(Struct, frozen=True):
         seccomp_filter: What `inside.main` drops its rights with (`confinement.drop_rights`); None where the command has
             dropped them.
         pass_fds: Descriptors of ours that the command reads.
+        most_inodes: How many files, folders and links may lie in a folder that is in memory, by its path.
     """
 
     command: Sequence[str]
@@ -55,6 +56,7 @@ class Place(Struct, frozen=True):
     adopts: bool = False
     seccomp_filter: bytes | None = None
     pass_fds: Sequence[int] = ()
+    most_inodes: Mapping[str, int] = {}  # noqa: RUF012  # a Struct copies it
 
 
 @cache
@@ -136,6 +138,7 @@ def _order(job: Job, place: Place, report_fd: int) -> bytes:
         *(record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)),
         *(record("environment", name, os.fsencode(value)) for name, value in place.environment.items()),
         *(record("limit", name, b"%d" % most) for name, most in place.limits.items()),
+        *(record("most_inodes", name, b"%d" % most) for name, most in place.most_inodes.items()),
         *(record("file", name, data) for name, data in job.files.items()),
         *(record(kind, "", b"%d" % number) for kind, number in numbers.items()),
         *([record("adopt", "", b"")] if place.adopts else ()),
@@ -268,7 +271,11 @@ class _Watch:
         """Say how it ended."""
         out, err, report = self._kept.values()
         exit_code, files, left = _believed(bytes(report.data), self._job)
-        end = "lost" if self._end == "exited" and exit_code is None else self._end
+        end = self._end
+        if end == "exited" and next(_records(bytes(report.data)), ("", "", b""))[0] == "memory":
+            end = "memory"
+        elif end == "exited" and exit_code is None:
+            end = "lost"
         return JobEnded(
             end, exit_code if end == "exited" else None, bytes(out.data), bytes(err.data),
             out.dropped + err.dropped, files, left,

@@ -21,6 +21,7 @@ from handrail.cli.exits import Exit
 from handrail.cli.keeping import shown
 from handrail.cli.options import NO_STORE, default_store, key_file, store_setting
 from handrail.cli.printer import NO_EDGE, console, print_columns
+from handrail.cli.walls import walls
 from handrail.errors import ConfigError
 from handrail.isolation import offered
 from handrail.logkeys import key_in
@@ -76,6 +77,8 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
     for sandbox in offered():
         lacks = sandbox.lacks
         yield Finding(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
+    for wall in walls():
+        yield Finding(f"wall {wall.name}", wall.state, there=wall.there)
     for name in _KEYS:
         key = environment.get(name, "")
         yield Finding(name, masked(key) or "not set", there=bool(key))

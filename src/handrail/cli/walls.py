@@ -1,0 +1,64 @@
+"""Which means of this machine's kernel the sandboxes are built of. Looked at by trying them, on nobody's files."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from threading import Thread
+
+from msgspec import Struct
+
+from handrail.confinement import join_empty_key_ring
+from handrail.seccomp import filter_here
+
+_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
+_LANDLOCK_CREATE_RULESET_VERSION = 1
+
+
+class Wall(Struct, frozen=True):
+    """One means, and what this machine has of it."""
+
+    name: str
+    state: str
+    there: bool
+
+
+def walls() -> Iterator[Wall]:
+    """Try each; nothing of this process is changed."""
+    if not sys.platform.startswith("linux"):
+        return
+    length = len(filter_here()) // 8
+    yield Wall("seccomp", f"works, {length} instructions" if length else "missing: `isolated` is refused", length > 0)
+    own_ring = _has_own_key_ring()
+    yield Wall("key ring", "one of its own for each sandbox" if own_ring else "refused to everybody", own_ring)
+    namespaces = _has_user_namespaces()
+    yield Wall("user namespaces", "work" if namespaces else "refused: `isolated` needs them", namespaces)
+    abi = _landlock_abi()
+    yield Wall("landlock", f"ABI {abi}, not used yet" if abi > 0 else "missing; not used yet", abi > 0)
+
+
+def _has_own_key_ring() -> bool:
+    joined: list[bool] = []
+    thread = Thread(target=lambda: joined.append(join_empty_key_ring()))  # the ring is this thread's, and ends with it
+    thread.start()
+    thread.join()
+    return joined == [True]
+
+
+def _has_user_namespaces() -> bool:
+    """Whether an ordinary user may make one; as root, nobody is asked, as whom a box is entered."""
+    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    try:
+        command = [*as_nobody, "unshare", "--user", "true"]
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _landlock_abi() -> int:
+    """Return the version of Landlock that the kernel offers, -1 for none."""
+    number, flags = ctypes.c_long(_LANDLOCK_CREATE_RULESET), ctypes.c_uint32(_LANDLOCK_CREATE_RULESET_VERSION)
+    return int(ctypes.CDLL(None).syscall(number, None, ctypes.c_size_t(0), flags))
