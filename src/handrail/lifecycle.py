@@ -263,6 +263,8 @@ class Ended(Struct):
     attempts: int = 0
     replayed: bool = False
     note: str = ""
+    done_under: str = ""
+    """The key of the write in the ledger, where that is not the key with which the call was admitted."""
 
 
 def is_plain(call: Admitted) -> bool:
@@ -425,7 +427,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
         known: What the ledger answers to the claim, where that is known already.
     """
     ended: Ended | None = None
-    reason, place = call.verdict.reason, call.place
+    reason, place, own_key = call.verdict.reason, call.place, call.key
     while True:
         try:
             claimed = known or (yield from _approved(call, conduct, reason, place))
@@ -437,6 +439,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
             return ended or Ended(failure=claimed)
         known, claim, act = None, claim_of(call, conduct), call.key
         again, state = yield from _performed(claim, claimed, call, conduct)
+        again.done_under = claimed.key or (act if act != own_key else "")
         if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
             return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
         ended = again
@@ -759,7 +762,7 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     name, value, attempts = call.tool.name, ended.value, ended.attempts
     return ToolResult(
         call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle,
-        shaping.media_in(value),
+        shaping.media_in(value), ended.done_under,
     )  # fmt: skip
 
 

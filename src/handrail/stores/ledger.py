@@ -172,7 +172,7 @@ class Ledger:
         if row is None or row.state == "failed":
             return None
         if row.state == "done":
-            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True)
+            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key)
         under_way = row.state == "claimed" and row.is_leased(now)
         return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
 
