@@ -36,7 +36,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
+from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.sync import SyncRuntime
 from handrail.tools import BaseTool, FunctionTool
@@ -342,6 +342,17 @@ def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     claim = world.claim
     assert (claim.scope, claim.key, claim.run_id, claim.replay) == ("acme/refund", "refund:881", "r1", "key")
     assert claim.lease_s == 10 + LEASE_BEYOND_TIMEOUT_S
+
+
+@pytest.mark.parametrize(("declared", "lease_s"), [
+    ({}, LONGEST_LEASE_S), (BY_KEY, LONGEST_LEASE_S),
+    (BY_VERIFY, 600 + LEASE_BEYOND_TIMEOUT_S),  # `verify` would miss what a dead process has sent, if asked before
+])  # fmt: skip
+def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(declared, lease_s):
+    world = World()
+    world.conduct.renews = True
+    refunded(world, **declared, timeout_s=600)
+    assert world.claim.lease_s == lease_s
 
 
 @pytest.mark.parametrize(("declared", "guard"), [({}, True), ({"repeatable": True}, False)])

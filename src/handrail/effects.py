@@ -322,9 +322,9 @@ class Settle(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
-    """Say that a claimed write is still under way: its lease, and that of its locks, runs anew from now.
+    """Say that a claimed write is still under way: its lease, and that of its locks, lasts for `lease_s` from now.
 
-    No call asks for it: a driver says it for as long as it lives.
+    One that lasts longer is not shortened. No call asks for it: a driver says it for as long as it lives.
     """
 
     scope: str
