@@ -24,6 +24,7 @@ from pydantic_core import from_json
 
 from handrail import isolation, iterators, jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
+from handrail.declarations import SettingRaised
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -212,12 +213,20 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
         return _checked(read, policy, place)
     except (SetupError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a rule that calls `sys.exit` refuses its call; it ends nothing else
-        raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-        logs.raised(f"{read.tool.name} was not admitted (reference {raised.reference})", error)
-        if tell is not None:
-            tell(AttemptFailed(read.call, 0, f"not admitted: {raised.words}", None))
-        return retries.internal(read.tool.name, raised.reference)
+    except SettingRaised as failed:
+        error = failed.__cause__ or failed
+        return _not_admitted(read, error, f" because its `{failed.setting}` raised", failed.function, tell)
+    except BaseException as error:  # a validator that calls `sys.exit` refuses its call; it ends nothing else
+        return _not_admitted(read, error, "", None, tell)
+
+
+def _not_admitted(read: Read, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
+    """Refuse a call on whose way the author's code raised, and log where."""
+    raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
+    logs.raised(f"{read.tool.name} was not admitted{why} (reference {raised.reference})", error, function)
+    if tell is not None:
+        tell(AttemptFailed(read.call, 0, f"not admitted{why}: {raised.words}", None))
+    return retries.internal(read.tool.name, raised.reference)
 
 
 def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
