@@ -10,8 +10,9 @@ import pytest
 import handrail as hr
 from handrail.errors import Code, ConfigError, DuplicateToolError, JournalMismatch, ToolDefinitionError
 from handrail.events import CallFinished
+from handrail.stores.memory import MemoryStore
 from handrail.testing import ScriptedApprover, ScriptedModel, call
-from tests.drivers import KINDS, Driver
+from tests.drivers import KINDS, Driver, chat_message
 from tests.test_resuming import Died, MortalStore, on  # noqa: F401  # `on` is a fixture
 
 
@@ -209,6 +210,41 @@ def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):
         run = begun(store, shop, "resume", "r_1")
         assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1), at
         assert "sent to a" in run.messages[2].result.text
+
+
+@pytest.mark.parametrize("script", [[PLACE, PLACE, "Done."], [[PLACE, PLACE], "Done."]])
+def test_a_write_that_the_model_repeats_is_followed_once(driver, script):
+    shop = Shop()
+    run, _ = ran(driver, [shop.place], script)
+    told = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    assert (shop.orders, len(shop.receipts)) == (["a"], 1)
+    assert all("it returned: sent to a" in result.text for result in told)
+
+
+def test_a_message_that_is_delivered_again_is_followed_once_also_in_another_runtime(driver):
+    store, shop = MemoryStore(), Shop()
+    message = chat_message(hr.ToolCall("c1", "place_order", '{"order": "a"}'))
+    here, other = (driver([shop.place], store=store) for _ in range(2))
+    for each in (here, here, other):
+        each.handle(message, run="r_1")
+    assert (shop.orders, len(shop.receipts)) == (["a"], 1)
+
+
+def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):  # noqa: F811
+    def script():
+        return ScriptedModel([PLACE, PLACE, "Done."])
+
+    store, shop = MortalStore(), Shop(sending={"replay": "key"})
+    on(store, [shop.place], "run", "Go.", model=script(), run_id="r_1")
+    claims = [number for number, name in enumerate(store.asked, 1) if name == "claim"]
+    assert len(claims) == 4  # the order, its receipt, the order again, its receipt again
+    store, shop = MortalStore(), Shop(sending={"replay": "key"})
+    store.dies_at = claims[3]  # the repeated order is in the journal, its step is not
+    with pytest.raises(Died):
+        on(store, [shop.place], "run", "Go.", model=script(), run_id="r_1")
+    store.dies_at = None
+    run = on(store, [shop.place], "resume", "r_1", model=script())
+    assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1)
 
 
 def test_a_replay_tells_of_the_step_and_does_nothing(on):  # noqa: F811

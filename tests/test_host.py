@@ -713,3 +713,20 @@ def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, 
 def test_a_run_s_budget_is_one(drive):
     with pytest.raises(hr.ConfigError, match="budget is 5; it takes a `Budget`"):
         drive([get_weather]).run("?", model=ScriptedModel(["Hi"]), budget=5)
+
+
+def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_earlier_keys(drive, monkeypatch):
+    monkeypatch.setattr("handrail.host.MOST_RUNS_REMEMBERED", 2)
+    done = []
+
+    @hr.tool(effect="write", repeatable=True)
+    def note(text: str) -> str:
+        """Add a note."""
+        done.append(text)
+        return f"noted {text}"
+
+    driver = drive([note])
+    said = [("old", "first"), ("a", "x"), ("b", "x"), ("old", "second"), ("a", "x"), ("b", "x"), ("old", "second")]
+    results = [driver.call("note", {"text": text}, run=run) for run, text in said]
+    assert [(result.ok, result.replayed) for result in results] == [(True, False)] * len(said)
+    assert done == [text for _, text in said]

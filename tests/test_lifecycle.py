@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from handrail import keys
+from handrail import keys, logs
 from handrail.calls import ToolCall
 from handrail.effects import (
     Approval,
@@ -36,7 +36,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, Read, admit, admitted_at_once, read
+from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, Read, admit, admitted_at_once, read
 from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.sync import SyncRuntime
 from handrail.tools import BaseTool, FunctionTool
@@ -66,6 +66,7 @@ def verifying(order, amount):
     """Stands for a look at the far side; the world answers in its place."""
 
 
+ORDER_881 = {"order": "881", "amount": 1}
 BY_KEY = {"replay": "key", "key": "refund:{order}"}
 BY_VERIFY = {"verify": verifying}
 ONE_REQUEST = {"one_request": True}
@@ -156,10 +157,52 @@ def test_a_call_that_the_policy_denies_is_told_why():
     assert (refusal.code, "no refunds on Sunday" in refusal.message) == (Code.NOT_PERMITTED, True)
 
 
-def test_a_rule_that_raises_does_not_allow():
-    strict = writing(check=lambda order, amount: 1 / 0)
-    refusal = admit(Read(ToolCall("c1", "refund"), strict, {"order": "881", "amount": 1}), Policy())
-    assert refusal.code == Code.RULE_VIOLATED
+def fails(order, amount):
+    return {}["canary"]
+
+
+def breaks_off(order, amount):
+    raise SystemExit
+
+
+def takes_less(order):
+    """Cannot be called as it is: the tool has two parameters."""
+
+
+class Fails:
+    """A function of an instance."""
+
+    def __call__(self, order, amount):
+        return json.loads("canary")
+
+
+@pytest.mark.parametrize("function", [fails, breaks_off, Fails()])
+@pytest.mark.parametrize("setting", ["check", "approve", "key"])
+def test_a_rule_that_raises_does_not_allow(setting, function):
+    refusal = admit(Read(ToolCall("c1", "refund"), writing(**{setting: function}), ORDER_881), Policy())
+    assert refusal.code == Code.INTERNAL_ERROR
+    assert "canary" not in str(refusal.as_json())
+
+
+@pytest.mark.parametrize("setting", ["check", "approve", "key"])
+def test_the_log_names_the_setting_that_raised_and_the_line_of_its_author(setting, caplog):
+    told = []
+    admit(Read(ToolCall("c1", "refund"), writing(**{setting: fails}), ORDER_881), Policy(), tell=told.append)
+    line = fails.__code__.co_firstlineno + 1
+    assert f"refund was not admitted because its `{setting}` raised" in caplog.text
+    assert f"KeyError in fails (test_lifecycle.py:{line})" in caplog.text
+    assert f"`{setting}` raised: KeyError" in told[0].reason
+
+
+def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_function_was_never_entered(caplog):
+    def parses(order, amount):
+        return json.loads("canary")
+
+    tool = writing(check=parses)
+    admit(Read(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
+    assert f"in parses (test_lifecycle.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
+    logs.raised("it raised", TypeError(), takes_less)
+    assert f"TypeError in takes_less (test_lifecycle.py:{takes_less.__code__.co_firstlineno})" in caplog.text
 
 
 @pytest.mark.parametrize("code", [Code.APPROVAL_PENDING, Code.BUDGET_EXHAUSTED])
@@ -342,6 +385,17 @@ def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     claim = world.claim
     assert (claim.scope, claim.key, claim.run_id, claim.replay) == ("acme/refund", "refund:881", "r1", "key")
     assert claim.lease_s == 10 + LEASE_BEYOND_TIMEOUT_S
+
+
+@pytest.mark.parametrize(("declared", "lease_s"), [
+    ({}, LONGEST_LEASE_S), (BY_KEY, LONGEST_LEASE_S),
+    (BY_VERIFY, 600 + LEASE_BEYOND_TIMEOUT_S),  # `verify` would miss what a dead process has sent, if asked before
+])  # fmt: skip
+def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(declared, lease_s):
+    world = World()
+    world.conduct.renews = True
+    refunded(world, **declared, timeout_s=600)
+    assert world.claim.lease_s == lease_s
 
 
 @pytest.mark.parametrize(("declared", "guard"), [({}, True), ({"repeatable": True}, False)])

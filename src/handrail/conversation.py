@@ -56,6 +56,8 @@ class Progress(Struct):
     turn: int = 0
     reads_on: bool = False
     """Some result was cut, so the model is shown `read_result`."""
+    nonce: str = ""
+    """Part of the keys of writes that declare none, where turns are counted by a process and not by a journal."""
 
 
 class AskModel(Struct):

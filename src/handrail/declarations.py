@@ -19,6 +19,19 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
 
+class SettingRaised(Exception):  # noqa: N818  # it carries an error, its cause
+    """The author's function that a setting is, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
+
+    Attributes:
+        setting: Its name.
+        function: What was called.
+    """
+
+    def __init__(self, setting: str, function: Any) -> None:
+        super().__init__(f"`{setting}` raised")
+        self.setting, self.function = setting, function
+
+
 def fault_in(declared: Mapping[str, Any]) -> str:
     """Say what is wrong with a declaration, as the rest of a sentence about its tool; empty when nothing is.
 

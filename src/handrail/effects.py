@@ -212,7 +212,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
-    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key. `left_s` is
+    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key; `key` is
+    then the key of the earlier one. `left_s` is
     what was left of the lease of an owner who is dead: what it sent may be under way for as long.
     """
 
@@ -221,6 +222,7 @@ class Claimed(Struct, frozen=True):
     value: Json = None
     repeated: bool = False
     left_s: float = 0.0
+    key: str = ""
 
 
 class Invoke(Struct):
@@ -320,9 +322,9 @@ class Settle(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
-    """Say that a claimed write is still under way: its lease, and that of its locks, runs anew from now.
+    """Say that a claimed write is still under way: its lease, and that of its locks, lasts for `lease_s` from now.
 
-    No call asks for it: a driver says it for as long as it lives.
+    One that lasts longer is not shortened. No call asks for it: a driver says it for as long as it lives.
     """
 
     scope: str

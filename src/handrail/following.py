@@ -4,7 +4,8 @@ They are made once all calls of the turn have ended and are recorded, so a crash
 neither: who goes on with the run finds the call's result and makes the step from it.
 
 Rule 1: a step follows a call that succeeded, and no other.
-Rule 2: what a step is follows from the recorded call alone: its arguments, its plain result, its key and its place.
+Rule 2: what a step is follows from the recorded call alone: its arguments, its plain result, its place and the key
+        under which it was done, which of a repeated write is that of the first call.
 Rule 3: the model made one call and reads one result; what became of the step is a note beside it.
 """
 
@@ -53,8 +54,9 @@ def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
 def _step(lane: Lane, result: ToolResult, then: Then, stem: str, width: int, tell: Tell | None) -> Following | None:
     admitted = lane.admitted
     assert admitted is not None
-    # The act names its step: a write that was done before, under its key, has been followed before, and is not again.
-    key = f"{admitted.tool.name}/{admitted.key or f'{stem}/{lane.place}'}/then"
+    # The act names its step: a write that an earlier call has done, under its key, has been followed then.
+    act = result.done_under or admitted.key or f"{stem}/{lane.place}"
+    key = f"{admitted.tool.name}/{act}/then"
     call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), Slot(lane.place + width, key)
     try:
         given = then.given(admitted.tool.with_defaults(admitted.arguments), shaping.plain(result.value))

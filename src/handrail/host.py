@@ -124,7 +124,6 @@ class Host:
         self.policy = policy or Policy()
         self.store: Store = _store(store)
         self._opened_store = isinstance(store, str)
-        self._nonce = token_hex(4)
         self.approver, self.observers = approver, tuple(observers)
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -192,7 +191,9 @@ class Host:
 
     def _recalled(self, run_id: str) -> Progress:
         with self._guard:
-            progress = self._remembered.setdefault(run_id, Progress())
+            progress = self._remembered.get(run_id)
+            if progress is None:  # its turns are counted from 1, perhaps once more: its keys must be others
+                progress = self._remembered[run_id] = Progress(nonce=token_hex(4))
             self._remembered.move_to_end(run_id)
             while len(self._remembered) > MOST_RUNS_REMEMBERED:
                 self._remembered.popitem(last=False)
@@ -283,8 +284,9 @@ class Host:
             _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
         check_injected(called, session.injected)
         session.conduct.keeps = run is not None
-        # Another process may count the turns of this run too, and two writes must not share the key of their place.
-        session.conduct.stem = f"{session.id}/{self._nonce}"
+        if nonce := session.progress.nonce:
+            # Another process may count the turns of this run too, and two writes must not share the key of their place.
+            session.conduct.stem = f"{session.id}/{nonce}"
         with self._guard:  # two turns of one number would share the keys of their writes
             session.progress.turn += 1
             return session, session.progress.turn

@@ -156,6 +156,7 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
             "repairs": list(result.repairs),
             "handle": result.handle,
             "media": [[each.media_type, each.base64, each.url, each.name] for each in result.media],
+            "done_under": result.done_under,
         }
     )
 
@@ -175,6 +176,7 @@ def result_from_json(body: Json) -> ToolResult:
             tuple(told.get("repairs", ())),
             told.get("handle", ""),
             tuple(Media(kind, b64decode(data), url, name) for kind, data, url, name in told.get("media", ())),
+            told.get("done_under", ""),
         )
 
 

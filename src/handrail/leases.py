@@ -12,10 +12,10 @@ from time import monotonic
 
 from handrail import logs
 from handrail.effects import Claim, Claimed, Renew
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S
+from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.ports import LeaseStore
 
-# How often it is looked whether a lease is a third over. The shortest lease that there is has three of them.
+# How often it is looked whether a lease is to be renewed. The shortest lease that there is has three of them.
 BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
 
 
@@ -27,24 +27,25 @@ class Lease:
         name: What is being done, for the log.
     """
 
-    __slots__ = ("_since", "claim", "claimed", "name")
+    __slots__ = ("_renewal_s", "_until", "claim", "claimed", "name")
 
     def __init__(self, claim: Claim, claimed: Claimed, asked: float, name: str) -> None:
         self.claim, self.claimed, self.name = claim, claimed, name
-        self._since = asked
+        self._until = asked + claim.lease_s
+        self._renewal_s = min(claim.lease_s, LONGEST_LEASE_S)
 
     @property
     def over(self) -> bool:
         """Whether somebody else may have the write by now: this process was frozen, or its store did not answer."""
-        return monotonic() - self._since > self.claim.lease_s
+        return monotonic() > self._until
 
     def renew(self, store: LeaseStore) -> None:
-        """Let it run anew if it is ours and a third over; from any thread. Whoever is frozen or dead does not."""
+        """Renew it if it is ours and a third of a renewal is over; from any thread. The frozen and the dead do not."""
         claim, at = self.claim, monotonic()
-        if not self.claimed.state.taken or at - self._since < claim.lease_s / 3:
+        if not self.claimed.state.taken or self._until - at > self._renewal_s * 2 / 3:
             return
         try:
-            answer = store.renew(Renew(claim.scope, claim.key, self.claimed.fence, claim.lease_s, claim.locks))
+            answer = store.renew(Renew(claim.scope, claim.key, self.claimed.fence, self._renewal_s, claim.locks))
         except Exception as error:  # it is tried again at the next beat, and the lease may be over until then
             self._failed(error)
             return
@@ -62,7 +63,7 @@ class Lease:
 
     def _renewed(self, at: float, held: bool) -> None:
         """It runs anew; or somebody else has the write, and it is not started again here."""
-        self._since = at if held else float("-inf")
+        self._until = max(self._until, at + self._renewal_s) if held else float("-inf")
 
     def _failed(self, error: BaseException) -> None:
         logs.raised(f"the lease of {self.name} could not be renewed", error)

@@ -24,6 +24,7 @@ from pydantic_core import from_json
 
 from handrail import isolation, iterators, jsontext, keys, logs, retries, shaping, strictjson
 from handrail.calls import ToolCall, ToolResult
+from handrail.declarations import SettingRaised
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -62,7 +63,10 @@ from handrail.validation import NULLS_LEFT_OUT
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
-"""Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only."""
+"""Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only.
+
+Not in a call of class verify: what the process has sent may arrive until the hour is over, and `verify` would miss it.
+"""
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
 _ALLOW = Decision.ALLOW
@@ -209,12 +213,20 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
         return _checked(read, policy, place)
     except (SetupError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a rule that calls `sys.exit` refuses its call; it ends nothing else
-        raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-        logs.raised(f"{read.tool.name} was not admitted (reference {raised.reference})", error)
-        if tell is not None:
-            tell(AttemptFailed(read.call, 0, f"not admitted: {raised.words}", None))
-        return retries.internal(read.tool.name, raised.reference)
+    except SettingRaised as failed:
+        error = failed.__cause__ or failed
+        return _not_admitted(read, error, f" because its `{failed.setting}` raised", failed.function, tell)
+    except BaseException as error:  # a validator that calls `sys.exit` refuses its call; it ends nothing else
+        return _not_admitted(read, error, "", None, tell)
+
+
+def _not_admitted(read: Read, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
+    """Refuse a call on whose way the author's code raised, and log where."""
+    raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
+    logs.raised(f"{read.tool.name} was not admitted{why} (reference {raised.reference})", error, function)
+    if tell is not None:
+        tell(AttemptFailed(read.call, 0, f"not admitted{why}: {raised.words}", None))
+    return retries.internal(read.tool.name, raised.reference)
 
 
 def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
@@ -263,6 +275,8 @@ class Ended(Struct):
     attempts: int = 0
     replayed: bool = False
     note: str = ""
+    done_under: str = ""
+    """The key of the write in the ledger, where that is not the key with which the call was admitted."""
 
 
 def is_plain(call: Admitted) -> bool:
@@ -425,7 +439,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
         known: What the ledger answers to the claim, where that is known already.
     """
     ended: Ended | None = None
-    reason, place = call.verdict.reason, call.place
+    reason, place, own_key = call.verdict.reason, call.place, call.key
     while True:
         try:
             claimed = known or (yield from _approved(call, conduct, reason, place))
@@ -437,6 +451,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
             return ended or Ended(failure=claimed)
         known, claim, act = None, claim_of(call, conduct), call.key
         again, state = yield from _performed(claim, claimed, call, conduct)
+        again.done_under = claimed.key or (act if act != own_key else "")
         if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
             return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
         ended = again
@@ -549,7 +564,8 @@ def _key_again(call: Admitted, claimed: Claimed) -> str:
 
 def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
     lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
-    return min(lease_s, LONGEST_LEASE_S) if conduct.renews else lease_s
+    # Of class verify it covers the tool's whole time: what a dead process has sent is waited for until it is over.
+    return min(lease_s, LONGEST_LEASE_S) if conduct.renews and tool.replay_class != "verify" else lease_s
 
 
 def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Any]:
@@ -765,7 +781,7 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     name, value, attempts = call.tool.name, ended.value, ended.attempts
     return ToolResult(
         call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle,
-        shaping.media_in(value),
+        shaping.media_in(value), ended.done_under,
     )  # fmt: skip
 
 

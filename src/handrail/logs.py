@@ -6,9 +6,11 @@ customer's name, so they are written at level DEBUG only, which production does 
 
 from __future__ import annotations
 
+import inspect
 import logging
 from pathlib import PurePath
 from types import TracebackType
+from typing import Any
 
 log = logging.getLogger("handrail")
 
@@ -34,20 +36,26 @@ def _visible(text: str, most: int) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:most])
 
 
-def raised(what: str, error: BaseException) -> None:
-    """Log that something raised, as `what`: a sentence without contents."""
+def raised(what: str, error: BaseException, function: Any = None) -> None:
+    """Log that something raised, as `what`: a sentence without contents.
+
+    Args:
+        function: The author's, which was called; the place is then the last step in its file, else the function itself.
+    """
     if isinstance(error, RaisedElsewhere):
         log.warning("%s: %s in %s, as told from its sandbox", what, error.kind, error.place)
     else:
-        log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__))
+        log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__, function))
     log.debug("%s", what, exc_info=error)
 
 
-def _place(trace: TracebackType | None) -> str:
-    """Say where an exception came from: the last step of its traceback."""
-    if trace is None:
-        return ""
-    while trace.tb_next is not None:
+def _place(trace: TracebackType | None, function: Any) -> str:
+    """Say where an exception came from: the last step of its traceback, or the last one in a function's file."""
+    own = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    last = (own, own.co_firstlineno) if own is not None else None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if own is None or code.co_filename == own.co_filename:
+            last = code, trace.tb_lineno
         trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return f" in {code.co_name} ({PurePath(code.co_filename).name}:{trace.tb_lineno})"
+    return f" in {last[0].co_name} ({PurePath(last[0].co_filename).name}:{last[1]})" if last else ""

@@ -44,6 +44,7 @@ from pydantic_core import to_jsonable_python
 from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
 from handrail.calls import Page
 from handrail.context import Context, Injected
+from handrail.declarations import SettingRaised
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
@@ -442,17 +443,17 @@ class BaseTool:
         return seen if isinstance(seen, dict) else arguments
 
     def rule_broken_by(self, bound: Mapping[str, Any]) -> Failure | None:
-        """Ask the tool's own `check`; an exception of it other than `ToolError` counts as a refusal without reason."""
+        """Ask the tool's own `check`; it refuses with a sentence, or a `ToolError`.
+
+        Raises:
+            SettingRaised: It failed.
+        """
         if self.check is None:
             return None
         try:
-            said = self.check(**bound)
+            said = self._asked("check", bound)
         except ToolError as error:
             return error.told
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # the rule is the author's code: whatever it raises, the call is not allowed
-            said = f"the rule of {self.name} could not be evaluated for these arguments"
         if said is None or said is True:
             return None
         text = said if isinstance(said, str) and said else f"the rule of {self.name} does not allow these arguments"
@@ -460,11 +461,17 @@ class BaseTool:
         return Failure(Code.RULE_VIOLATED, text, advice)
 
     def asks_for(self, arguments: Mapping[str, Json]) -> bool:
-        """Whether a person must agree to these arguments. A condition that cannot be evaluated asks."""
+        """Whether a person must agree to these arguments. A condition that cannot be evaluated asks.
+
+        Raises:
+            SettingRaised: The function that says so failed.
+        """
         if not self.approve or self.approve is True:
             return bool(self.approve)
+        if self._approval is None:
+            return bool(self._asked("approve", arguments))
         try:
-            return bool(self._approval(arguments) if self._approval else cast(Any, self.approve)(**arguments))
+            return bool(self._approval(arguments))
         except KeyboardInterrupt:
             raise
         except BaseException:  # a missing argument, a type that does not compare: when unsure, ask
@@ -497,14 +504,18 @@ class BaseTool:
         """Return the key of this write: the declared one, or `otherwise` (its place in the run).
 
         A declared key that cannot be made refuses the call: under another one it might happen twice.
+
+        Raises:
+            SettingRaised: The function that gives it failed, or named nothing.
         """
         if not self.key:
             return otherwise
         whole = {**self._defaults, **arguments}
         if self._key is None:
-            named = cast(Callable[..., Any], self.key)(**whole)
+            named = self._asked("key", whole)
             if named is None or named == "":
-                raise ValueError(f"the key function of {self.name} returned {named!r}, which names nothing")
+                error = ValueError(f"the key function of {self.name} returned {named!r}, which names nothing")
+                raise SettingRaised("key", self.key) from error
             return str(named)
         try:
             return self._key(whole)
@@ -512,6 +523,20 @@ class BaseTool:
             wanted = ", ".join(f"`{name}`" for name in sorted(keys.names_in(cast(str, self.key))))
             text = f"`{self.name}` needs {wanted}, so that the same act is not done twice."
             return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {wanted}.")
+
+    def _asked(self, setting: str, given: Mapping[str, Any]) -> Any:
+        """Call the author's function that a setting is.
+
+        Raises:
+            SettingRaised: It raised something other than a `ToolError`.
+        """
+        function = getattr(self, setting)
+        try:
+            return function(**given)
+        except (KeyboardInterrupt, ToolError):
+            raise
+        except BaseException as error:  # it is the author's code: whatever it raises, the call is not allowed
+            raise SettingRaised(setting, function) from error
 
     @cached_property
     def is_async(self) -> bool:

@@ -10,13 +10,15 @@ import pytest
 
 import handrail as hr
 from handrail import carrier, lifecycle
-from handrail.effects import Claim, ClaimState, Settle
+from handrail.effects import Claim, ClaimState, Settle, Wait
 from handrail.errors import Code
 from handrail.events import LateResult
+from handrail.lifecycle import claim_of
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
 from tests.drivers import BOUND_S, KINDS, Driver, Gate, until
 from tests.journeys.slow_writer import LEASE_S
+from tests.lives import World, admitted
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +145,44 @@ def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_
     (late,) = [each for each in store.log().result(BOUND_S) if each.event == "LateResult"]
     assert (late.body["key"], late.body["fence"], late.body["state"]) == ("pay:7", 1, "done")
     store.close()
+
+
+DIES = """
+import os, signal, sys
+import handrail as hr
+from tests.journeys.test_leases import transfer
+
+with hr.SyncRuntime([transfer(lambda: os.kill(os.getpid(), signal.SIGKILL))], store=sys.argv[1]) as runtime:
+    runtime.call("transfer", {"order": "A"}, run="r_1")
+"""
+
+
+def transfer(book):
+    """Return a write that may take ten minutes, and of which it can be asked whether it has happened."""
+
+    def transfer(order: str) -> str:
+        """Send a transfer, which the bank books later."""
+        book()
+        return "booked"
+
+    return hr.FunctionTool(
+        transfer, effect="write", key="t:{order}", verify=lambda arguments, context: hr.NotFound(), timeout_s=600
+    )
+
+
+def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_over(tmp_path):
+    place = tmp_path / "ledger.db"
+    died = subprocess.run([sys.executable, "-c", DIES, f"sqlite:{place}"], cwd=ROOT, timeout=BOUND_S)
+    assert died.returncode == -signal.SIGKILL
+    world, store = World(Verify=hr.NotFound()), SqliteStore(place)
+    world.conduct.renews, world.conduct.deadline = True, float("inf")
+    call = admitted(transfer(str), order="A")
+    world.answers["Claim"] = store.claim(claim_of(call, world.conduct)).result(BOUND_S)
+    store.close()
+    assert world.carry(call).value == "done"
+    assert world.kinds == ["Claim", "Verify", "Wait", "Verify", "Invoke", "Settle"]
+    (wait,) = world.seen(Wait)
+    assert 600 - BOUND_S < wait.seconds <= 600
 
 
 def replaced(store, write):

@@ -143,6 +143,11 @@ class StoreContract:
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.BUSY
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 1)))
 
+    def test_a_lease_that_lasts_longer_is_not_shortened(self, store):
+        claimed = self.claimed(store, lease_s=LONG_S)
+        assert self.renewed(store, claimed, lease_s=OVER_S)
+        assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
+
     def test_an_owner_that_was_replaced_renews_nothing(self, store):
         frozen = self.claimed(store, "key", lease_s=OVER_S)
         newer = now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)))
@@ -326,6 +331,7 @@ class StoreContract:
         assert claimed.state is answer
         assert claimed.repeated is (answer is not ClaimState.FRESH)
         assert claimed.value == ("first" if state == "done" else None)
+        assert claimed.key == (A_REFUND.key if state == "done" else "")
 
     def test_the_same_act_whose_owner_is_gone_is_in_doubt_under_another_key_too(self, store):
         self.claimed(store, lease_s=OVER_S)

@@ -384,6 +384,17 @@ class DurableContract(StoreContract, ApprovedClaimContract):
         assert claimed.state is ClaimState.CHECK
         assert LONG_S - PATIENCE_S < claimed.left_s <= LONG_S
 
+    def test_whoever_goes_on_with_it_starts_it_later_so_its_own_lease_lasts_longer_by_that(self, store):
+        for answer in ("fresh", "check"):
+            with self.other("claim_and_hang", "verify", str(LONG_S)) as process:
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                assert json.loads(process.stdout.readline()) == answer
+                process.kill()
+                process.wait(PATIENCE_S)
+        claimed = now(store.claim(replace(A_REFUND, replay="verify")))
+        assert 2 * (LONG_S - PATIENCE_S) < claimed.left_s <= 2 * LONG_S
+
     @pytest.mark.parametrize(("replay", "taken"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)])
     def test_of_many_who_ask_at_once_for_the_write_of_a_dead_process_one_goes_on_with_it(self, store, replay, taken):
         with self.hanging(replay) as process:

@@ -131,7 +131,7 @@ class Ledger:
         row = self.rows.get((renew.scope, renew.key))
         if row is None or row.fence != renew.fence or row.state != "claimed":
             return False
-        row.lease_until, row.changed = now + renew.lease_s, True
+        row.lease_until, row.changed = max(row.lease_until, now + renew.lease_s), True
         return True
 
     def note(self, row: Row) -> None:
@@ -172,7 +172,7 @@ class Ledger:
         if row is None or row.state == "failed":
             return None
         if row.state == "done":
-            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True)
+            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key)
         under_way = row.state == "claimed" and row.is_leased(now)
         return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
 
@@ -219,7 +219,8 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed | None:
 def _taken_over(row: Row, claim: Claim, now: float) -> Claimed:
     """Give a write that somebody else began to the caller."""
     left_s = max(0.0, row.lease_until - now)
-    row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, now + claim.lease_s, True
+    until = now + claim.lease_s + (left_s if row.replay == "verify" else 0.0)  # which is waited for before the start
+    row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, until, True
     row.epoch, row.owner = claim.epoch, ""  # alive: whoever asks for it in the same group finds it under way
     if row.replay == "key":
         return Claimed(ClaimState.AGAIN, row.fence)

@@ -29,6 +29,7 @@ else:
     printer = late.module("handrail.cli.printer")
     timeline = late.module("handrail.cli.timeline")
 
+
 @click.command("call")
 @click.argument("tool", shell_complete=completing.tools)
 @click.argument("arguments", default="{}", required=False)
