@@ -17,8 +17,8 @@ NOUNS = [
 # fmt: off
 DESCRIBING = [
     "docstrings", "names", "strictjson", "subschemas", "guards", "violations", "faults", "tidying", "foreign", "schema",
-    "subsets", "portability", "operations", "validation", "keys", "expressions", "limits", "pages", "declarations",
-    "tools", "toolset", "linting", "sources",
+    "subsets", "portability", "operations", "validation", "keys", "scopes", "expressions", "limits", "pages",
+    "declarations", "tools", "toolset", "linting", "sources",
 ]
 # fmt: on
 # fmt: off

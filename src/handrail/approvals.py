@@ -44,6 +44,7 @@ from handrail.ports import (
 )
 from handrail.records import Grant, Notice, Question
 from handrail.redaction import Redactor
+from handrail.scopes import grant_id, kept_name, scope_of
 from handrail.services import NOT_ASKED, Services
 from handrail.sessions import Session
 from handrail.toolset import Toolset
@@ -228,9 +229,9 @@ def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str
 
 def grant_of(question: Question, scope: ApprovalScope, *, by: str) -> Grant:
     """Return the standing word that a person gives with the answer to a question."""
-    run_id = question.run_id if scope == "run" else ""
-    name = digest({"run": run_id, "tool": question.tool, "pin": question.pin, "reason": question.reason})[:16]
-    return Grant(f"g_{name}", run_id, question.tool, question.pin, question.reason, by)
+    run_id = question.run_id if scope == "run" else kept_name(scope_of(question.run_id), "")
+    id = grant_id(run_id, question.tool, question.pin, question.reason)
+    return Grant(id, run_id, question.tool, question.pin, question.reason, by)
 
 
 def notice_of_grant(grant: Grant, question: Question) -> Notice:

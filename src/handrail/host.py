@@ -15,7 +15,7 @@ from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from handrail import late, logkeys, plugins, reimports, shaping, showing
 from handrail.approvals import Approvals
@@ -38,6 +38,7 @@ from handrail.messages import Message, Turn
 from handrail.owners import owner
 from handrail.policy import Policy
 from handrail.ports import (
+    Answer,
     Approver,
     AuditStore,
     LeaseStore,
@@ -54,6 +55,7 @@ from handrail.records import Begun, Entry, RunRecord
 from handrail.redaction import Redactor
 from handrail.retries import Backoff
 from handrail.runs import Run
+from handrail.scopes import ScopedStore, check_run_name, check_scope
 from handrail.services import Services
 from handrail.sessions import Session, Trail, cancelled, ending_by, new_run_id, tell_all
 from handrail.showing import Showing
@@ -87,7 +89,8 @@ class Host:
         backoff: How long to wait between attempts.
         repair: Mend malformed JSON by named repairs; False refuses it.
         selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
-        scope: Tenant: writes of different scopes never share a key.
+        scope: Tenant. Runtimes of different scopes share nothing of a store: no run, question, approval, long result,
+            key of a write or lock, also where these have one name.
         principal: On whose behalf the calls are made, for the audit log.
         secrets: Values that the audit log must never hold, beside what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
@@ -122,7 +125,9 @@ class Host:
         _check("observers", observers, listed, "a list of functions")
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         self.policy = policy or Policy()
-        self.store: Store = _store(store)
+        check_scope(scope)
+        opened = _store(store)
+        self.store: Store = cast(Store, ScopedStore(opened, scope)) if scope else opened
         self._opened_store = isinstance(store, str)
         self.approver, self.observers = approver, tuple(observers)
         # Asked once: a check against a protocol costs as much as a call.
@@ -168,6 +173,7 @@ class Host:
             )
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id, budget = run or new_run_id(), budget or self.budget
+        check_run_name(run_id, self._scope)
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
         if self._audits is not None:
@@ -421,6 +427,15 @@ class Host:
             )
         return self._keeps
 
+    def recorded(self, run_id: str) -> Answer[Begun | None]:
+        """Return a kept run of this runtime's scope.
+
+        Raises:
+            ConfigError: The store keeps none, or the name is one of another scope.
+        """
+        check_run_name(run_id, self._scope)
+        return self.runs.recorded(run_id)
+
     def record(self, session: Session, begun: Begun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
         session.started = self.now() - worked_s(begun.steps)
@@ -480,6 +495,7 @@ class Host:
         Returns:
             Whether such a run is under way. It ends soon, not at once.
         """
+        check_run_name(run_id, self._scope)
         session = self._live.get(run_id)
         if session is None:
             is_asked = self._keeps is not None and now_of(self._keeps.request_cancel(run_id))

@@ -130,10 +130,10 @@ class Runtime(Host):
         """
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
-            check_free(await later(self.runs.recorded(run_id)))
+            check_free(await later(self.recorded(run_id)))
         elif self.keeps_runs and (call := nested.current()) is not None:
             run_id = call.named_by_question(messages)
-            if await later(self.runs.recorded(run_id)) is not None:
+            if await later(self.recorded(run_id)) is not None:
                 return await self.resume(
                     run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
                     selector=selector, flow=flow or None,
@@ -165,7 +165,7 @@ class Runtime(Host):
             JournalMismatch: What was kept cannot be read by this version.
         """
         self.unrecorded.offer(run_id)
-        begun = known(await later(self.runs.recorded(run_id)), run_id)
+        begun = known(await later(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
             await later(self.runs.enter(poisoned[0]))
             raise poisoned[1]
@@ -182,7 +182,7 @@ class Runtime(Host):
         Raises:
             JournalMismatch: The journal ends before the run does.
         """
-        begun = await later(self.runs.recorded(run_id))
+        begun = await later(self.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
@@ -194,7 +194,7 @@ class Runtime(Host):
 
         What the other run has written since is not done again without a person's word.
         """
-        begun = known(await later(self.runs.recorded(run_id)), run_id)
+        begun = known(await later(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         edits = await performed_later(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
@@ -232,7 +232,7 @@ class Runtime(Host):
 
     async def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """Return what a kept run has written and its tools can take back, the newest first."""
-        begun = known(await later(self.runs.recorded(run_id)), run_id)
+        begun = known(await later(self.recorded(run_id)), run_id)
         return await performed_later(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:

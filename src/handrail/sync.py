@@ -110,10 +110,10 @@ class SyncRuntime(Host):
         """See `Runtime.run`."""
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
-            check_free(now_of(self.runs.recorded(run_id)))
+            check_free(now_of(self.recorded(run_id)))
         elif self.keeps_runs and (call := nested.current()) is not None:
             run_id = call.named_by_question(messages)
-            if now_of(self.runs.recorded(run_id)) is not None:
+            if now_of(self.recorded(run_id)) is not None:
                 return self.resume(
                     run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
                     selector=selector, flow=flow or None,
@@ -128,7 +128,7 @@ class SyncRuntime(Host):
     def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
         """See `Runtime.resume`."""
         self.unrecorded.offer(run_id)
-        begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        begun = known(now_of(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
             now_of(self.runs.enter(poisoned[0]))
             raise poisoned[1]
@@ -141,7 +141,7 @@ class SyncRuntime(Host):
 
     def replay(self, run_id: str, **how: Any) -> Run:
         """See `Runtime.replay`."""
-        begun = now_of(self.runs.recorded(run_id))
+        begun = now_of(self.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
@@ -150,7 +150,7 @@ class SyncRuntime(Host):
 
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
         """See `Runtime.fork`."""
-        begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        begun = known(now_of(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         edits = performed_now(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
@@ -175,7 +175,7 @@ class SyncRuntime(Host):
 
     def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """See `Runtime.undoable`."""
-        begun = known(now_of(self.runs.recorded(run_id)), run_id)
+        begun = known(now_of(self.recorded(run_id)), run_id)
         return performed_now(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:

@@ -11,9 +11,11 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
+import handrail as hr
 from handrail.calls import ToolCall
 from handrail.cli.commands import demo
 from handrail.cli.keeping import command_line, shown
+from handrail.cli.loading import tools_from
 from handrail.dialects import dialect
 from handrail.journal import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
@@ -538,6 +540,20 @@ def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
     with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
         store.begin_run(replace(recorded(paid, paid.run).record, owner=gone)).result(10)
     assert "its process is gone, so it ends with the next one" in paid("runs", "cancel", paid.run).stdout
+
+
+def test_a_tenant_s_run_is_listed_with_its_scope_and_gone_on_with_under_that_name(deployed):
+    made, run = deployed(), "@acme/ticket-1"
+    with hr.SyncRuntime(tools_from([made.tools]), store=made.place, scope="acme") as runtime:
+        assert runtime.run("Delete A-1.", model=made.server.model, run_id="ticket-1").status == "waiting"
+    assert [each["run"] for each in made.json("runs", "list")["runs"]] == [run]
+    question = made.question()
+    assert question["run_id"] == run
+    assert f"runs resume {run}" in made("approvals", "approve", question["id"], "--by", "maria").stdout
+    gone_on = made("runs", "resume", run, "--tools", made.tools, "--json")
+    assert (gone_on.exit_code, json.loads(gone_on.stdout)["id"]) == (0, run)
+    assert [each["scope"] for each in made.json("ledger", "list")["writes"]] == ["acme/delete_order"]
+    assert made.json("runs", "show", run)["status"] == "done"
 
 
 def test_the_question_of_a_cancelled_run_is_closed_and_says_so(waiting):

@@ -26,12 +26,13 @@ from handrail.records import Entry, Notice, Question, RunRecord, Step
 from handrail.stores import upkeep
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
+from tests.stores.scope_contract import TABLES, ScopeContract
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
 
 
-class DurableContract(StoreContract, ApprovedClaimContract):
+class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     """The laws of stores that survive. `open` returns a store that holds nothing."""
 
     acts_at_once = 5
@@ -332,6 +333,10 @@ class DurableContract(StoreContract, ApprovedClaimContract):
             now(late)
         assert now(mine) is False
         assert [step.body for step in now(store.recorded("r1")).steps] == [{"\ud800": 2**70}]
+
+    def test_every_table_belongs_to_tenants_or_is_known_not_to(self, store):
+        tables = {each.name for each in upkeep._TABLES} | {"locks"}
+        assert tables == TABLES
 
     # -- several processes --------------------------------------------------------------------------------------------
 

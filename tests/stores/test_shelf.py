@@ -11,6 +11,7 @@ from handrail.stores.shelf import MemoryOffice, Shelf
 from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract
+from tests.stores.scope_contract import ScopeContract
 
 
 class TestShelf(RunContract):
@@ -25,7 +26,9 @@ class TestMemoryOfficeRuns(RunContract):
         return MemoryOffice()
 
 
-class TestMemoryOffice(StoreContract, ApprovedClaimContract):
+class TestMemoryOffice(StoreContract, ApprovedClaimContract, ScopeContract):
+    has_locks = False  # among processes: there is one
+
     def open(self):
         self.passed_s = 0.0
         return MemoryOffice(clock=lambda: time.time() + self.passed_s)

@@ -17,6 +17,7 @@ from handrail.messages import ToolMessage
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
 from handrail.records import Step, WriteRecord
 from handrail.runs import Run
+from handrail.scopes import name_in
 from handrail.tools import BaseTool
 
 
@@ -62,14 +63,14 @@ def _row(kept: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
     """Return the write; where it was held back as the same act again in its run, that act."""
     if row := now_of(kept.written(doubt.scope, doubt.key)):
         return row
-    same = (each for each in now_of(kept.writes(run_id=run_id, most=EVERY)) if each.scope == doubt.scope)
+    same = (each for each in now_of(kept.writes(run_id=name_in(run_id), most=EVERY)) if each.scope == doubt.scope)
     return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
 
 
 def _line(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterator[str]:
     if row is None:
         yield "a write may or may not have happened; a person must look, and say what became of it"
-        yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
+        yield f"look:    {command_line(f'ledger list --state in_doubt --run {name_in(run_id)}', place)}"
     elif row.state in ("in_doubt", "claimed"):
         yield f"{tool} may or may not have happened; a person must look, and say what became of it"
         yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"

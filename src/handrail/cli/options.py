@@ -181,11 +181,11 @@ class Setup(Struct, frozen=True):
                 if name not in self.inject:
                     raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
-    def runtime(self, *observers: Observer, store: str | Store = NO_STORE) -> Runtime:
+    def runtime(self, *observers: Observer, store: str | Store = NO_STORE, scope: str = "") -> Runtime:
         """Return a runtime; it is the caller's to close."""
         return Runtime(
             self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent,
-            principal=self.consent.terminal.by,
+            principal=self.consent.terminal.by, scope=scope,
         )  # fmt: skip
 
 

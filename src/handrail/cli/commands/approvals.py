@@ -29,6 +29,7 @@ from handrail.errors import ConfigError, Json
 from handrail.ports import RunStore, now_of
 from handrail.records import ApprovalState, Question
 from handrail.resuming import is_under_way
+from handrail.scopes import name_in, scope_of
 
 
 @click.group("approvals", cls=options.Commands)
@@ -174,7 +175,9 @@ def _way_on(kept: object, question: Question, place: str) -> str:
     """Return what becomes of the call, or who makes it, now that somebody has answered."""
     begun = now_of(kept.recorded(question.run_id)) if isinstance(kept, RunStore) else None
     if begun is None:
-        return f"hand the same call over again with run={question.run_id!r}"
+        scope = scope_of(question.run_id)
+        of_scope = f", to a runtime with scope={scope!r}" if scope else ""
+        return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
     if is_under_way(begun.record):
         return "nothing to do: the process that asked is alive and waits for this answer"
     return command_line(f"runs resume {question.run_id} --tools ...", place)

@@ -41,6 +41,7 @@ from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.records import Begun, RecordStatus, RunRecord
 from handrail.resuming import is_under_way
 from handrail.runs import Run
+from handrail.scopes import kept_name, name_in, scope_of
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 
@@ -327,8 +328,10 @@ class Wheel:
     async def _drive(self, verb: str, run: str, **how: Any) -> Run:
         setup, watch = self.setup, self.watch
         here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
-        async with setup.runtime(*watch.observers, store=self.kept) as runtime:
-            return await conversing.driven(runtime, getattr(runtime, verb), run, **here, **how)
+        scope = scope_of(run)  # commands name runs as they are kept, a runtime those of its scope
+        async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
+            ended = await conversing.driven(runtime, getattr(runtime, verb), name_in(run), **here, **how)
+        return replace(ended, id=kept_name(scope, ended.id))
 
     def ended(self, run: Run) -> Exit:
         """Print what came of a run, and what may be done next; return the exit code."""
