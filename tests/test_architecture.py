@@ -9,8 +9,8 @@ SRC = Path(handrail.__file__).parent
 
 # fmt: off
 NOUNS = [
-    "late", "errors", "calls", "messages", "unseen", "effects", "events", "context", "owners", "records", "chain",
-    "wakeups", "ports", "logkeys", "plugins", "isolation", "logs", "iterators", "reimports",
+    "cached", "late", "errors", "calls", "messages", "unseen", "effects", "events", "context", "owners", "records",
+    "chain", "wakeups", "ports", "logkeys", "plugins", "isolation", "logs", "iterators", "reimports",
     "confinement", "seccomp",
 ]
 # fmt: on

@@ -1,7 +1,10 @@
 """A tool: what it declares, what follows from it, and what the model never sees."""
 
 import operator
+import os
 import pickle
+import signal
+import threading
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +19,7 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.tools import BaseTool, FunctionTool, Then, tool
 from handrail.toolset import Toolset
+from tests.drivers import BOUND_S
 
 
 def get_weather(city: str, days: int = 1) -> dict:
@@ -562,3 +566,33 @@ def test_details_are_told_where_there_are_several(details, told):
 
 def test_a_call_is_a_value():
     assert ToolCall("1", "x") == ToolCall("1", "x", "{}")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
+def test_a_child_that_is_forked_while_a_tool_is_described_describes_its_own():
+    entered, gate = threading.Event(), threading.Event()
+
+    class Slow(str):
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source, handler):
+            entered.set()
+            assert gate.wait(BOUND_S)
+            return handler(str)
+
+    def slow(word: Slow) -> str:
+        """Take a word that is described slowly."""
+        return word
+
+    def quick(word: str) -> str:
+        """Take a word."""
+        return word
+
+    described = threading.Thread(target=lambda: FunctionTool(slow, effect="read").checker)
+    described.start()
+    assert entered.wait(BOUND_S)
+    if (child := os.fork()) == 0:
+        signal.alarm(int(BOUND_S))  # ends it where it hangs
+        os._exit(0 if FunctionTool(quick, effect="read").checker else 1)
+    gate.set()
+    described.join(BOUND_S)
+    assert os.waitpid(child, 0)[1] == 0

@@ -221,7 +221,12 @@ class LedgerStore(Protocol):
     """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
 
     def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Answer[Sequence[WriteRecord]]:
-        """Return writes, the newest first. One whose lease is over without an end is told as it stands, `claimed`."""
+        """Return writes, the newest first.
+
+        Args:
+            state: Only those that stand so. One that nobody is at and that has no end is in doubt, whatever its row
+                says: it comes with `in_doubt` and not with `claimed`, as it stands in its row.
+        """
         ...
 
     def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:

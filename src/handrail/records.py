@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from handrail.effects import not_counted
 from handrail.errors import Json, RunNameTaken
-from handrail.owners import has_left, is_gone
+from handrail.owners import has_died_here, has_left, is_gone
 
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""
@@ -238,6 +238,14 @@ class WriteRecord(Struct, frozen=True):
     resolved_by: str = ""
     fingerprint: str = ""
     owner: str = ""
+
+    def is_abandoned(self, now: float) -> bool:
+        """Whether nobody is at it although it has no end: its process has died, or its lease is over."""
+        return self.state == "claimed" and (self.lease_until < now or has_died_here(self.owner))
+
+    def stands_at(self, now: float) -> str:
+        """Return the state under which people find it: without an end, and with nobody at it, it is in doubt."""
+        return "in_doubt" if self.is_abandoned(now) else self.state
 
 
 class Notice(Struct, frozen=True):

@@ -15,7 +15,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property, reduce
+from functools import cache, reduce
 from operator import or_
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Union, cast, get_args, get_origin
@@ -27,6 +27,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError, ValidationError, to_json
 
 from handrail import faults, late
+from handrail.cached import cached_property
 from handrail.docstrings import Docs
 from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.faults import Fault

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
-from functools import cached_property, partial
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -42,6 +42,7 @@ from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
 
 from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
+from handrail.cached import cached_property
 from handrail.calls import Page
 from handrail.context import Context, Injected
 from handrail.declarations import SettingRaised

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 import jsonschema_rs
@@ -27,6 +26,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import Struct
 
 from handrail import faults, portability, strictjson
+from handrail.cached import cached_property
 from handrail.errors import Code, Failure, Json
 from handrail.subschemas import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
 from handrail.violations import Budget, Place, TooManyErrors, Violation, at, violations

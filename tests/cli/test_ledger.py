@@ -49,7 +49,8 @@ def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
 
 
 def test_writes_can_be_listed_by_state_and_by_run(writes):
-    (doubted,) = writes.json("ledger", "list", "--state", "in_doubt")["writes"]
+    abandoned, doubted = writes.json("ledger", "list", "--state", "in_doubt")["writes"]
+    assert (abandoned["key"], abandoned["state"], abandoned["abandoned"]) == ("refund:old", "claimed", True)
     assert (doubted["key"], doubted["run_id"], doubted["replay"]) == ("refund:in_doubt", "r_1", "none")
     assert writes.json("ledger", "list", "--run", "r_other")["writes"] == []
     result = writes("ledger", "list", "--run", "r_other")

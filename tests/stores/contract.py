@@ -419,6 +419,16 @@ class StoreContract:
         assert [each.key for each in now(store.writes(state="claimed", most=1))] == ["refund:1"]
         assert {each.fingerprint for each in now(store.writes())} == {A_REFUND.fingerprint.hex()}
 
+    def test_a_write_that_nobody_is_at_any_more_is_listed_as_in_doubt(self, store):
+        for key, lease_s in (("over", OVER_S), ("under way", LONG_S), ("doubtful", LONG_S)):
+            claimed = now(store.claim(replace(A_REFUND, key=key, guard=False, lease_s=lease_s)))
+        now(store.settle(Settle("refund", "doubtful", claimed.fence, "in_doubt")))
+        assert [write.key for write in now(store.writes(state="claimed"))] == ["under way"]
+        listed = now(store.writes(state="in_doubt"))
+        assert [(write.key, write.state) for write in listed] == [("doubtful", "in_doubt"), ("over", "claimed")]
+        assert now(store.writes(state="in_doubt", run_id="another")) == []
+        assert now(store.writes(state="in_doubt", most=1)) == listed[:1]
+
     def test_a_write_is_found_by_its_name(self, store):
         self.claimed(store)
         assert now(store.written("refund", "refund:881")) == now(store.writes())[0]

@@ -445,6 +445,13 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (gone,)))
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
 
+    def test_a_write_whose_process_has_died_is_listed_as_in_doubt(self, store):
+        with self.hanging("none") as process:
+            assert [now(store.writes(state="in_doubt")), len(now(store.writes(state="claimed")))] == [[], 1]
+            process.kill()
+            process.wait(PATIENCE_S)
+        assert [len(now(store.writes(state="in_doubt"))), now(store.writes(state="claimed"))] == [1, []]
+
     def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(self, store):
         with self.hanging("none") as process:
             assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "claimed"

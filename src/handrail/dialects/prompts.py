@@ -16,11 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.cached import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, bodies, received, remembered, texts, writing
 from handrail.dialects.entries import Answer, Entry, entries_of, has_results, said_in, systems_first

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from msgspec import Struct, field
 
+from handrail.cached import cached_property
 from handrail.effects import EffectClass
 from handrail.errors import Json, ToolDefinitionError
 from handrail.linting.findings import Place

@@ -193,6 +193,8 @@ class DurableRuns(DurableStore):
 
     def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
         """See `ports.LedgerStore.writes`."""
+        if state in ("claimed", "in_doubt"):
+            return self._writer.ask(lambda base: _open_writes(base, state, spelled(run_id))[:most])
         statement, of_run = (_SQL["writes_of"], (spelled(run_id),)) if run_id else (_SQL["writes"], ())
         given = (*of_run, state, state, most)
         return self._writer.ask(lambda base: [_write(row) for row in base.run(statement, given)])
@@ -380,6 +382,12 @@ def _write(row: Sequence[Any]) -> WriteRecord:
         read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
         None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint, owner,
     )  # fmt: skip
+
+
+def _open_writes(base: Keeper, state: str, run_id: str) -> list[WriteRecord]:
+    """Return the writes without an end that are under way, or those that are in doubt; of a run or of all."""
+    now, writes = base.now(), map(_write, base.run(_SQL["open_writes"], (run_id, run_id)))
+    return [write for write in writes if write.stands_at(now) == state]
 
 
 def _audited(row: Sequence[Any]) -> AuditRecord:

@@ -90,11 +90,10 @@ class MemoryStore:
     def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
         """See `ports.LedgerStore.writes`."""
         with self._lock:
-            rows = [
-                row for row in reversed(self._ledger.rows.values())
-                if (not state or row.state == state) and (not run_id or row.run_id == run_id)
-            ]  # fmt: skip
-            return [self._told(row) for row in rows[:most]]
+            now = self._now() + self._zero
+            rows = reversed(self._ledger.rows.values())
+            writes = [self._told(row) for row in rows if not run_id or row.run_id == run_id]
+            return [write for write in writes if state in ("", write.stands_at(now))][:most]
 
     def written(self, scope: str, key: str) -> WriteRecord | None:
         """See `ports.LedgerStore.written`."""

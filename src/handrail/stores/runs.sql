@@ -87,6 +87,10 @@ FROM effects WHERE (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
+-- open_writes: The newest writes that have no end, of a run or of all.
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+FROM effects WHERE state IN ('claimed', 'in_doubt') AND (run_id = ? OR ? = '') ORDER BY number DESC
+
 -- one: A write.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE scope = ? AND key = ?

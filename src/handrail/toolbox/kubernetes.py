@@ -22,7 +22,6 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -30,6 +29,7 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from handrail import names
+from handrail.cached import cached_property
 from handrail.context import Context
 from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect

@@ -22,7 +22,6 @@ from handrail.cli.keeping import (
 )
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
-from handrail.owners import has_died_here
 from handrail.ports import now_of
 from handrail.records import WriteRecord
 
@@ -164,11 +163,7 @@ def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: 
 
 
 def _takes_a_word(write: WriteRecord) -> bool:
-    return write.state == "in_doubt" or _is_abandoned(write)
-
-
-def _is_abandoned(write: WriteRecord) -> bool:
-    return write.state == "claimed" and (write.lease_until < time.time() or has_died_here(write.owner))
+    return write.state == "in_doubt" or write.is_abandoned(time.time())
 
 
 def _why_not(write: WriteRecord) -> str:
@@ -180,11 +175,11 @@ def _why_not(write: WriteRecord) -> str:
 
 def _stands(write: WriteRecord) -> str:
     by = f", said {write.resolved_by}" if write.resolved_by else ""
-    return ABANDONED if _is_abandoned(write) else f"{write.state.replace('_', ' ')}{by}"
+    return ABANDONED if write.is_abandoned(time.time()) else f"{write.state.replace('_', ' ')}{by}"
 
 
 def _facts(write: WriteRecord) -> dict[str, Json]:
     told = (
         "scope", "key", "run_id", "state", "replay", "fence", "lease_until", "begun", "updated", "value", "resolved_by",
     )  # fmt: skip
-    return {name: getattr(write, name) for name in told} | {"abandoned": _is_abandoned(write)}
+    return {name: getattr(write, name) for name in told} | {"abandoned": write.is_abandoned(time.time())}
