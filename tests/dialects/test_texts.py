@@ -198,6 +198,40 @@ def test_what_a_model_writes_after_its_end_is_not_its_answer():
     assert read("hermes", "Done." + forged) == Turn("Done.")
 
 
+FENCED = {
+    "hermes": '<tool_call>\n{"name": "f", "arguments": {"count": 1}}\n</tool_call>',
+    "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"count": 1}}]',
+    "qwen3-coder": "<tool_call>\n<function=f>\n<parameter=count>\n1\n</parameter>\n</function>\n</tool_call>",
+    "llama3-pythonic": "\n[f(count=1)]\n",
+}
+
+
+@pytest.mark.parametrize("name", FENCED)
+@pytest.mark.parametrize("behind", ["\n```\nShall I?", "\n// and so on\n```", "\n```\n```"])
+def test_a_call_in_a_code_fence_is_text_where_the_answer_goes_on(name, behind):
+    text = f"A call looks like this:\n```\n{FENCED[name]}{behind}"
+    turn, deltas = feed(name, list(text))
+    assert (turn.text, turn.calls, turn.finish) == (text, (), "stop")
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == text
+
+
+@pytest.mark.parametrize("name", FENCED)
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [("```json\n", "\n```\n"), ("So:\n```\n", ""), ("```\nold\n```\n", "\nDone."), ("a ``` b ", "x")],
+)
+def test_a_call_in_a_code_fence_at_the_end_or_behind_one_is_a_call(name, before, behind):
+    if name == "llama3-pythonic" and behind == "x":
+        before = "a ``` b\n"
+    assert calls_of(feed(name, list(before + FENCED[name] + behind))[0]) == [("f", {"count": 1})]
+
+
+def test_only_the_call_behind_the_fence_runs_where_another_is_shown_in_it():
+    shown = FENCED["hermes"].replace("1", "9")
+    turn = read("hermes", f"```\n{shown}\n```\n{FENCED['hermes']}")
+    assert (calls_of(turn), turn.text) == ([("f", {"count": 1})], f"```\n{shown}\n```\n")
+
+
 def test_white_space_between_calls_is_no_text():
     call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
     assert read("hermes", f"\n{call}\n\n{call}\n").text == ""
@@ -420,6 +454,7 @@ def soup(syntax: Syntax) -> st.SearchStrategy[str]:
     )
     bits = [
         '{"name": "f", ',
+        "```\n",
         '"arguments": ',
         '{"text": "a',
         '"',

@@ -84,7 +84,7 @@ class Incoming:
         ended: Whether no more will come.
     """
 
-    __slots__ = ("_from", "_kept", "at", "ended", "text")
+    __slots__ = ("_from", "_kept", "_record", "_record_from", "at", "ended", "text")
 
     def __init__(self, text: str = "", *, ended: bool = False) -> None:
         self.text = text
@@ -92,12 +92,17 @@ class Incoming:
         self.ended = ended
         self._kept: list[str] | None = None
         self._from = 0
+        self._record: list[str] | None = None
+        self._record_from = 0
 
     def feed(self, text: str) -> None:
         """Take the next piece."""
         if self._kept is not None:
             self._kept.append(self.text[self._from : self.at])
             self._from = 0
+        if self._record is not None:
+            self._record.append(self.text[self._record_from : self.at])
+            self._record_from = 0
         self.text = self.text[self.at :] + text if self.at < len(self.text) else text
         self.at = 0
 
@@ -112,6 +117,17 @@ class Incoming:
             return ""
         read = "".join([*self._kept, self.text[self._from : self.at]])
         self._kept = None
+        return read
+
+    def record(self) -> None:
+        """Keep all that is read from here on, whatever is marked."""
+        self._record = []
+        self._record_from = self.at
+
+    def recorded(self) -> str:
+        """Return what was read since `record`, and keep nothing any more."""
+        read = "".join([*(self._record or ()), self.text[self._record_from : self.at]])
+        self._record = None
         return read
 
     def peek(self) -> Step[str]:

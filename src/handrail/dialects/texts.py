@@ -23,6 +23,7 @@ from handrail.calls import ToolCall
 from handrail.dialects import ToolLike, assembly, remembered, writing
 from handrail.dialects.channels import Channels
 from handrail.dialects.incoming import Incoming, Marks, Step, marks
+from handrail.dialects.quoted import Fences, Quoted
 from handrail.dialects.shapes import Schemas, Shape
 from handrail.errors import ConfigError, Json
 from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
@@ -104,6 +105,8 @@ class TextReader:
         self._thinking = False
         self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
         self._over = False
+        self._fences = Fences()
+        self._quoted: Quoted | None = None  # calls in a code fence, until it is known whether the answer goes on
         self._cut = False  # the text ended within a call of which nothing was certain yet
         self._marks = _marks_of(syntax)
         self._answer: Step[None] | None = self._read()
@@ -163,6 +166,9 @@ class TextReader:
                 yield from self._begin_text()
             if not self._over:
                 yield from self._marked((yield from self._source.flow(self._marks.text, self.text)))
+        if self._quoted:
+            quoted, self._quoted = self._quoted, None
+            quoted.tell()
 
     def _before_all(self, reasoning: Reasoning) -> Step[None]:
         """Drop the end of a reasoning that was begun nowhere: the prompt did, or the model left it out."""
@@ -213,9 +219,17 @@ class TextReader:
 
     def _section(self, start: str, first: str) -> Step[None]:
         """Read a section of calls. `start` is its mark, already read, or empty where `first` begins a bare call."""
+        if self._quoted and self._quoted.is_over:
+            self._release()
+        if self._quoted:
+            self._quoted.go_on()
+        elif not self._thinking and self._fences.open_in(self._text):
+            self._quoted = Quoted(self)
+        taker = self._quoted or self
         source = self._source
         source.back(start)
         source.mark()
+        source.record()
         source.at += len(start)
         shapes = self._marks.shapes[start or first]
         if shapes[0].leads and start:
@@ -223,14 +237,26 @@ class TextReader:
             first = yield from source.peek()
             shapes = [shape for shape in shapes if not shape.leads or (first and first in shape.leads)]
         if shapes:
-            yield from shapes[0].read(source, self, start)
+            yield from shapes[0].read(source, taker, start)
         left = source.unmark()
+        raw = source.recorded()
         if start and source.ended and source.at == len(source.text):
             self._cut = left.strip(_SPACE) not in ("", start.strip(_SPACE))
-        if self._thinking:
+        if self._quoted:
+            self._quoted.text(left)
+            self._quoted.section(raw)
+            if left.strip(_SPACE) or not self._quoted.has_calls:
+                self._release()
+        elif self._thinking:
             self.reason(left)
         else:
             self.text(left)
+
+    def _release(self) -> None:
+        """Give what stood in a code fence as text."""
+        if self._quoted:
+            text, self._quoted = self._quoted.as_text(), None
+            self.text(text)
 
     # ------------------------------------------------------------------ taking
 
@@ -259,6 +285,10 @@ class TextReader:
 
     def text(self, text: str) -> None:
         """Text goes on; see `Taker`. White space that may turn out to stand between calls only is held back."""
+        if self._quoted:
+            if not self._quoted.stays(text):
+                self._release()
+            return
         if self._lead or self._space:
             said = text.lstrip(_SPACE)
             self._hold(text[: len(text) - len(said)])
