@@ -23,8 +23,9 @@ DESCRIBING = [
 # fmt: on
 # fmt: off
 DECIDING = [
-    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "placeholders",
-    "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal", "redaction", "audit",
+    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "redaction",
+    "placeholders", "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal",
+    "audit",
 ]
 # fmt: on
 PERFORMING = [

@@ -14,13 +14,19 @@ Rule 3: the time is linear in the text, whatever stands in it. A pattern that ne
 from __future__ import annotations
 
 import base64
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from typing import Any
 from urllib.parse import quote, quote_plus
 
-from handrail.errors import Json
+from msgspec.structs import replace
+
+from handrail.calls import Media
+from handrail.errors import Failure, Json
+from handrail.shaping import media_in, plain, text_of
 from handrail.unseen import is_unseen
 
 HIDDEN = "***"
@@ -86,6 +92,79 @@ _DISGUISED = re.compile(
 """Letters that are shown as nothing, and wider and slanted forms of plain ones."""
 
 
+class Known:
+    """Secrets that are known, as they are and as they may be spelled: injected keys, passwords. Finds nothing else.
+
+    Args:
+        secrets: Those under 6 characters are left out.
+    """
+
+    __slots__ = ("forms",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
+        self.forms = sorted(forms, key=len, reverse=True)  # the longest first: one secret may begin with another
+
+    def text(self, text: str) -> str:
+        """Return the text without them."""
+        for form in self.forms:
+            if form in text:
+                text = text.replace(form, HIDDEN)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return what a tool returned without them: itself where none is in it, else as JSON, with its media."""
+        if isinstance(value, str):
+            return self.text(value)
+        told = text_of(value)
+        if self.text(told) == told:
+            return value
+        if not media_in(value):
+            return self._json(plain(value))
+        if isinstance(value, dict):
+            return {self.text(str(name)): self._beside_media(part) for name, part in value.items()}
+        return [self._beside_media(part) for part in value]
+
+    def failure(self, failure: Failure) -> Failure:
+        """Return a failure without them."""
+        message, suggestion = self.text(failure.message), self.text(failure.suggestion)
+        return replace(failure, message=message, suggestion=suggestion, details=self._json(failure.details))
+
+    def _beside_media(self, part: Any) -> Any:
+        return part if isinstance(part, Media) else self.value(part)
+
+    def _json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self._json(part) for name, part in value.items()}
+        return [self._json(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where they stand in a text."""
+        for form in self.forms:
+            place = text.find(form)
+            while place >= 0:
+                yield place, place + len(form)
+                place = text.find(form, place + len(form))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts among what a caller injects: itself, in lists and under names, and what hides its own text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from texts_in(part)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for part in value:
+            yield from texts_in(part)
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif hasattr(type(value), "get_secret_value"):  # as pydantic's SecretStr
+        yield from texts_in(value.get_secret_value())
+
+
 class Redactor:
     """Takes secrets out of texts and JSON values.
 
@@ -93,22 +172,21 @@ class Redactor:
         secrets: Values that are known to be secret: injected keys, passwords.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
-        # The longest first: one secret may begin with another.
-        self._known = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True)))) if known else None
+    def __init__(self, secrets: Iterable[str] | Known = ()) -> None:
+        known = secrets if isinstance(secrets, Known) else Known(secrets)
+        self._known = known if known.forms else None
         self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
+            text = self._known.text(text)
         if text.isascii() or _DISGUISED.search(text) is None:
             return _without(text, _key_spans(text))
-        plain, places = _undisguised(text)
-        spans = _key_spans(plain)
+        bare, places = _undisguised(text)
+        spans = _key_spans(bare)
         if self._known is not None:
-            spans += (each.span() for each in self._known.finditer(plain))
+            spans += self._known.spans(bare)
         return _without(text, [(places[begin], places[end - 1] + 1) for begin, end in spans])
 
     def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
@@ -248,7 +326,8 @@ def _forms(secret: str) -> set[str]:
     In base64 a text has three spellings, by where it begins; what depends on its neighbours is left off.
     """
     raw = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, quote(secret, safe=""), quote_plus(secret), raw.hex()}
+    forms = {secret, quote(raw, safe=""), quote_plus(raw), raw.hex(), json.dumps(secret)[1:-1]}
+    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     for shift in range(3):
         told = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         inner = told[(0, 2, 3)[shift] : -1]

@@ -43,7 +43,7 @@ from pydantic_core import to_jsonable_python
 
 from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
 from handrail.calls import Page
-from handrail.context import Context, Injected
+from handrail.context import Context, Injected, InjectedOpenly
 from handrail.declarations import SettingRaised
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
@@ -385,7 +385,7 @@ class BaseTool:
 
     @cached_property
     def hidden(self) -> Mapping[str, Any]:
-        """Parameters that the model never sees: name -> `Context` or `Injected`."""
+        """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
 
     @cached_property
@@ -736,7 +736,9 @@ def is_hidden(hint: Any) -> bool:
 
 def hidden_kind(hint: Any) -> type[Any] | None:
     """Return `Context` or `Injected` when the hint names it, also inside `Annotated` and `Optional`."""
-    if hint is Injected or isinstance(hint, Injected):
+    if isinstance(hint, Injected):
+        return Injected if hint.secret else InjectedOpenly
+    if hint is Injected:
         return Injected
     if hint is Context or get_origin(hint) is Context:
         return Context
