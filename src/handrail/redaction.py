@@ -77,7 +77,7 @@ _NAMED = re.compile(
     rf"({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
     r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
     r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"  # in quotes, which may be escaped
-    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\][^\s\"'&;]*+))",
+    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\](?:[^\s\"'&;\\]|\\(?![\"'nrtu]))*+))",
     re.DOTALL,
 )
 _WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
