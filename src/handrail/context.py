@@ -92,6 +92,9 @@ class Context(Struct, Generic[D]):
             raise SetupError(f"{self.tool} runs in a process of its own, from which no run can be started")
         return self.nested
 
+    def __repr__(self) -> str:
+        return f"<Context of {self.tool} in run {self.run_id}: call {self.call_id}, attempt {self.attempt}>"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""
         names = ("deps", "run_id", "call_id", "tool", "attempt", "deadline", "idempotency_key", "fence")

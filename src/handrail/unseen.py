@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
-_IGNORABLE = re.compile(
+_compiled = cache(re.compile)  # when first needed
+
+_IGNORABLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Shown as nothing: Default_Ignorable_Code_Point of Unicode, and the Braille pattern without dots."""
 
-_OVERLAY = re.compile("[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]")
+_OVERLAY = "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]"
 """Drawn across the letter before it: another letter to the eye, or none."""
 
 _UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -27,7 +30,7 @@ _WIDE_SPACE = "\u3000"
 
 def is_unseen(char: str) -> bool:
     """Whether nothing is shown for a character, nor any space."""
-    return unicodedata.category(char) in ("Cf", "Cc") or _IGNORABLE.match(char) is not None
+    return unicodedata.category(char) in ("Cf", "Cc") or _compiled(_IGNORABLE).match(char) is not None
 
 
 def misleads(char: str) -> bool:
@@ -40,6 +43,6 @@ def misleads(char: str) -> bool:
     return (
         category in _UNPRINTED
         or (category == "Zs" and char not in (" ", _WIDE_SPACE))
-        or _IGNORABLE.match(char) is not None
-        or _OVERLAY.match(char) is not None
+        or _compiled(_IGNORABLE).match(char) is not None
+        or _compiled(_OVERLAY).match(char) is not None
     )

@@ -134,6 +134,12 @@ def test_a_credential_goes_where_it_may(server, how):
     assert server.last[2]["X-Key"] == "secret-of-the-shop"
 
 
+def test_the_repr_of_a_service_and_its_parts_shows_no_credential():
+    spec = of_two_servers("https://shop.example", "https://shop.example/v2")
+    service = hr.openapi(spec, auth={"key": "secret-of-the-shop"})
+    assert "secret-of" not in repr((service, *service, [tool.wire for tool in service]))
+
+
 def test_an_operation_that_needs_no_credential_may_have_a_server_of_its_own(server):
     spec = of_two_servers("https://shop.example", server.url)
     spec["paths"]["/things"]["post"]["security"] = []

@@ -207,9 +207,9 @@ class Wire:
         auth_origins: Where credentials may go besides the origin of `base_url`.
     """
 
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(repr=False)
     base_url: str
-    auth: Mapping[str, Secret]
+    auth: Mapping[str, Secret] = field(repr=False)
     most_bytes: int
     fixed: bool = False
     auth_origins: Sequence[str] = ()
