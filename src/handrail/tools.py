@@ -123,6 +123,9 @@ class BaseTool:
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
     after: str | Sequence[str] = ()
     """Names of tools whose calls of the same turn must end first."""
+    inline_references: bool = False
+    """`$var1.rate$` within a longer text is replaced by the result that it names, as a whole argument is anyway. Only
+    for a text that nobody else may have written, such as a formula: what a model quotes may hold such a mark."""
     repeatable: bool = False
     """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
     repeat_window_s: float = 0.0
