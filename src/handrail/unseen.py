@@ -21,8 +21,11 @@ _IGNORABLE = (
 _OVERLAY = "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]"
 """Drawn across the letter before it: another letter to the eye, or none."""
 
-_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Control, format, surrogate, private use, unassigned, and the two separators that end a line."""
+_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Control, format, surrogate, and the two separators that end a line."""
+
+_AS_PICTURE = "\ufe0f"
+"""Behind a sign it asks for the sign's picture, as many texts of models do."""
 
 _WIDE_SPACE = "\u3000"
 """The space of Chinese and Japanese text, as wide as a letter: it looks like no other."""
@@ -33,16 +36,24 @@ def is_unseen(char: str) -> bool:
     return unicodedata.category(char) in ("Cf", "Cc") or _compiled(_IGNORABLE).match(char) is not None
 
 
+def hides(char: str) -> bool:
+    """Whether a terminal that prints a character may show nothing for it, or its neighbours elsewhere or not at all.
+
+    >>> [hides(char) for char in ("a", "\\u3164", "\\u202e", "\\ufe0f", "\\u00a0")]
+    [False, True, True, False, False]
+    """
+    if char == _AS_PICTURE:
+        return False
+    return unicodedata.category(char) in _UNPRINTED or _compiled(_IGNORABLE + "|" + _OVERLAY).match(char) is not None
+
+
 def misleads(char: str) -> bool:
     """Whether a text with this character may look like one without it, or be shown in another order.
 
     >>> [misleads(char) for char in ("a", "\\u00e9", "\\u3164", "\\u202e", "\\u00a0")]
     [False, False, True, True, True]
     """
+    if hides(char) or char == _AS_PICTURE:
+        return True
     category = unicodedata.category(char)
-    return (
-        category in _UNPRINTED
-        or (category == "Zs" and char not in (" ", _WIDE_SPACE))
-        or _compiled(_IGNORABLE).match(char) is not None
-        or _compiled(_OVERLAY).match(char) is not None
-    )
+    return category in ("Co", "Cn") or (category == "Zs" and char not in (" ", _WIDE_SPACE))
