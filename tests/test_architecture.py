@@ -1,6 +1,7 @@
 """The reading order of the code is its import order: a module imports only names that stand before its own."""
 
 import ast
+import re
 from pathlib import Path
 
 import handrail
@@ -23,8 +24,9 @@ DESCRIBING = [
 # fmt: on
 # fmt: off
 DECIDING = [
-    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "placeholders",
-    "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal", "redaction", "audit",
+    "mending", "jsontext", "policy", "budgets", "repeats", "planning", "locks", "retries", "shaping", "redaction",
+    "placeholders", "lifecycle", "batch", "following", "flow", "history", "structured", "conversation", "journal",
+    "audit",
 ]
 # fmt: on
 PERFORMING = [
@@ -129,6 +131,33 @@ def test_every_import_points_back_in_reading_order():
             if name.startswith("relative import"):
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {name}")
     assert wrong == []
+
+
+OF_A_DISTRIBUTION = {"yaml": "pyyaml", "jsonschema_rs": "jsonschema-rs", "docstring_parser": "docstring-parser"}
+LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
+"""The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    import sys
+    import tomllib
+
+    told = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = told["optional-dependencies"]
+    listed = [*told["dependencies"], *(each for name in extras if name not in ("test", "dev") for each in extras[name])]
+    declared = {re.match(r"[A-Za-z0-9_.\-]+", each)[0] for each in listed}
+    roots = {root for path in modules() for root in roots_of(path)} - {*sys.stdlib_module_names, "handrail"}
+    imported = {OF_A_DISTRIBUTION.get(root, root.replace("_", "-")) for root in roots - LOADED_BY_OTHERS}
+    assert imported == declared
+
+
+def roots_of(path: Path) -> list[str]:
+    """Return the first part of every name that a module imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return [
+        name.split(".")[0] for name in (*whole, *(node.module for node in nodes if isinstance(node, ast.ImportFrom)))
+    ]
 
 
 def test_the_nouns_need_only_the_standard_library_and_what_values_are_made_of():

@@ -216,8 +216,20 @@ def test_a_dollar_sign_of_the_texts_own_is_left_alone():
     assert batch.lanes[0].admitted.bound == {"text": "$PATH$ costs $5-$10, $HOME"}
 
 
-def test_a_value_inside_a_text_is_written_as_json():
-    batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "tell", {"text": "user $call_1$ is $call_1.active$"}))
+QUOTING = call(2, "tell", {"text": "user $call_1$ is $call_1.active$"})
+
+
+def test_a_text_that_a_model_may_have_copied_takes_in_no_other_call_s_result():
+    batch = batch_of(call(1, "find", {"name": "Ada"}), QUOTING)
+    results = carry(batch, call_1=Returned({"id": 7, "active": True}))
+    assert results[1].attempts == 0
+    assert results[1].failure.code == Code.INVALID_ARGUMENTS
+    assert "`$call_1$` stands within a longer text" in results[1].failure.message
+
+
+def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
+    tools = Toolset([FunctionTool(find, effect="read"), FunctionTool(tell, effect="read", inline_references=True)])
+    batch = batch_of(call(1, "find", {"name": "Ada"}), QUOTING, tools=tools)
     carry(batch, call_1=Returned({"id": 7, "active": True}))
     assert batch.lanes[1].admitted.bound == {"text": 'user {"active":true,"id":7} is true'}
 

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import json
+import logging
 import socket
 import threading
 import weakref
+from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -14,13 +16,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pytest
 from msgspec import Struct
-from pydantic import BaseModel, computed_field
+from pydantic import BaseModel, SecretStr, computed_field
 
 import handrail as hr
 from handrail import carrier
 from handrail.effects import Claimed, ClaimState
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
+from handrail.ports import now_of
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
 from handrail.workers import Threads
@@ -886,6 +889,69 @@ def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
     result = drive([whoami]).call("whoami", {}, deps={"user": "ana"}, inject={"tenant": "acme"}, run="r")
     assert result.value == "acme ana r 1"
     assert whoami.parameters.get("properties", {}) == {}
+
+
+INJECTED = "correct-horse-battery"
+
+
+@hr.tool(effect="read", attempts=1)
+def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
+    """Ask the service."""
+    if how == "raises":
+        raise ValueError(f"the service refused {api_key}")
+    if how == "says":
+        raise hr.ToolError("REFUSED", f"{api_key} is refused", suggestion=f"not {api_key}", details=[{"key": api_key}])
+    if how == "media":
+        return {"sent": api_key, "chart": hr.Media("image/png", b"png")}
+    if how == "nested":
+        return {"sent": [f"Basic {b64encode(f'user:{api_key}'.encode()).decode()}"]}
+    return api_key
+
+
+@pytest.mark.parametrize("how", ["text", "nested", "media", "says", "raises"])
+def test_no_model_reads_an_injected_value_that_its_tool_repeats(drive, how):
+    result = drive([ask_service]).call("ask_service", {"how": how}, inject={"api_key": INJECTED})
+    told = f"{result.text} {result.value} {result.failure}"
+    assert INJECTED not in told
+    assert b64encode(INJECTED.encode()).decode()[:-4] not in told
+    assert ("***" in result.text) == (how != "raises")
+    assert [each.data for each in result.media] == ([b"png"] if how == "media" else [])
+
+
+def test_the_ledger_and_whoever_is_told_again_get_no_injected_value(drive):
+    @hr.tool(effect="write", key="pay:{order}")
+    def pay(order: str, api_key: Annotated[str, hr.Injected]) -> dict:
+        """Pay for an order."""
+        return {"paid": order, "with": api_key}
+
+    driver = drive([pay])
+    for key in (INJECTED, "another-key"):
+        result = driver.call("pay", {"order": "7"}, inject={"api_key": key})
+        assert result.value == {"paid": "7", "with": "***"}
+
+
+def test_no_log_holds_an_injected_value(drive, caplog, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    store = f"sqlite:///{tmp_path / 's.db'}"
+    with hr.SyncRuntime([ask_service], store=store) as runtime:
+        for how in ("text", "says", "raises"):
+            runtime.call("ask_service", {"how": how}, inject={"api_key": INJECTED})
+        records = [json.dumps(record.as_json()) for record in now_of(runtime.store.log())]
+    assert "refused ***" in caplog.text
+    assert "the service refused ***" in "".join(records)
+    assert INJECTED not in caplog.text + "".join(records)
+
+
+def test_a_value_that_is_injected_openly_is_read_by_the_model(drive):
+    @hr.tool(effect="read")
+    def name_of(tenant: Annotated[str, hr.Injected(secret=False)], api_key: hr.Injected) -> str:
+        """Say whose this is."""
+        return f"{tenant} {api_key}"
+
+    result = drive([name_of]).call("name_of", {}, inject={"tenant": "Contoso", "api_key": SecretStr(INJECTED)})
+    assert result.value == "Contoso **********"
+    result = drive([name_of]).call("name_of", {}, inject={"tenant": "Contoso", "api_key": {"value": INJECTED}})
+    assert result.value == "Contoso {'value': '***'}"
 
 
 def test_a_model_that_sends_an_injected_name_is_refused(drive):

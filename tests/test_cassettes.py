@@ -87,6 +87,29 @@ def test_a_tape_is_read_by_people_and_holds_no_secret(file):
     assert max(map(len, text.splitlines())) < 120
 
 
+def test_the_arguments_that_a_model_wrote_hold_no_secret_on_the_tape_and_are_played(file):
+    @hr.tool(effect="read")
+    def log_in(user: str, password: str) -> str:
+        """Log in."""
+        return "in"
+
+    script = [call("log_in", user="a", password="correct horse"), hr.Turn("The password=correct-horse works.")]
+    for record in (True, False):
+        cassette = Cassette(file, record=record)
+        with cassette.runtime([log_in]) as runtime:
+            assert runtime.run("?", model=cassette.model(ScriptedModel(script))).status == "done"
+        cassette.close()
+    assert "horse" not in file.read_text()
+    assert json.loads(file.read_text())["turns"][0]["calls"][0][2] == '{"user": "a", "password": "***"}'
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
+def test_a_tape_is_its_owner_s_alone(file):
+    file.touch(mode=0o644)
+    ran(file, SCRIPT, record=True)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_question_with_a_secret_is_found_on_the_tape(file):
     asked = "Refund order 7; the password is hunter2-hunter2."
     ran(file, SCRIPT, record=True, question=asked)

@@ -106,7 +106,7 @@ def planned(row, spelling):
 
 
 def stub(name, fn=lambda **_: None):
-    return hr.FunctionTool(fn, name=name, parameters=ANYTHING, effect="read")
+    return hr.FunctionTool(fn, name=name, parameters=ANYTHING, effect="read", inline_references=True)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -126,7 +126,18 @@ VALUES = {0: {"id": 7, "rows": [{"a/b": "x"}, {"c~d": None}], "9": "nine"}, 1: "
     (["$a.id$", {"k": "$b$"}, 5], [7, {"k": "text"}, 5]),
 ])  # fmt: skip
 def test_a_reference_is_replaced_by_what_it_names(written, value):
-    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2) == {"x": value}
+    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2, inline=True) == {"x": value}
+
+
+@pytest.mark.parametrize("written", ["no. $a.id$!", "As the page asked: `ticket $var1$`", {"deep": [" $b$"]}, "$a$$a$"])
+def test_within_a_longer_text_a_reference_is_refused(written):
+    with pytest.raises(NoSuchResult, match="a reference is a whole argument"):
+        filled({"x": written}, ["a", "b", "c"], VALUES, before=2)
+
+
+@pytest.mark.parametrize("written", ["costs $5-$10", "$PATH$ and $var9$", "echo $a"])
+def test_a_text_in_which_no_earlier_call_is_named_stays_as_it_is(written):
+    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2) == {"x": written}
 
 
 @pytest.mark.parametrize(("written", "said"), [
@@ -143,7 +154,7 @@ def test_a_reference_is_replaced_by_what_it_names(written, value):
 ])  # fmt: skip
 def test_a_reference_to_nothing_is_told_with_what_there_is(written, said):
     with pytest.raises(NoSuchResult) as told:
-        filled({"x": written}, ["a", "b", "c", "d"], VALUES, before=2)
+        filled({"x": written}, ["a", "b", "c", "d"], VALUES, before=2, inline=True)
     assert said in str(told.value)
 
 
@@ -177,12 +188,12 @@ def test_a_reference_to_a_call_without_a_value_is_told():
 ])  # fmt: skip
 def test_references_insert_no_more_than_a_bound_however_often_they_name_a_long_result(written):
     with pytest.raises(NoSuchResult, match="would grow beyond 1048576 characters"):
-        filled({"x": written}, ["a", "b", "c"], {0: "x" * 1000, 1: {"rows": ["x" * 1000]}}, before=2)
+        filled({"x": written}, ["a", "b", "c"], {0: "x" * 1000, 1: {"rows": ["x" * 1000]}}, before=2, inline=True)
 
 
 def test_references_may_insert_up_to_the_bound():
     half = "x" * (MAX_FILLED_CHARS // 2)
-    assert filled({"x": "$a$$a$"}, ["a", "b"], {0: half}, before=1) == {"x": half + half}
+    assert filled({"x": "$a$$a$"}, ["a", "b"], {0: half}, before=1, inline=True) == {"x": half + half}
 
 
 # ---------------------------------------------------------------------- declared order

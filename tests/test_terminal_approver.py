@@ -185,12 +185,51 @@ def test_an_editor_that_is_not_there_changes_nothing(desk):
     ("exe.\u202etxt", r"exe.\u202etxt"),                # right-to-left override
     ("pay\u200bpal", r"pay\u200bpal"),                  # zero width
     ("one\u2028two", r"one\u2028two"),                  # ends a line in some terminals
+    ("bob\u3164@acme", r"bob\u3164@acme"),              # Hangul filler: a letter of which nothing is shown
+    ("bob\u2800@acme", r"bob\u2800@acme"),              # a Braille pattern without dots
+    ("bob\u034f@acme", r"bob\u034f@acme"),              # combining, and shown as nothing
+    ("bob\u17b4@acme", r"bob\u17b4@acme"),
+    ("bob\u180b@acme", r"bob\u180b@acme"),
+    ("bob\ufe01@acme", r"bob\ufe01@acme"),              # variation selectors
+    ("bob\ufe0f@acme", r"bob\ufe0f@acme"),
+    ("bob\u0338@acme", r"bob\u0338@acme"),              # strikes the letter before it through
+    ("bob\u00a0@acme", r"bob\u00a0@acme"),              # a space that is none
+    ("bob\ue000@acme", r"bob\ue000@acme"),              # private use: whatever the font has
 ])  # fmt: skip
 def test_nothing_in_the_arguments_can_paint_the_terminal(desk, text, shown):
     answer = desk.ask(asked(path=text))
     screen = desk.person.reads_until(PROMPT)
     assert f'"path": "{shown}"' in screen
     assert all(char.isprintable() or char == "\n" for char in screen)
+    desk.person.types("d\n\n")
+    answer.result(30)
+
+
+def test_of_long_arguments_both_ends_are_shown_and_the_destination_stands_next_to_the_question(desk):
+    texts = [f"row {n}" for n in range(10_000)]
+    answer = desk.ask(asked(to="evil@x.example", text="begin " + "line " * 20_000 + "end", rows=texts, copies=[]))
+    shown = desk.person.reads_until(PROMPT)
+    assert shown.count("\n") < 60
+    assert '"begin line line' in shown
+    assert 'line end"' in shown
+    assert "... 99,009 more characters ..." in shown
+    assert "... 9,965 more ..." in shown
+    assert '"row 9999"' in shown
+    assert shown.index("has high risk") < shown.index('"text"') < shown.index('"to": "evil@x.example"\n         }')
+    desk.person.types("a\n")
+    assert answer.result(30) == hr.Approval(True, "ada")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("p\u0430ypal.example", "Cyrillic and Latin"),
+    ("send it to bob@g\u03bfogle.example", "Greek and Latin"),
+    ("北京API for Zürich and Київ", ""),
+])  # fmt: skip
+def test_a_word_of_letters_that_look_alike_is_pointed_out(desk, text, said):
+    answer = desk.ask(asked(to=text))
+    shown = desk.person.reads_until(PROMPT)
+    assert ("Look twice" in shown) == bool(said)
+    assert said in shown
     desk.person.types("d\n\n")
     answer.result(30)
 
@@ -288,6 +327,8 @@ def test_it_is_an_approver_of_a_runtime(desk):
     ("北京 21 °C", "北京 21 °C"),
     ("a\nb\tc", "a\nb\tc"),        # kept when asked for
     ("a\x00", "a\\x00"),
+    ("done ✔\ufe0f, 1\u00a0kg", "done ✔\ufe0f, 1\u00a0kg"),
+    ("a\u3164b\u0338", "a\\u3164b\\u0338"),
     ("\ud800", "\\ud800"),         # half a surrogate pair, which no terminal can show
     ("\U000e0041", "\\U000e0041"), # an invisible tag character
 ])  # fmt: skip

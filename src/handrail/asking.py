@@ -176,7 +176,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
         if tool.isolation != "none":
             place_of(tool)
         for name, kind in tool.hidden.items():
-            if kind is Injected and name not in injected:
+            if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(
                     f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
                     f"pass inject={{{name!r}: ...}}"

@@ -23,6 +23,7 @@ from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
 from handrail.errors import Code, ToolError
 from handrail.grounds import Ground, Stoppable, Work
 from handrail.processes import Apart, ProcessEnded
+from handrail.redaction import Known
 from handrail.services import Services
 from handrail.tools import BaseTool
 from handrail.workers import Job, attempted
@@ -71,6 +72,7 @@ class Attempts(Struct, eq=False):
         now: Monotonic seconds.
         troubled: The tools whose breaker has something to note.
         under_way: The newest attempt of each lane that has one.
+        secrets: What the log must not hold; None where nothing is known.
         together: Those that began with the same time and share an alarm.
     """
 
@@ -79,6 +81,7 @@ class Attempts(Struct, eq=False):
     ground: Ground
     now: Callable[[], float]
     troubled: Mapping[str, object]
+    secrets: Known | None
     under_way: dict[Lane, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
     alarms: list[Stoppable] = []
@@ -189,7 +192,8 @@ class Attempts(Struct, eq=False):
             status = retries.http_status(outcome.error)
             known = ["" if is_passing else f"reference {outcome.reference}", f"HTTP {status}" if status else ""]
             told = f" ({', '.join(filter(None, known))})" if any(known) else ""
-            logs.raised(f"{tool.name} raised in run {self.run_id}{told}", outcome.error)
+            redacted = None if self.secrets is None else self.secrets.text
+            logs.raised(f"{tool.name} raised in run {self.run_id}{told}", outcome.error, redacted=redacted)
         watcher.answer(lane, outcome)
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:

@@ -293,7 +293,9 @@ class Batch:
         }
         try:
             ids = [each.call.id for each in self.lanes]
-            arguments = planning.filled(pending.arguments, ids, values, lane.index)
+            arguments = planning.filled(
+                pending.arguments, ids, values, lane.index, inline=pending.tool.inline_references
+            )  # fmt: skip
             return Read(pending.call, pending.tool, arguments, pending.repairs)
         except planning.NoSuchResult as error:
             return Failure(

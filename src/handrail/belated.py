@@ -17,6 +17,7 @@ from handrail.errors import NoEffect
 from handrail.events import FinishedLate, LateResult
 from handrail.leases import Lease
 from handrail.ports import Store
+from handrail.redaction import Known
 from handrail.sessions import Session
 from handrail.shaping import plain
 from handrail.unrecorded import Unrecorded
@@ -33,7 +34,7 @@ def record(
         newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
             a newer one may have done it.
     """
-    settle = _settlement(lease, outcome)
+    settle = _settlement(lease, outcome, session.conduct.secrets)
     if lease is None or settle is None or not (newest or settle.state == "done"):
         return
     refused = partial(tell_refused, session, lane, settle)
@@ -69,14 +70,15 @@ def tell_refused(session: Session, lane: Lane, settle: Settle) -> None:
         session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
 
 
-def _settlement(lease: Lease | None, outcome: Outcome) -> Settle | None:
+def _settlement(lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     if lease is None:
         return None
     asked, claimed = lease.claim, lease.claimed
     match outcome:
         case Returned(value=value):
-            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(value), asked.locks)
+            shown = value if secrets is None else secrets.value(value)
+            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(shown), asked.locks)
         case Raised(error=NoEffect()):
             return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
         case _:

@@ -26,6 +26,9 @@ class ToolCall(Struct, frozen=True):
     name: str
     arguments: str = "{}"
 
+    def __repr__(self) -> str:
+        return f"<ToolCall {self.id} {self.name}: arguments of {len(self.arguments)} chars>"
+
 
 class Media(Struct, frozen=True):
     """An image, a sound or a file: what a tool returns, or a person shows, for the model to look at.

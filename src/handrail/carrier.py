@@ -89,7 +89,9 @@ class Carrier:
         """What is called once every call has its result; set by whoever has to wait for it."""
         self.pumping = self.cancelled = False
         self.troubled = host.services.limits.troubled
-        self.attempts = Attempts(session.id, host.services, ground, host.now, self.troubled)
+        self.attempts = Attempts(
+            session.id, host.services, ground, host.now, self.troubled, session.conduct.secrets
+        )  # fmt: skip
         self.people_asked, self.waited_until = 0, 0.0
 
     @property

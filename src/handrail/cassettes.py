@@ -71,10 +71,15 @@ class TapedTurn(Struct):
     asked: str
     answer: Turn
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self, redactor: Redactor) -> dict[str, Json]:
         """Return the answer as the file holds it: what the provider wrapped it in, and what it cost, is left out."""
         answer = turn_as_json(self.answer)
-        return {"asked": self.asked, **{name: each for name, each in answer.items() if name not in ("raw", "usage")}}
+        told = redactor.value({name: each for name, each in answer.items() if name not in ("raw", "usage", "calls")})
+        calls = [
+            [redactor.text(call.id), redactor.name(call.name), _masked(call.arguments, redactor)]
+            for call in self.answer.calls
+        ]
+        return {"asked": redactor.text(self.asked), **told, "calls": calls}
 
 
 class Tape(Struct):
@@ -104,11 +109,13 @@ class Tape(Struct):
         """Write a file, without secrets."""
         told = {
             "v": CASSETTE_V,
-            "turns": [each.as_json() for each in self.turns],
-            "calls": [each.as_json() for each in self.calls],
+            "turns": [each.as_json(redactor) for each in self.turns],
+            "calls": [redactor.value(each.as_json()) for each in self.calls],
         }
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{laid_out(redactor.value(told))}\n", encoding="utf-8")
+        file.touch(mode=0o600)
+        file.chmod(0o600)  # what no redaction knows is for whoever recorded it, until they hand it on
+        file.write_text(f"{laid_out(told)}\n", encoding="utf-8")
 
 
 def laid_out(value: Json, indent: int = 0) -> str:
@@ -291,6 +298,16 @@ class TapedModel(Struct):
         answer = await self._real.ask(request, listener)
         self.cassette.note(asked, answer)
         return answer
+
+
+def _masked(arguments: str, redactor: Redactor) -> str:
+    """Return a call's arguments without secrets: as the model spelled them where they hold none."""
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):  # what is no JSON is recorded all the same
+        return redactor.text(arguments)
+    shown = redactor.value(given)
+    return arguments if shown == given else json.dumps(shown, ensure_ascii=False)
 
 
 def _end_as(result: ToolResult) -> Json:

@@ -19,7 +19,22 @@ class Injected:
 
     The value comes from `inject={"tenant": "acme"}` of `call`, `handle` and `run`. A model that sends the name anyway
     is refused.
+
+    Args:
+        secret: Whether its text, from 6 characters on, is taken out of what the model reads, of the audit log and of
+            the log. `Annotated[str, Injected(secret=False)]` is for what anybody may read, such as a tenant's name.
     """
+
+    __slots__ = ("secret",)
+
+    def __init__(self, *, secret: bool = True) -> None:
+        self.secret = secret
+
+
+class InjectedOpenly(Injected):
+    """What `Injected(secret=False)` is among a tool's hidden parameters."""
+
+    __slots__ = ()
 
 
 class Context(Struct, Generic[D]):
@@ -76,6 +91,9 @@ class Context(Struct, Generic[D]):
         if self.nested is None:
             raise SetupError(f"{self.tool} runs in a process of its own, from which no run can be started")
         return self.nested
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.tool} in run {self.run_id}: call {self.call_id}, attempt {self.attempt}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""

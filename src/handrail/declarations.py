@@ -117,6 +117,7 @@ _KINDS: Mapping[str, Kind] = {
     "breaker": ("a whole number, at least 0", lambda value: _is_whole(value) and value >= 0),
     "blocking": _FLAG,
     "repeatable": _FLAG,
+    "inline_references": _FLAG,
     "one_request": _FLAG,
     "poll": _FLAG,
     "ends_run": _FLAG,

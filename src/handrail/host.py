@@ -24,7 +24,7 @@ from handrail.audit import notice_of_word
 from handrail.batch import Batch, Lane, Slot
 from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall, ToolResult
-from handrail.context import Context
+from handrail.context import Context, Injected, InjectedOpenly
 from handrail.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
@@ -52,7 +52,7 @@ from handrail.ports import (
 )
 from handrail.recording import Recording, worked_s
 from handrail.records import Begun, Entry, RunRecord
-from handrail.redaction import Redactor
+from handrail.redaction import Known, Redactor, texts_in
 from handrail.retries import Backoff
 from handrail.runs import Run
 from handrail.scopes import ScopedStore, check_run_name, check_scope
@@ -92,7 +92,8 @@ class Host:
         scope: Tenant. Runtimes of different scopes share nothing of a store: no run, question, approval, long result,
             key of a write or lock, also where these have one name.
         principal: On whose behalf the calls are made, for the audit log.
-        secrets: Values that the audit log must never hold, beside what looks like a key.
+        secrets: Values that no model, ledger or log may get, beside what is injected; the audit log also leaves out
+            what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
     """
@@ -136,7 +137,9 @@ class Host:
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
         self.unrecorded = Unrecorded(self.store, self._keeps)
-        self._redactor, self._principal = Redactor(secrets), principal
+        self._secrets, self._principal = tuple(secrets), principal
+        self._known = Known(self._secrets)
+        self._redactor = Redactor(self._known)
         self._digested: tuple[Toolset | None, str] = None, ""
         self.budget, self.result_bytes = budget or Budget(), result_bytes
         self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
@@ -176,8 +179,10 @@ class Host:
         check_run_name(run_id, self._scope)
         progress = self._recalled(run_id) if remember else Progress()
         listening, started = (*self.observers, *observers), self.now()
+        known = self._known_with(inject) if inject else self._known
         if self._audits is not None:
-            listening = (*listening, Trail(self._audits, run_id, self._redactor, self._principal))
+            redactor = self._redactor if known is self._known else Redactor(known)
+            listening = (*listening, Trail(self._audits, run_id, redactor, self._principal))
         conduct = Conduct(
             self.policy,
             self.now,
@@ -191,9 +196,16 @@ class Host:
             tell=partial(tell_all, listening) if listening else None,
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
+            secrets=known if known.forms else None,
         )
         window = Window(budget.context_tokens) if budget.context_tokens is not None else None
         return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
+
+    def _known_with(self, inject: Mapping[str, Any]) -> Known:
+        """Return the secrets of the runtime and of what is injected, but for what a tool declares to be none."""
+        openly = self.tools.remembered("openly", partial(_openly_injected, self.tools))
+        texts = [text for name, value in inject.items() if name not in openly for text in texts_in(value)]
+        return Known((*self._secrets, *texts)) if texts else self._known
 
     def _recalled(self, run_id: str) -> Progress:
         with self._guard:
@@ -576,6 +588,12 @@ def _store(store: str | Store) -> Store:
             close()
         raise
     return made
+
+
+def _openly_injected(tools: Toolset) -> set[str]:
+    """Return the names whose injected values are no secret, as each tool that takes one declares."""
+    kinds = [(name, kind) for tool in tools for name, kind in tool.hidden.items()]
+    return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}
 
 
 def _entered(session: Session, recording: Recording) -> Generator[Entry, bool, None]:

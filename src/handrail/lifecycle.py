@@ -57,6 +57,7 @@ from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
 from handrail.policy import Decision, Policy, Verdict
+from handrail.redaction import Known
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
@@ -125,6 +126,7 @@ class Conduct(Struct):
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
         epoch: How often the run was begun or taken over, where it is kept.
         looks_up: Whether the store says what became of a write without claiming it.
+        secrets: What no result may hold; None where nothing is known.
         refusal: Why a model may not call a tool at this step of the run; None where no rules are.
     """
 
@@ -143,6 +145,7 @@ class Conduct(Struct):
     epoch: int = 0
     renews: bool = False
     looks_up: bool = False
+    secrets: Known | None = None
     refusal: Callable[[str], Failure | None] | None = None
 
 
@@ -293,7 +296,7 @@ def result_of(call: Admitted, outcome: Returned, conduct: Conduct) -> ToolResult
         return None
     tool, value = call.tool, outcome.value
     text = shaping.fitting(value, tool.result_bytes or conduct.result_bytes)
-    if type(text) is str:
+    if type(text) is str and (conduct.secrets is None or conduct.secrets.text(text) == text):
         return ToolResult(call.call.id, tool.name, value, None, text, 1)
     if text is not None and iterators.are_in(value):  # they are at their end by now: what they gave is in the text
         outcome.value = from_json(text)
@@ -534,7 +537,7 @@ def _performed(
             ended, state = yield from _check_first(call, conduct, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
         case _:
             return _not_mine(claimed, call), "in_doubt" if claimed.state is ClaimState.IN_DOUBT else None
-    value = shaping.plain(ended.value) if state == "done" else None
+    value = shaping.plain(_shown(ended.value, conduct)) if state == "done" else None
     try:
         yield Settle(claim.scope, claim.key, claimed.fence, state, value, claim.locks)
     except (StoreUnavailable, CallCancelled):
@@ -762,9 +765,11 @@ def _store_silent(tool: str) -> Failure:
 def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     """Shape the result for the model, keeping aside what does not fit."""
     if ended.failure is not None:
-        text = shaping.failure_text(ended.failure)
-        return ToolResult(call.call.id, call.tool.name, None, ended.failure, text, ended.attempts, repairs=call.repairs)
-    shaped = shaping.shape(ended.value, call.tool.result_bytes or conduct.result_bytes)
+        failure = ended.failure if conduct.secrets is None else conduct.secrets.failure(ended.failure)
+        text = shaping.failure_text(failure)
+        return ToolResult(call.call.id, call.tool.name, None, failure, text, ended.attempts, repairs=call.repairs)
+    value = _shown(ended.value, conduct)
+    shaped = shaping.shape(value, call.tool.result_bytes or conduct.result_bytes)
     note, handle = _joined(call.note, ended.note), ""
     if mended := [name for name in call.repairs if name != NULLS_LEFT_OUT]:
         note = _joined(note, f"your arguments were repaired ({', '.join(mended)}); write them as plain JSON")
@@ -777,12 +782,16 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
             except (StoreUnavailable, CallCancelled):
                 rest = "the rest could not be kept"
         note = _joined(note, f"{shaped.cut}; {rest}")
-    text = shaping.with_note(shaped.text, note, ended.value) if note else shaped.text
-    name, value, attempts = call.tool.name, ended.value, ended.attempts
+    text = shaping.with_note(shaped.text, note, value) if note else shaped.text
     return ToolResult(
-        call.call.id, name, value, None, text, attempts, ended.replayed, note, call.repairs, handle,
+        call.call.id, call.tool.name, value, None, text, ended.attempts, ended.replayed, note, call.repairs, handle,
         shaping.media_in(value), ended.done_under,
     )  # fmt: skip
+
+
+def _shown(value: Any, conduct: Conduct) -> Any:
+    """Return a value without the secrets that are known."""
+    return value if conduct.secrets is None else conduct.secrets.value(value)
 
 
 def _joined(first: str, second: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
+from collections.abc import Callable
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any
@@ -36,17 +38,23 @@ def _visible(text: str, most: int) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:most])
 
 
-def raised(what: str, error: BaseException, function: Any = None) -> None:
+def raised(
+    what: str, error: BaseException, function: Any = None, *, redacted: Callable[[str], str] | None = None
+) -> None:
     """Log that something raised, as `what`: a sentence without contents.
 
     Args:
         function: The author's, which was called; the place is then the last step in its file, else the function itself.
+        redacted: Returns the traceback without what is known to be secret in it.
     """
     if isinstance(error, RaisedElsewhere):
         log.warning("%s: %s in %s, as told from its sandbox", what, error.kind, error.place)
     else:
         log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__, function))
-    log.debug("%s", what, exc_info=error)
+    if redacted is None:
+        log.debug("%s", what, exc_info=error)
+    elif log.isEnabledFor(logging.DEBUG):
+        log.debug("%s\n%s", what, redacted("".join(traceback.format_exception(error))))
 
 
 def _place(trace: TracebackType | None, function: Any) -> str:

@@ -6,6 +6,9 @@ may use what an earlier one of the same turn returns, by naming it in an argumen
     {"$call": "call_1", "path": "/user_id"}      the call's id, and a JSON Pointer (RFC 6901) into its result
     "$var1.user_id$"                             the first call of the turn, a path with dots and [n]
 
+A reference is a whole argument. Within a longer text it stands only for tools that declare `inline_references`: a model
+that quotes what it has read would else hand another call's result to whoever wrote the mark there.
+
 Rule 1: planning never drops a call, and never reorders calls that share a resource.
 Rule 2: a resource that is not known yet, because it depends on a result, is taken to be any resource.
 """
@@ -281,17 +284,20 @@ class NoSuchResult(Exception):
     """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
 
 
-def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], before: int) -> Json:
+def filled(
+    arguments: Json, ids: Sequence[str], values: Mapping[int, Any], before: int, *, inline: bool = False
+) -> Json:
     """Return arguments with every reference replaced by what it names.
 
     Args:
         ids: Ids of the calls of this turn, in order.
         values: Position -> result, as plain JSON, of the calls that have one.
         before: Position of the call itself: it can only refer back.
+        inline: Whether references within a longer text are replaced.
 
     Raises:
-        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have; or all
-            references together insert more than `MAX_FILLED_CHARS`.
+        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have, or stands
+            within a longer text where none may; or all references together insert more than `MAX_FILLED_CHARS`.
     """
     texts: dict[int, str] = {}  # a value, by its identity -> its text
     inserted = 0
@@ -337,6 +343,8 @@ def filled(arguments: Json, ids: Sequence[str], values: Mapping[int, Any], befor
     def inlined(found: re.Match[str]) -> str:
         if _place_of(found[1], places, before) is None and found[1] not in ids:
             return found[0]  # a dollar sign of the text's own
+        if not inline:
+            raise NoSuchResult(f"`{found[0]}` stands within a longer text, and a reference is a whole argument")
         return value_of(found[1], found[2], marked=True)[1]
 
     return fill(arguments)

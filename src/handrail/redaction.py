@@ -14,14 +14,23 @@ Rule 3: the time is linear in the text, whatever stands in it. A pattern that ne
 from __future__ import annotations
 
 import base64
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from typing import Any
 from urllib.parse import quote, quote_plus
 
-from handrail.errors import Json
+from msgspec.structs import replace
+
+from handrail.calls import Media
+from handrail.errors import Failure, Json
+from handrail.shaping import media_in, plain, text_of
 from handrail.unseen import is_unseen
+
+_compiled = cache(re.compile)
+"""Patterns are compiled when they are first met: whoever keeps no audit log never needs them."""
 
 HIDDEN = "***"
 _LEAST_CHARS = 6
@@ -33,10 +42,10 @@ _SECRET_NAMES = (
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
     r"|credential|authorization|cookie|session[_-]?id|密码|口令|密钥|令牌"
 )
-_FIELD = re.compile(rf"(?i)(?:^|[_\-.])(?:{_SECRET_NAMES})s?$")
+_FIELD = rf"(?i)(?:^|[_\-.])(?:{_SECRET_NAMES})s?$"
 """Names of fields whose value is a secret, whatever it looks like."""
 
-_COUNT_OF_TOKENS = re.compile(r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$")
+_COUNT_OF_TOKENS = r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$"
 """Fields of that name hold a count."""
 _LONGEST_COUNT = len("completion_tokens")
 
@@ -58,7 +67,7 @@ _KINDS = (
 )
 """What keys look like. What is taken out is the group; a match without one is a run that is looked at once."""
 
-_MARKS = re.compile(
+_MARKS = (
     r"-(?:(?=----BEGIN )|(?=[\w\-]{10})(?:(?<=\b[spr]k-)|(?<=gl[a-z][a-z]-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]{4}-)"
     r"|(?<=agent-)|(?<=pypi-)|(?<=xai-)|(?<=nvapi-)|(?<=pplx-)|(?<=tvly-)|(?<=xox[abeoprs]-)|(?<=GOCSPX-)))"
     r"|_(?=[\w\-]{10})(?:(?<=\b[spr]k_)|(?<=gh[pousr]_)|(?<=_pat_)|(?<=npm_)|(?<=\bhf_)|(?<=gsk_))"
@@ -67,23 +76,95 @@ _MARKS = re.compile(
 """Stands in every text that has such a key, but for `Bearer`. All that a run decides and does is searched for it, and
 most texts have none; so each begins with a letter that is rare, and looks ahead before it looks back."""
 
-_NAMED = re.compile(
-    rf"({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
+_NAMED = (
+    rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
     r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
     r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"  # in quotes, which may be escaped
-    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\][^\s\"'&;]*+))",
-    re.DOTALL,
+    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\](?:[^\s\"'&;\\]|\\(?![\"'nrtu]))*+))"
 )
 _WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
 _CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
 """One of them stands in every name of a secret."""
-_COOKIE = re.compile(r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)")
+_COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
 
-_DISGUISED = re.compile(
+_DISGUISED = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uffa0\U0001d400-\U0001d7ff\U000e0000-\U000e0fff]"
 )
 """Letters that are shown as nothing, and wider and slanted forms of plain ones."""
+
+
+class Known:
+    """Secrets that are known, as they are and as they may be spelled: injected keys, passwords. Finds nothing else.
+
+    Args:
+        secrets: Those under 6 characters are left out.
+    """
+
+    __slots__ = ("forms",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
+        self.forms = sorted(forms, key=len, reverse=True)  # the longest first: one secret may begin with another
+
+    def text(self, text: str) -> str:
+        """Return the text without them."""
+        for form in self.forms:
+            if form in text:
+                text = text.replace(form, HIDDEN)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return what a tool returned without them: itself where none is in it, else as JSON, with its media."""
+        if isinstance(value, str):
+            return self.text(value)
+        told = text_of(value)
+        if self.text(told) == told:
+            return value
+        if not media_in(value):
+            return self._json(plain(value))
+        if isinstance(value, dict):
+            return {self.text(str(name)): self._beside_media(part) for name, part in value.items()}
+        return [self._beside_media(part) for part in value]
+
+    def failure(self, failure: Failure) -> Failure:
+        """Return a failure without them."""
+        message, suggestion = self.text(failure.message), self.text(failure.suggestion)
+        return replace(failure, message=message, suggestion=suggestion, details=self._json(failure.details))
+
+    def _beside_media(self, part: Any) -> Any:
+        return part if isinstance(part, Media) else self.value(part)
+
+    def _json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self._json(part) for name, part in value.items()}
+        return [self._json(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where they stand in a text."""
+        for form in self.forms:
+            place = text.find(form)
+            while place >= 0:
+                yield place, place + len(form)
+                place = text.find(form, place + len(form))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts among what a caller injects: itself, in lists and under names, and what hides its own text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from texts_in(part)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for part in value:
+            yield from texts_in(part)
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif hasattr(type(value), "get_secret_value"):  # as pydantic's SecretStr
+        yield from texts_in(value.get_secret_value())
 
 
 class Redactor:
@@ -93,22 +174,21 @@ class Redactor:
         secrets: Values that are known to be secret: injected keys, passwords.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
-        # The longest first: one secret may begin with another.
-        self._known = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True)))) if known else None
+    def __init__(self, secrets: Iterable[str] | Known = ()) -> None:
+        known = secrets if isinstance(secrets, Known) else Known(secrets)
+        self._known = known if known.forms else None
         self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
-        if text.isascii() or _DISGUISED.search(text) is None:
+            text = self._known.text(text)
+        if text.isascii() or _compiled(_DISGUISED).search(text) is None:
             return _without(text, _key_spans(text))
-        plain, places = _undisguised(text)
-        spans = _key_spans(plain)
+        bare, places = _undisguised(text)
+        spans = _key_spans(bare)
         if self._known is not None:
-            spans += (each.span() for each in self._known.finditer(plain))
+            spans += self._known.spans(bare)
         return _without(text, [(places[begin], places[end - 1] + 1) for begin, end in spans])
 
     def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
@@ -150,7 +230,7 @@ class Redactor:
 @lru_cache(maxsize=4096)
 def _is_secret(name: str) -> bool:
     spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return bool(_FIELD.search(spelled)) and not _COUNT_OF_TOKENS.search(spelled)
+    return bool(_compiled(_FIELD).search(spelled)) and not _compiled(_COUNT_OF_TOKENS).search(spelled)
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
@@ -169,15 +249,17 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
 def _key_spans(text: str) -> list[tuple[int, int]]:
     """Return where in the text something looks like a key."""
     spans: list[tuple[int, int]] = []
-    if _MARKS.search(text) is not None or "earer " in text:
+    if _compiled(_MARKS).search(text) is not None or "earer " in text:
         spans += _private_keys(text)
-        for pattern in _patterns():
-            spans += (each.span(1) for each in pattern.finditer(text) if each.lastindex)
+        for kind in _KINDS:
+            spans += (each.span(1) for each in _compiled(kind).finditer(text) if each.lastindex)
     if ":" in text or "=" in text or "：" in text or "＝" in text:
         small = text.lower() if text.isascii() else text.translate(_SMALL)  # of the same length
         if _names_a_secret(small):
-            spans += (each.span(each.lastindex or 0) for each in _NAMED.finditer(small) if _is_value(each, small))
-            spans += (each.span(1) for each in _COOKIE.finditer(small))
+            spans += (
+                each.span(each.lastindex or 0) for each in _compiled(_NAMED).finditer(small) if _is_value(each, small)
+            )
+            spans += (each.span(1) for each in _compiled(_COOKIE).finditer(small))
     return spans
 
 
@@ -188,31 +270,25 @@ def _names_a_secret(small: str) -> bool:
     return not small.isascii() and any(word in small for word in _CHINESE_WORDS)
 
 
-@cache
-def _patterns() -> list[re.Pattern[str]]:
-    """Return the kinds, compiled when the first of them is met."""
-    return [re.compile(kind) for kind in _KINDS]
-
-
 def _private_keys(text: str) -> Iterator[tuple[int, int]]:
     """Yield where private keys stand, from mark to mark; where the second is missing, as far as it may be one."""
     begin, ends = 0, True
-    while (begins := _KEY_BEGINS.search(text, begin)) is not None:
-        end = _KEY_ENDS.search(text, begins.end()) if ends else None
+    while (begins := _compiled(_KEY_BEGINS).search(text, begin)) is not None:
+        end = _compiled(_KEY_ENDS).search(text, begins.end()) if ends else None
         ends = end is not None  # or it would be looked for behind each of them, to the end of the text
-        begin = end.end() if end else _KEY_LETTERS.match(text, begins.end()).end()  # type: ignore[union-attr]
+        begin = end.end() if end else _compiled(_KEY_LETTERS).match(text, begins.end()).end()  # type: ignore[union-attr]
         yield begins.start(), begin
 
 
-_KEY_BEGINS = re.compile("-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")
-_KEY_ENDS = re.compile("-----END [A-Z ]{0,40}PRIVATE KEY-----")
-_KEY_LETTERS = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+")
+_KEY_BEGINS = "-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
+_KEY_ENDS = "-----END [A-Z ]{0,40}PRIVATE KEY-----"
+_KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 
 def _is_value(named: re.Match[str], text: str) -> bool:
     """Whether what stands behind the name of a secret is one, and no word of prose, count or name."""
     name, place = named[1], named.lastindex or 0
-    count = _COUNT_OF_TOKENS.search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
+    count = _compiled(_COUNT_OF_TOKENS).search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
     if count is not None:
         return False
     if place < _BARE:
@@ -248,7 +324,8 @@ def _forms(secret: str) -> set[str]:
     In base64 a text has three spellings, by where it begins; what depends on its neighbours is left off.
     """
     raw = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, quote(secret, safe=""), quote_plus(secret), raw.hex()}
+    forms = {secret, quote(raw, safe=""), quote_plus(raw), raw.hex(), json.dumps(secret)[1:-1]}
+    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     for shift in range(3):
         told = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         inner = told[(0, 2, 3)[shift] : -1]

@@ -44,7 +44,7 @@ from pydantic_core import to_jsonable_python
 from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
 from handrail.cached import cached_property
 from handrail.calls import Page
-from handrail.context import Context, Injected
+from handrail.context import Context, Injected, InjectedOpenly
 from handrail.declarations import SettingRaised
 from handrail.docstrings import Docs
 from handrail.docstrings import read as read_docstring
@@ -124,6 +124,9 @@ class BaseTool:
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
     after: str | Sequence[str] = ()
     """Names of tools whose calls of the same turn must end first."""
+    inline_references: bool = False
+    """`$var1.rate$` within a longer text is replaced by the result that it names, as a whole argument is anyway. Only
+    for a text that nobody else may have written, such as a formula: what a model quotes may hold such a mark."""
     repeatable: bool = False
     """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
     repeat_window_s: float = 0.0
@@ -386,7 +389,7 @@ class BaseTool:
 
     @cached_property
     def hidden(self) -> Mapping[str, Any]:
-        """Parameters that the model never sees: name -> `Context` or `Injected`."""
+        """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
 
     @cached_property
@@ -737,7 +740,9 @@ def is_hidden(hint: Any) -> bool:
 
 def hidden_kind(hint: Any) -> type[Any] | None:
     """Return `Context` or `Injected` when the hint names it, also inside `Annotated` and `Optional`."""
-    if hint is Injected or isinstance(hint, Injected):
+    if isinstance(hint, Injected):
+        return Injected if hint.secret else InjectedOpenly
+    if hint is Injected:
         return Injected
     if hint is Context or get_origin(hint) is Context:
         return Context

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
-_IGNORABLE = re.compile(
+_compiled = cache(re.compile)  # when first needed
+
+_IGNORABLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Shown as nothing: Default_Ignorable_Code_Point of Unicode, and the Braille pattern without dots."""
 
-_OVERLAY = re.compile("[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]")
+_OVERLAY = "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]"
 """Drawn across the letter before it: another letter to the eye, or none."""
 
-_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Control, format, surrogate, private use, unassigned, and the two separators that end a line."""
+_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Control, format, surrogate, and the two separators that end a line."""
+
+_AS_PICTURE = "\ufe0f"
+"""Behind a sign it asks for the sign's picture, as many texts of models do."""
 
 _WIDE_SPACE = "\u3000"
 """The space of Chinese and Japanese text, as wide as a letter: it looks like no other."""
@@ -27,7 +33,18 @@ _WIDE_SPACE = "\u3000"
 
 def is_unseen(char: str) -> bool:
     """Whether nothing is shown for a character, nor any space."""
-    return unicodedata.category(char) in ("Cf", "Cc") or _IGNORABLE.match(char) is not None
+    return unicodedata.category(char) in ("Cf", "Cc") or _compiled(_IGNORABLE).match(char) is not None
+
+
+def hides(char: str) -> bool:
+    """Whether a terminal that prints a character may show nothing for it, or its neighbours elsewhere or not at all.
+
+    >>> [hides(char) for char in ("a", "\\u3164", "\\u202e", "\\ufe0f", "\\u00a0")]
+    [False, True, True, False, False]
+    """
+    if char == _AS_PICTURE:
+        return False
+    return unicodedata.category(char) in _UNPRINTED or _compiled(_IGNORABLE + "|" + _OVERLAY).match(char) is not None
 
 
 def misleads(char: str) -> bool:
@@ -36,10 +53,7 @@ def misleads(char: str) -> bool:
     >>> [misleads(char) for char in ("a", "\\u00e9", "\\u3164", "\\u202e", "\\u00a0")]
     [False, False, True, True, True]
     """
+    if hides(char) or char == _AS_PICTURE:
+        return True
     category = unicodedata.category(char)
-    return (
-        category in _UNPRINTED
-        or (category == "Zs" and char not in (" ", _WIDE_SPACE))
-        or _IGNORABLE.match(char) is not None
-        or _OVERLAY.match(char) is not None
-    )
+    return category in ("Co", "Cn") or (category == "Zs" and char not in (" ", _WIDE_SPACE))

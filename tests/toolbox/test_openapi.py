@@ -105,6 +105,48 @@ def fields(**schemas):
 FAST = hr.Backoff(0, 0)
 
 
+def of_two_servers(first, other, **operation):
+    """A document whose only operation names a server of its own, and needs a key."""
+    schemes = {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}}
+    told = document(components=schemes, servers=[{"url": other}], security=[{"key": []}], **operation)
+    return {**told, "servers": [{"url": first}]}
+
+
+@pytest.mark.parametrize("first", [
+    "https://shop.example", "http://localhost", "http://127.0.0.1:1", "https://127.0.0.1:{port}",
+])  # fmt: skip
+def test_a_credential_goes_to_no_origin_but_that_of_the_document_s_first_server(server, first):
+    spec = of_two_servers(first.format(port=urlsplit(server.url).port), server.url)
+    with pytest.raises(ConfigError, match="auth_origins"):
+        hr.openapi(spec, auth={"key": "secret-of-the-shop"})
+    assert called(hr.openapi(spec), server).failure.code == "NOT_AUTHENTICATED"
+    assert server.got == []
+
+
+@pytest.mark.parametrize("how", ["the same origin", "another that is listed", "the engineer's address"])
+def test_a_credential_goes_where_it_may(server, how):
+    origin = server.url.removesuffix("/v1")
+    first = f"{origin}/v2" if how == "the same origin" else "https://shop.example"
+    listed = {"auth_origins": [f"{origin}/"]} if how == "another that is listed" else {}
+    fixed = {"base_url": server.url} if how == "the engineer's address" else {}
+    tools = hr.openapi(of_two_servers(first, server.url), auth={"key": "secret-of-the-shop"}, **listed, **fixed)
+    assert called(tools, server).ok
+    assert server.last[2]["X-Key"] == "secret-of-the-shop"
+
+
+def test_the_repr_of_a_service_and_its_parts_shows_no_credential():
+    spec = of_two_servers("https://shop.example", "https://shop.example/v2")
+    service = hr.openapi(spec, auth={"key": "secret-of-the-shop"})
+    assert "secret-of" not in repr((service, *service, [tool.wire for tool in service]))
+
+
+def test_an_operation_that_needs_no_credential_may_have_a_server_of_its_own(server):
+    spec = of_two_servers("https://shop.example", server.url)
+    spec["paths"]["/things"]["post"]["security"] = []
+    assert called(hr.openapi(spec, auth={"key": "secret-of-the-shop"}), server).ok
+    assert "X-Key" not in server.last[2]
+
+
 def called(spec, server, arguments=None, tool="act", **how):
     """Call one operation of a document at the server."""
     tools = spec if isinstance(spec, hr.Toolset) else hr.openapi(spec, base_url=server.url, **how)

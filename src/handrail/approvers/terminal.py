@@ -22,7 +22,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import util
@@ -31,9 +30,11 @@ from textwrap import wrap
 from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
+from handrail.approvers.arguments import exact, in_short, warnings
 from handrail.effects import Approval, AskHuman, not_counted
 from handrail.errors import Failure, Json
 from handrail.records import Question
+from handrail.unseen import hides
 from handrail.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
@@ -44,9 +45,6 @@ _WORDS: Mapping[str, Word] = {
     "e": "edit", "edit": "edit",
     "l": "leave", "leave": "leave",
 }  # fmt: skip
-
-# Control, format (zero width, bidirectional), surrogate, and the two separators that end a line.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 # Apart from whatever else the terminal shows, in line with the timeline of the command line.
 _INDENT = " " * 9
@@ -138,11 +136,11 @@ class _Question:
         for line in asked.description.splitlines():
             for row in _wrapped(printable(line), self._screen):
                 self._say(f"{_INDENT}{row}\n")
-        self._show(arguments)
         self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
         alone = asked.people == 1
         if not alone:
             self._say(f"{_INDENT}{asked.people} people must agree{self._others(asked)}.\n")
+        self._show(arguments)
         _drop_what_was_typed(self._keyboard)
         while True:
             word = _WORDS.get(
@@ -178,7 +176,7 @@ class _Question:
 
     def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Let the person change the arguments. What does not fit the tool changes nothing, and can be edited again."""
-        editor, before = self._approver.editor, self._draft or _pretty(arguments)
+        editor, before = self._approver.editor, self._draft or exact(arguments)
         self._draft = ""
         try:
             self._draft = edit_in(editor, before) if editor else self._edited_line(before)
@@ -210,7 +208,7 @@ class _Question:
         return edited
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
-        for line in _pretty(arguments).splitlines():
+        for line in (*in_short(arguments).splitlines(), *(f"Look twice: {each}" for each in warnings(arguments))):
             self._say(f"{_INDENT}{line}\n")
 
     def _say(self, text: str) -> None:
@@ -229,7 +227,6 @@ class _Question:
             self._say("\n")
             raise _NobodyThere
         return line
-
 
     def _look_whether_left(self) -> None:
         if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
@@ -311,9 +308,7 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        _escaped(char) if char not in keep and unicodedata.category(char) in _UNSEEN else char for char in text
-    )
+    return "".join(_escaped(char) if char not in keep and hides(char) else char for char in text)
 
 
 def _escaped(char: str) -> str:
@@ -330,14 +325,6 @@ def _wrapped(line: str, screen: TextIO) -> list[str]:
     if columns <= 2 * len(_INDENT):
         return [line]
     return wrap(line, columns - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [line]
-
-
-def _pretty(arguments: Mapping[str, Json]) -> str:
-    """Return the exact arguments as JSON that may be shown: still the same JSON, with more of it escaped."""
-    text = json.dumps(arguments, ensure_ascii=False, indent=2)
-    return "".join(
-        json.dumps(char)[1:-1] if char != "\n" and unicodedata.category(char) in _UNSEEN else char for char in text
-    ).replace("\x7f", "\\u007f")
 
 
 def edit_in(editor: str, text: str) -> str:

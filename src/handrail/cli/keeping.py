@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 import click
 
 from handrail import logkeys, plugins
+from handrail.approvers.arguments import exact
 from handrail.approvers.terminal import printable
 from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
@@ -145,8 +146,8 @@ def brief(value: Json) -> str:
 
 
 def laid_out(value: Json) -> str:
-    """Return a value whole, over several lines."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    """Return a value whole, over several lines, with every letter told from every other."""
+    return exact(value)
 
 
 def moment(at: float) -> str:

@@ -78,6 +78,7 @@ def openapi(
     *,
     base_url: str = "",
     auth: Mapping[str, Secret] | None = None,
+    auth_origins: Iterable[str] = (),
     include: Iterable[str] = ("*",),
     effects: Mapping[str, EffectClass] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -90,6 +91,9 @@ def openapi(
             outside of itself is fetched.
         base_url: In place of the servers that the document names.
         auth: A credential for each security scheme that the document names: a key, a token, `user:password`.
+        auth_origins: Where credentials may go besides the document's first server, or `base_url`, for operations that
+            name a server of their own: `https://files.example`. An operation whose server is none of these and that
+            needs a credential becomes no tool.
         include: Names of tools, with `*` and `?` as in file names.
         effects: What some operations do, where their method does not say it: a POST that only searches is a read.
         most_bytes: How much of an answer is read.
@@ -104,13 +108,17 @@ def openapi(
         raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
     found, given = list(operations(document)), dict(effects or {})
     chosen = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in include)]
-    wire = Wire(document, base_url or server_of(document), dict(auth or {}), most_bytes, fixed=bool(base_url))
+    wire = Wire(
+        document, base_url or server_of(document), dict(auth or {}), most_bytes, fixed=bool(base_url),
+        auth_origins=tuple(auth_origins),
+    )  # fmt: skip
     tools: list[OperationTool] = []
     left = [each for each in chosen if isinstance(each, LeftOut)]
     for each in chosen:
         if isinstance(each, Operation):
             try:
                 wire.check_server(each)
+                wire.check_origin(each)
                 tools.append(OperationTool(each, wire, given.pop(each.name, each.effect), timeout_s))
                 _ = tools[-1].checker
             except (ToolDefinitionError, ConfigError) as error:
@@ -196,13 +204,15 @@ class Wire:
 
     Attributes:
         fixed: The address is the engineer's, also for operations that name another.
+        auth_origins: Where credentials may go besides the origin of `base_url`.
     """
 
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(repr=False)
     base_url: str
-    auth: Mapping[str, Secret]
+    auth: Mapping[str, Secret] = field(repr=False)
     most_bytes: int
     fixed: bool = False
+    auth_origins: Sequence[str] = ()
     schemes: Mapping[str, Mapping[str, Any]] = field(init=False)
     _client: httpx2.Client | None = field(default=None, init=False)
     _users: int = field(default=0, init=False)
@@ -251,6 +261,27 @@ class Wire:
             raise ConfigError(f'{said}; give base_url="https://..."')
         return server.rstrip("/")
 
+    def check_origin(self, operation: Operation) -> None:
+        """Raise where an operation would send a credential to a server that is not the document's first.
+
+        Whoever wrote an operation into a document may not be whom the credential is for.
+
+        Raises:
+            ConfigError: Its origin is none of `auth_origins` either.
+        """
+        server = self.check_server(operation)
+        trusted = map(_origin, (self.base_url, *self.auth_origins))
+        if self._together(operation) and _origin(server) not in trusted:
+            raise ConfigError(
+                f"its requests go to {server}, and not to the document's first server, whose credentials they would "
+                'take along; where that may have them, give auth_origins=["https://..."]'
+            )
+
+    def _together(self, operation: Operation) -> Sequence[str] | None:
+        """Return the schemes of the first way that has all its credentials; None where there is no such way."""
+        ways = (way for way in operation.security if all(name in self.auth and name in self.schemes for name in way))
+        return next((tuple(way) for way in ways), None)
+
     def opened(self) -> None:
         """One more tool uses the client."""
         with self._guard:
@@ -278,11 +309,18 @@ class Wire:
         Raises:
             NoEffect: A function that should give one raised.
         """
-        for together in operation.security:
-            if all(name in self.auth and name in self.schemes for name in together):
-                schemes = [(name, self.schemes[name]) for name in together]
-                return [(each, given_now(self.auth[name], each, operation.name)) for name, each in schemes]
-        return None if operation.security else []
+        if not operation.security:
+            return []
+        if (together := self._together(operation)) is None:
+            return None
+        schemes = [(name, self.schemes[name]) for name in together]
+        return [(each, given_now(self.auth[name], each, operation.name)) for name, each in schemes]
+
+
+def _origin(server: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of an address; the port is left out where it is the scheme's own."""
+    url = httpx2.URL(server)
+    return url.scheme, url.host.lower().rstrip("."), url.port
 
 
 class OperationTool(HttpTool):

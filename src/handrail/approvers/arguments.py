@@ -1,0 +1,105 @@
+"""A call's arguments as a person reads them who is to agree: nothing hidden in them, and nothing far from the question.
+
+They were written by a model, perhaps on the word of a page. Two addresses may look alike and be two; a long text may
+push the address out of sight.
+
+Rule 1: every character is told from every other: what shows nothing, covers or reorders its neighbours is escaped.
+Rule 2: to whom or where something goes stands last, next to the question.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from secrets import token_hex
+
+from handrail.errors import Json
+from handrail.unseen import misleads
+
+_LONGEST_TEXT, _HEAD, _TAIL = 1200, 800, 200
+_MOST_PARTS, _FIRST_PARTS, _LAST_PARTS = 40, 25, 10
+_MOST_WARNINGS = 3
+_LOOKED_AT = 10_000
+
+_DESTINATION = (
+    r"(?i)(?:^|[_\-.]|(?<=[a-z])(?=[A-Z]))(?:to|cc|bcc|recipients?|participants?|attendees|e?mails?|address(?:es)?"
+    r"|url|uri|link|host|domain|server|endpoint|webhook|user(?:name|_?id)?|account|channel|iban|phone|number|namespace)$"
+)
+"""Names of arguments that say where something goes."""
+
+_ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
+"""Scripts with letters that look like those of another one."""
+
+
+def exact(arguments: Json) -> str:
+    """Return the exact arguments as JSON that may be shown: still the same JSON, with more of it escaped."""
+    text = json.dumps(arguments, ensure_ascii=False, indent=2)
+    return "".join(json.dumps(char)[1:-1] if char != "\n" and misleads(char) else char for char in text).replace(
+        "\x7f", "\\u007f"
+    )
+
+
+def in_short(arguments: Mapping[str, Json]) -> str:
+    """Return the arguments as `exact` does, with destinations last, and of what is long both ends and its size."""
+    cuts: dict[str, str] = {}
+    nonce = token_hex(8)
+
+    def mark(shown: str) -> str:
+        place = f"{nonce} {len(cuts)}"
+        cuts[json.dumps(place)] = shown
+        return place
+
+    def cut(value: Json) -> Json:
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            left = len(value) - _HEAD - _TAIL
+            return mark(f"{_quoted(value[:_HEAD])} ... {left:,} more characters ... {_quoted(value[-_TAIL:])}")
+        if isinstance(value, list):
+            left = len(value) - _FIRST_PARTS - _LAST_PARTS
+            if len(value) <= _MOST_PARTS:
+                return [cut(each) for each in value]
+            ends = [cut(each) for each in (*value[:_FIRST_PARTS], *value[-_LAST_PARTS:])]
+            return [*ends[:_FIRST_PARTS], mark(f"... {left:,} more ..."), *ends[_FIRST_PARTS:]]
+        if isinstance(value, Mapping):
+            return {name: cut(each) for name, each in value.items()}
+        return value
+
+    ordered = sorted(arguments.items(), key=lambda pair: re.search(_DESTINATION, pair[0]) is not None)
+    text = exact({name: cut(value) for name, value in ordered})
+    for place, shown in cuts.items():
+        text = text.replace(place, shown)
+    return text
+
+
+def warnings(arguments: Mapping[str, Json]) -> list[str]:
+    """Return a sentence for each word that mixes letters of scripts which look alike, but no more than three."""
+    found = (
+        f"{_quoted(word)} mixes {' and '.join(scripts)} letters."
+        for text in _texts(arguments)
+        for word in re.findall(r"[^\W\d_]{2,}", text[:_LOOKED_AT])
+        if not word.isascii() and len(scripts := _scripts_of(word)) > 1
+    )
+    return [sentence for _, sentence in zip(range(_MOST_WARNINGS), dict.fromkeys(found), strict=False)]
+
+
+def _quoted(text: str) -> str:
+    return exact({"": text})[len('{\n  "": ') : -len("\n}")]
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _scripts_of(word: str) -> list[str]:
+    """Return the scripts of a word's letters that look like those of others, by their names in Unicode."""
+    told = {unicodedata.name(char, "").partition(" ")[0] for char in word}
+    return sorted(script.capitalize() for script in told.intersection(_ALIKE))
