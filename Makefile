@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast lint bench chaos clean
+.PHONY: help demo test test-fast lint bench chaos storm clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written
 
 chaos: .venv/dev.stamp ## Kill 1,000 runs at random and count what was repeated or lost; at most 10 minutes.
 	@$(BIN)/python -m benchmarks.chaos $(ARGS)
+
+storm: .venv/dev.stamp ## End 500 processes in four ways while they carry the same runs; ARGS="--kills 5000" for more.
+	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
 clean: ## Remove the environment and caches.
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
