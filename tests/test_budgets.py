@@ -70,3 +70,15 @@ def test_a_tool_has_a_limit_of_its_own():
 
 def test_usage_adds_up():
     assert Usage(1, 2, 3, 4, 5) + Usage(10, 20, 30, 40, 50) == Usage(11, 22, 33, 44, 55)
+
+
+@pytest.mark.parametrize(("budget", "says"), [
+    (Budget(calls=1), "This run may make 1 call, and has made it."),
+    (Budget(calls=2), "This run may make 2 calls, and has made them."),
+    (Budget(per_tool={"find": 1}), "`find` may be called 1 time in this run"),
+])  # fmt: skip
+def test_one_call_is_no_calls(budget, says):
+    spent = Spent()
+    while (failure := spend_call(budget, spent, "find")) is None:
+        pass
+    assert failure.message.startswith(says)

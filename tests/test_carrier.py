@@ -1154,6 +1154,40 @@ def test_a_tool_says_how_far_it_has_come(drive):
     assert [(each.done, each.total, each.note) for each in told] == [(n, 3, f"part {n}") for n in range(3)]
 
 
+@pytest.mark.parametrize("how", ["at once", "after a while", "in a thread"])
+def test_no_step_is_lost_of_a_tool_that_ends_right_after_it_and_the_last_comes_before_the_result(drive, how):
+    async def copy(context: hr.Context[None]) -> str:
+        """Copy a file."""
+        if how == "after a while":
+            await asyncio.sleep(0)
+        for done in range(1, 4):
+            context.progress(done, 3)
+        return "copied"
+
+    def copy_here(context: hr.Context[None]) -> str:
+        """Copy a file."""
+        for done in range(1, 4):
+            context.progress(done, 3)
+        return "copied"
+
+    driver = drive([hr.FunctionTool(copy_here if how == "in a thread" else copy, name="copy", effect="read")])
+    assert driver.call("copy").text == "copied"
+    assert [each.done for each in driver.told(Progressed)] == [1, 2, 3]
+    assert type(driver.events[-1]).__name__ == "CallFinished"
+
+
+def test_the_seconds_of_a_call_do_not_count_what_a_person_took(drive):
+    clock = ManualClock()
+
+    def slowly(asked):
+        clock.advance(3600)
+        return True
+
+    driver = drive([asked_tool([])], approver=slowly, now=clock)
+    driver.call("delete_pod", {"name": "a"})
+    assert driver.events[-1].seconds < 60
+
+
 def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_now(drive, monkeypatch):
     # A process that was frozen after its claim: its own clock has gone on meanwhile.
     times = iter([0.0, 10_000.0])

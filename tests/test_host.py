@@ -730,3 +730,31 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
     results = [driver.call("note", {"text": text}, run=run) for run, text in said]
     assert [(result.ok, result.replayed) for result in results] == [(True, False)] * len(said)
     assert done == [text for _, text in said]
+
+
+@pytest.mark.parametrize("make", [hr.Runtime, hr.SyncRuntime])
+def test_one_tool_in_the_place_of_a_list_is_told(make):
+    @hr.tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    with pytest.raises(hr.ConfigError, match=r"it takes a list of tools, such as \[get_weather\], or a Toolset"):
+        make(look)
+
+
+def test_a_runtime_that_was_closed_begins_nothing_and_opens_no_tool_anew():
+    runtime = hr.SyncRuntime([])
+    runtime.close()
+    for begin in (lambda: runtime.call("look"), lambda: runtime.run("?", model=ScriptedModel(["hi"]))):
+        with pytest.raises(hr.SetupError, match="this runtime is closed"):
+            begin()
+
+    async def use_after_close():
+        closed = hr.Runtime([])
+        async with closed:
+            pass
+        with pytest.raises(hr.SetupError, match="this runtime is closed"):
+            await closed.call("look")
+
+    asyncio.run(use_after_close())

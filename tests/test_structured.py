@@ -475,3 +475,10 @@ def test_a_null_that_strict_mode_demands_is_the_default_again(drive):
 
     run = drive([]).run("?", model=ScriptedModel(['{"limit": null}']), output=hr.Form(Paged, by="native"))
     assert run.output == Paged(limit=10)
+
+
+@pytest.mark.parametrize(("by", "advice"), [("tol", "did you mean 'tool'?"), ("xml", "it is one of native, tool")])
+def test_a_way_to_an_answer_that_there_is_not_is_refused_when_the_form_is_made(by, advice):
+    with pytest.raises(hr.ConfigError) as refused:
+        hr.Form(Report, by=by)
+    assert advice in str(refused.value)

@@ -98,17 +98,21 @@ def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
     if budget.calls is not None and spent.calls >= budget.calls:
         return Failure(
             Code.BUDGET_EXHAUSTED,
-            f"This run may make {budget.calls} calls, and has made them.",
+            f"This run may make {_times(budget.calls, 'call')}, and has made {'it' if budget.calls == 1 else 'them'}.",
             "Answer with what is known, and say what is missing.",
         )
     most = budget.per_tool.get(tool)
     if most is not None and spent.per_tool.get(tool, 0) >= most:
         return Failure(
             Code.BUDGET_EXHAUSTED,
-            f"`{tool}` may be called {most} times in this run, and has been.",
+            f"`{tool}` may be called {_times(most, 'time')} in this run, and has been.",
             "Go on without it: use what it has returned, or another tool.",
         )
     spent.calls += 1
     if budget.per_tool:
         spent.per_tool[tool] = spent.per_tool.get(tool, 0) + 1
     return None
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

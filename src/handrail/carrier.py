@@ -13,6 +13,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future as ThreadFuture
+from contextlib import suppress
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
@@ -81,6 +82,8 @@ class Carrier:
         self.leases: dict[Lane, Lease] = {}
         self.asked_at: dict[Lane, float] = {}
         self.latest: dict[Lane, int] = {}
+        self.progress: deque[tuple[Lane, Progressed]] = deque()
+        """What tools have said of how far they have come, until it is told."""
         self.timers: list[Stoppable] = []
         self.unanswered: deque[tuple[float, Lane, Waiting]] = deque()
         """What the store was asked, perhaps answered by now, and when it is said not to answer."""
@@ -160,6 +163,8 @@ class Carrier:
 
     def answer(self, lane: Lane, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
+        if self.progress:
+            self.tell_progress()  # a tool's last step comes before its end, also where both come at once
         try:
             self.batch.answer(lane, answer)
         except Exception as error:
@@ -247,8 +252,10 @@ class Carrier:
         if not self.people_asked:
             self.waited_until = self.host.now()
         self.people_asked += 1
+        asked_at = self.host.now()
 
         def answered(answer: Approval | StoreUnavailable | None) -> None:
+            lane.since += self.host.now() - asked_at
             self.people_asked -= 1
             self.count_wait()
             if isinstance(answer, StoreUnavailable):
@@ -428,22 +435,26 @@ class Carrier:
 
     def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        report = partial(self.heard, lane) if self.session.observers or lane in self.leases else None
+        report = partial(self.heard, lane, flag) if self.session.observers or lane in self.leases else None
         context = self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
         context.nested = self.nested(lane, timeout_s)
         return context
 
-    def heard(self, lane: Lane, done: float, total: float | None, note: str) -> None:
+    def heard(self, lane: Lane, flag: Flag, done: float, total: float | None, note: str) -> None:
         """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
         if (lease := self.leases.get(lane)) and lane in self.attempts.under_way and self.host.leases is not None:
             lease.renew(self.host.leases)
-        if self.session.observers:
-            self.ground.post(self.progressed, lane, done, total, note)
+        if self.session.observers and not flag.is_set():
+            self.progress.append((lane, Progressed(lane.call, done, total, note)))
+            self.ground.post(self.tell_progress)
 
-    def progressed(self, lane: Lane, done: float, total: float | None, note: str) -> None:
-        """A tool says how far it has come; what it says after its end is no news."""
-        if lane in self.attempts.under_way:
-            self.session.tell(Progressed(lane.call, done, total, note))
+    def tell_progress(self) -> None:
+        """Tell how far tools have come; what one says after its call has its result is no news."""
+        with suppress(IndexError):  # both this thread and a tool's may look, once the ground has been left
+            while True:
+                lane, event = self.progress.popleft()
+                if self.batch.results[lane.index] is None:
+                    self.session.tell(event)
 
     def open_first(self, lane: Lane, effect: Invoke) -> None:
         """Open a tool before its first call; what goes wrong there fails the call, certainly without effect."""

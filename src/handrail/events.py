@@ -157,7 +157,7 @@ class AttemptFailed(Struct, frozen=True):
 
 
 class CallFinished(Struct, frozen=True):
-    """A call has its one result; `seconds` counts from its admission.
+    """A call has its one result; `seconds` counts from its admission, without what people took to answer.
 
     Of a run that goes on, `recalled` tells the calls that had ended before: their results come from its journal, and
     nothing was done for them now.

@@ -146,6 +146,7 @@ class Host:
         self.now, self._jitter = now, jitter
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
         self._guard = Lock()
+        self._closed = False
         self._live: dict[str, Session] = {}
         self.services = Services()
         self._models: dict[str, Model] = {}
@@ -174,6 +175,8 @@ class Host:
                 f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
                 'put them under `if __name__ == "__main__":`'
             )
+        if self._closed:
+            raise SetupError("this runtime is closed, and so are its tools; make a new one")
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id, budget = run or new_run_id(), budget or self.budget
         check_run_name(run_id, self._scope)
@@ -523,6 +526,10 @@ class Host:
         if is_asked and self._audits is not None:
             self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
+
+    def begin_close(self) -> None:
+        """Begin no run and no call from here on: a tool would be opened anew, and nobody would close it."""
+        self._closed = True
 
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""

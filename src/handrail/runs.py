@@ -53,7 +53,7 @@ class Run(Struct, frozen=True):
         """Return the run as one JSON document, as `--json` prints it."""
         return {
             "v": 1,
-            "id": self.id,
+            "run_id": self.id,
             "status": self.status,
             "reason": self.reason,
             "text": self.text,

@@ -260,6 +260,7 @@ class Runtime(Host):
 
     async def close(self) -> None:
         """Close the tools that were opened, last one first, the models' connections, and let the threads go."""
+        self.begin_close()
         await self.services.close()
         await self.close_models()
         await asyncio.to_thread(self.close_store)  # it may still have to write

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
-from typing import Any, cast, get_origin
+from typing import Any, cast, get_args, get_origin
 
 import pydantic
 from msgspec import Struct
@@ -30,6 +30,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.docstrings import Docs
 from handrail.errors import Code, ConfigError, Failure, Json, ModelError, ToolDefinitionError
 from handrail.messages import Finish, Message, Output, SystemMessage, Turn, Way
+from handrail.names import nearest
 from handrail.ports import Request
 from handrail.schema import Signature, imported, of_function
 from handrail.subschemas import Schema, measure
@@ -64,6 +65,12 @@ class Form(Struct, frozen=True):
     of: Any
     by: Way | None = None
     attempts: int = 3
+
+    def __post_init__(self) -> None:
+        if self.by is not None and self.by not in get_args(Way):
+            near = nearest(str(self.by), get_args(Way))
+            advice = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(get_args(Way))}"
+            raise ConfigError(f"`by` of a Form is {self.by!r}; {advice}")
 
 
 class Answer(Struct, frozen=True):

@@ -221,6 +221,7 @@ class SyncRuntime(Host):
 
     def close(self) -> None:
         """Close the tools that were opened, the models' connections, and let the threads go."""
+        self.begin_close()
         self._background.result(self.services.close())
         self._background.result(self.close_models())
         self._background.close()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from handrail import names, plugins
 from handrail.calls import ToolCall
 from handrail.effects import Permission
-from handrail.errors import Code, DuplicateToolError, Failure, Json, ToolDefinitionError
+from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.tools import BaseTool, FunctionTool
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
@@ -47,6 +47,9 @@ class Toolset:
 
     def __init__(self, tools: Tools = ()) -> None:
         self._state = _State({})
+        given: object = tools
+        if isinstance(given, BaseTool | str) or not isinstance(given, Iterable):
+            raise ConfigError(f"tools is {given!r}; it takes a list of tools, such as [get_weather], or a Toolset")
         self.add(*tools)
 
     def add(self, *tools: BaseTool | Callable[..., Any]) -> None:

@@ -43,6 +43,6 @@ def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrive
         assert handrail("run", QUESTION, *how).returncode == -signal.SIGKILL
         assert cluster.restarts == ["shop/api-gateway"]
         (run,) = json.loads(handrail("runs", "list", "--json").stdout)["runs"]
-        gone_on = handrail("runs", "resume", run["run"], *how)
+        gone_on = handrail("runs", "resume", run["run_id"], *how)
         assert (gone_on.returncode, cluster.restarts) == (0, ["shop/api-gateway"]), gone_on.stderr
         assert "Restarted with approval" in gone_on.stdout

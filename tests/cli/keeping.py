@@ -41,7 +41,7 @@ class Deployment:
     def begin(self, *words):
         """Begin a run; return its id and how it went."""
         result = self("run", "Delete A-1.", "--tools", self.tools, "--json", *words)
-        return json.loads(result.stdout)["id"], result
+        return json.loads(result.stdout)["run_id"], result
 
     def json(self, *words):
         """Return the document that a command prints."""

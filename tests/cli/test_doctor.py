@@ -38,8 +38,9 @@ def test_a_mask_tells_one_key_from_another_and_no_more(key, shown):
 
 
 def test_the_environment_that_changes_what_we_do_is_told():
-    found = {finding.subject: finding.found for finding in examined({"HANDRAIL_MODEL": "openai:x", "NO_COLOR": "1"})}
-    assert (found["HANDRAIL_MODEL"], found["NO_COLOR"]) == ("openai:x", "1")
+    model = "openai:x@http://localhost:8000/v1"  # an address of one's own needs no key
+    found = {finding.subject: finding.found for finding in examined({"HANDRAIL_MODEL": model, "NO_COLOR": "1"})}
+    assert (found["HANDRAIL_MODEL"], found["NO_COLOR"]) == (model, "1")
     assert "FORCE_COLOR" not in found
 
 
@@ -47,16 +48,41 @@ def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, shop, 
     monkeypatch.chdir(tmp_path)
     assert "none: what is done is known until the process ends" in cli("doctor").stdout
     cli("call", "note", '{"order_id": "A-1"}', "--tools", shop, "--store", "sqlite:///handrail.db")
-    assert "sqlite:///handrail.db, in this folder" in cli("doctor").stdout
+    assert "sqlite:///handrail.db, in this folder: it opens" in cli("doctor").stdout
     (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///kept.db"\n', encoding="utf-8")
-    assert "sqlite:///kept.db, by `place` in" in cli("doctor").stdout
-    monkeypatch.setenv("HANDRAIL_STORE", "postgresql://me:secret@host/db")
+    told = cli("doctor")
+    assert "sqlite:///kept.db, by `place` in" in told.stdout
+    assert (told.exit_code, "not there yet; it can be made" in told.stdout) == (0, True)
+    assert not (tmp_path / "kept.db").exists()
+    monkeypatch.setenv("HANDRAIL_STORE", "postgresql://me:secret@127.0.0.1:1/db")
     told = cli("doctor").stdout
-    assert "postgresql://me:***@host/db, by HANDRAIL_STORE" in told
+    assert "postgresql://me:***@127.0.0.1:1/db, by HANDRAIL_STORE" in told
+    assert "secret" not in told
     monkeypatch.setenv("HANDRAIL_STORE", "sqlit:///kept.db")
     told = cli("doctor")
     assert told.exit_code == 1
     assert "there is no store 'sqlit'; did you mean 'sqlite'?" in " ".join(told.stdout.split())
+
+
+@pytest.mark.parametrize(("variable", "value", "says"), [
+    ("HANDRAIL_STORE", "postgresql://127.0.0.1:1/x", "no connection to"),
+    ("HANDRAIL_STORE", "sqlite:////nope/x.db", "no file can be made in /nope: No such file or directory"),
+    ("HANDRAIL_MODEL", "foo", "write `provider:name`"),
+    ("HANDRAIL_MODEL", "opnai:x", "did you mean 'openai'?"),
+    ("HANDRAIL_MODEL", "openai:x", "set OPENAI_API_KEY"),
+])  # fmt: skip
+def test_what_cannot_work_has_a_cross_and_a_reason(cli, monkeypatch, variable, value, says):
+    monkeypatch.setenv(variable, value)
+    result = cli("doctor")
+    subject = variable if variable.endswith("MODEL") else "store"
+    (line,) = re.findall(rf"^✗ +{subject} .*", result.stdout, re.M)
+    assert (result.exit_code, value in line, says in line) == (1, True, True), line
+
+
+def test_a_store_that_is_none_has_a_cross(cli, monkeypatch, tmp_path):
+    (tmp_path / "notes.txt").write_text("no database")
+    monkeypatch.setenv("HANDRAIL_STORE", f"sqlite:{tmp_path}/notes.txt")
+    assert re.search(r"^✗ +store ", cli("doctor").stdout, re.M)
 
 
 def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):

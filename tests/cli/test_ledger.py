@@ -149,10 +149,10 @@ def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(
     made = deployed([call("send", letter="first"), "I do not know."], tools=str(tmp_path / "letters.py"))
     assert made.process("run", "Send it.", "--tools", made.tools).returncode == -signal.SIGKILL
     (run,) = made.json("runs", "list")["runs"]
-    assert made.process("runs", "resume", run["run"], "--tools", made.tools).returncode == 6
-    look = f"handrail ledger show send {run['run']}/1/0\n"
-    assert look in made("runs", "show", run["run"]).stdout
+    assert made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode == 6
+    look = f"handrail ledger show send {run['run_id']}/1/0\n"
+    assert look in made("runs", "show", run["run_id"]).stdout
     (doubted,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
-    assert (doubted["scope"], doubted["run_id"]) == ("send", run["run"])
+    assert (doubted["scope"], doubted["run_id"]) == ("send", run["run_id"])
     told = made.process("ledger", "resolve", "send", doubted["key"], "--happened", "--value", '"sent"', "--json")
     assert json.loads(told.stdout)["state"] == "done"

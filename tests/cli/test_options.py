@@ -73,6 +73,25 @@ def test_the_store_of_the_environment_goes_before_the_one_in_the_folder(cli, ask
     assert f"{here}/other.db" in cli("store", "info").stdout
 
 
+@pytest.mark.parametrize(("file", "text"), [
+    ("handrail.toml", "[tools]\nplaces = ['orders.py']\n"),
+    ("handrail.toml", "model = 'openai:x'\n"),
+    ("handrail.toml", "[stroe]\nplace = 'sqlite:///x.db'\n"),
+    ("pyproject.toml", "[tool.handrail.tools]\nplaces = ['orders.py']\n"),
+])  # fmt: skip
+def test_a_setting_that_there_is_not_is_told(cli, here, file, text):
+    (here / file).write_text(text)
+    result = cli("runs", "list")
+    assert result.exit_code == 2
+    assert f"error: {file} has " in result.stderr
+    assert "which is no setting of handrail; " in result.stderr
+
+
+def test_what_other_tools_keep_in_a_pyproject_is_left_alone(cli, here):
+    (here / "pyproject.toml").write_text("[project]\nname = 'shop'\n[tool.ruff]\nline-length = 100\n")
+    assert "no setting" not in cli("runs", "list").stderr
+
+
 def test_a_store_can_be_looked_after_without_being_named(cli, asked):
     asked("--store", "sqlite:///handrail.db")
     assert json.loads(cli("store", "vacuum", "--older-than", "1d", "--json").stdout)["rows"]["runs"] == 0

@@ -77,6 +77,14 @@ def test_the_question_may_come_from_stdin(cli):
         assert cli("run", "-", "--model", server.model, stdin="how warm?").stdout == "HOW WARM?\n"
 
 
+@pytest.mark.parametrize(("question", "stdin"), [("", None), (" \n", None), ("-", ""), ("-", "\n")])
+def test_an_empty_question_is_not_asked(cli, question, stdin):
+    with ScriptedServer(["Yes."]) as server:
+        result = cli("run", question, "--model", server.model, stdin=stdin)
+        assert (result.exit_code, server.requests) == (2, [])
+    assert "The question is empty" in result.stderr
+
+
 def test_the_system_text_is_told_first(cli):
     with ScriptedServer(["Yes."]) as server:
         cli("run", "Ready?", "--model", server.model, "--system", "Be short.")

@@ -96,15 +96,15 @@ def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
     made = deployed(PAID)
     first, _ = made.begin()
     second, _ = made.begin()
-    assert [run["run"] for run in made.json("runs", "list")["runs"]] == [second, first]
-    assert [run["run"] for run in made.json("runs", "list", "-n", "1")["runs"]] == [second]
+    assert [run["run_id"] for run in made.json("runs", "list")["runs"]] == [second, first]
+    assert [run["run_id"] for run in made.json("runs", "list", "-n", "1")["runs"]] == [second]
     lines = made("runs", "list").stdout.splitlines()
     assert lines[1].split()[:2] == [second, "done"]
     assert lines[1].endswith("Delete A-1.")
 
 
 def test_the_list_can_be_of_one_status(waiting):
-    assert [run["run"] for run in waiting.json("runs", "list", "--status", "waiting")["runs"]] == [waiting.run]
+    assert [run["run_id"] for run in waiting.json("runs", "list", "--status", "waiting")["runs"]] == [waiting.run]
     result = waiting("runs", "list", "--status", "failed")
     assert (result.stdout, result.stderr) == ("", "there are no runs that stand as failed in this store\n")
 
@@ -156,7 +156,7 @@ def test_a_persons_word_is_part_of_the_story(waiting):
 
 def test_a_run_is_shown_as_one_document(waiting):
     told = waiting.json("runs", "show", waiting.run)
-    assert (told["v"], told["run"], told["status"], told["question"]) == (1, waiting.run, "waiting", "Delete A-1.")
+    assert (told["v"], told["run_id"], told["status"], told["question"]) == (1, waiting.run, "waiting", "Delete A-1.")
     assert [(each["name"], each["has_result"]) for each in told["turns"][0]["calls"]] == [
         ("get_order", True), ("delete_order", False)
     ]  # fmt: skip
@@ -215,7 +215,7 @@ def test_another_model_can_go_on(waiting, deployed):
     waiting("approvals", "approve", waiting.question()["id"])
     words = ("--tools", waiting.tools, "--model", other.server.model, "--json")
     told = json.loads(waiting("runs", "resume", waiting.run, *words).stdout)
-    assert (told["id"], told["text"]) == (waiting.run, "The other one says so.")
+    assert (told["run_id"], told["text"]) == (waiting.run, "The other one says so.")
 
 
 KILLED = '''
@@ -244,8 +244,8 @@ def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_anothe
     assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
     (run,) = made.json("runs", "list")["runs"]
     assert run["status"] == "running"
-    assert "its process died" in made("runs", "show", run["run"]).stdout
-    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools)
+    assert "its process died" in made("runs", "show", run["run_id"]).stdout
+    gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools)
     assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
     assert "taken over" not in gone_on.stderr  # there was nobody to take it from
     assert len((tmp_path / "keys").read_text().split()) == 1
@@ -316,22 +316,22 @@ def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_an
     every = ("runs", "resume", "--all", "--tools", made.tools)
     for _ in range(5):
         assert made.process(*every).returncode == -signal.SIGKILL
-    shown = made("runs", "show", run["run"]).stdout
+    shown = made("runs", "show", run["run_id"]).stdout
     assert "5 times in a row" in shown
-    assert f"runs resume {run['run']} --tools ... --anyway" in shown
+    assert f"runs resume {run['run_id']} --tools ... --anyway" in shown
     refused = made.process(*every)
     assert refused.returncode == 2
     assert "is poisoned: it was taken over 5 times in a row" in refused.stderr
     again = made.process(*every)
     assert (again.returncode, again.stdout) == (0, "")
-    assert f"left alone, because poisoned (runs resume RUN --anyway insists): {run['run']}" in again.stderr
-    assert made.process("runs", "resume", run["run"], "--tools", made.tools).returncode == 2
+    assert f"left alone, because poisoned (runs resume RUN --anyway insists): {run['run_id']}" in again.stderr
+    assert made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode == 2
     (listed,) = made.json("runs", "list", "--status", "poisoned")["runs"]
     assert (listed["ended"], listed["takeovers"]) == ("poisoned", 5)
     assert "poisoned" in made("runs", "list").stdout
 
     (tmp_path / "mended").touch()
-    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools, "--anyway")
+    gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools, "--anyway")
     assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
     assert len((tmp_path / "keys").read_text().split()) == 1
     assert made("runs", "resume", "--all", "--anyway", "--tools", made.tools).exit_code == 2
@@ -349,7 +349,7 @@ def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
     assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
     (run,) = made.json("runs", "list")["runs"]
-    resume = ("runs", "resume", run["run"], "--tools", made.tools)
+    resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     assert made.process(*resume).returncode == 3
     assert "Look first" in made("approvals", "show", made.question()["id"]).stdout
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
@@ -365,13 +365,13 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     made = deployed([call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
     made.process("run", "Book 7.", "--tools", made.tools)
     (run,) = made.json("runs", "list")["runs"]
-    gone_on = made.process("runs", "resume", run["run"], "--tools", made.tools)
+    gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools)
     assert (gone_on.returncode, gone_on.stdout) == (6, "I do not know.\n")
-    (write,) = made.json("ledger", "list", "--state", "in_doubt", "--run", run["run"])["writes"]
-    for told in (gone_on.stderr, made("runs", "show", run["run"]).stdout):
+    (write,) = made.json("ledger", "list", "--state", "in_doubt", "--run", run["run_id"])["writes"]
+    for told in (gone_on.stderr, made("runs", "show", run["run_id"]).stdout):
         assert "book may or may not have happened; a person must look" in told
         assert f"look:    handrail ledger show book {write['key']}" in told
-    assert "taken over                     once from a process" in made("runs", "show", run["run"]).stdout
+    assert "taken over                     once from a process" in made("runs", "show", run["run_id"]).stdout
 
 
 @pytest.mark.parametrize(("word", "says"), [("--happened", "happened"), ("--did-not-happen", "did not happen")])
@@ -380,11 +380,11 @@ def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(deploye
     made = deployed([call("book", room=7), call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
     made.process("run", "Book 7.", "--tools", made.tools)
     (run,) = made.json("runs", "list")["runs"]
-    resume = ("runs", "resume", run["run"], "--tools", made.tools)
+    resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     made.process(*resume)
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
     made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
-    for told in (made("runs", "show", run["run"]).stdout, made.process(*resume).stderr):
+    for told in (made("runs", "show", run["run_id"]).stdout, made.process(*resume).stderr):
         assert f"book was in doubt when the model was told of it; maria has said since that it {says}\n" in told
         assert "must look" not in told
         assert "look:" not in told
@@ -400,7 +400,7 @@ def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(deployed, 
     assert "look:    handrail ledger show book book:7\n" in second.stderr
     made("ledger", "resolve", "book", "book:7", "--happened", "--by", "maria")
     (run,) = made.json("runs", "list", "--status", "done")["runs"]
-    assert "maria has said since that it happened\n" in made("runs", "show", run["run"]).stdout
+    assert "maria has said since that it happened\n" in made("runs", "show", run["run_id"]).stdout
 
 
 def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed, tmp_path):
@@ -408,7 +408,7 @@ def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
     made.process("run", "Book 7.", "--tools", made.tools)
     (run,) = made.json("runs", "list")["runs"]
-    resume = ("runs", "resume", run["run"], "--tools", made.tools)
+    resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     assert made.process(*resume).returncode == 3
     made("approvals", "approve", made.question()["id"], "--by", "maria")
     assert made.process(*resume).returncode == 0
@@ -421,7 +421,7 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
     assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
     (killed,) = made.json("runs", "list")["runs"]
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
-        begun = store.recorded(killed["run"]).result(10).record
+        begun = store.recorded(killed["run_id"]).result(10).record
         # One that somebody drives: this very process; and one of another machine, of which nothing is known here.
         store.begin_run(replace(begun, run_id="r_mine", owner=owner())).result(10)
         store.begin_run(replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")).result(10)
@@ -430,8 +430,8 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
         store.enter(Entry("r_left", 1, status="queued")).result(10)
     resumed = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (resumed.returncode, resumed.stdout) == (0, "Booked.\nBooked.\n")
-    stand = {run["run"]: run["status"] for run in made.json("runs", "list")["runs"]}
-    assert stand == {killed["run"]: "done", "r_left": "done", "r_mine": "running", "r_far": "running"}
+    stand = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}
+    assert stand == {killed["run_id"]: "done", "r_left": "done", "r_mine": "running", "r_far": "running"}
     again = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (again.returncode, again.stdout) == (0, "")
     assert "no run can go on by itself" in again.stderr
@@ -479,8 +479,8 @@ def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
     monkeypatch.setattr(demo, "PAUSE_S", 0.0)
     made = deployed()
     told = json.loads(made("demo", "--no-input", "--lang", "en", "--json").stdout)
-    assert "→ restart_service" in made("runs", "show", told["id"]).stdout
-    replayed = made("runs", "replay", told["id"], "--tools", "handrail.cli.demo.cluster:TOOLS")
+    assert "→ restart_service" in made("runs", "show", told["run_id"]).stdout
+    replayed = made("runs", "replay", told["run_id"], "--tools", "handrail.cli.demo.cluster:TOOLS")
     assert (replayed.exit_code, replayed.stdout) == (0, told["text"] + "\n")
 
 
@@ -510,10 +510,10 @@ def test_a_run_is_cancelled_from_another_process_when_its_write_has_ended(deploy
     with made.started("run", "Save it.", "--tools", made.tools) as program:
         until((tmp_path / "inside").exists)
         (run,) = made.json("runs", "list", "--status", "running")["runs"]
-        assert "asked to end" in made.process("runs", "cancel", run["run"]).stdout
+        assert "asked to end" in made.process("runs", "cancel", run["run_id"]).stdout
         (tmp_path / "door").touch()
         assert program.wait(PATIENCE_S) == 130
-    shown = made("runs", "show", run["run"]).stdout
+    shown = made("runs", "show", run["run_id"]).stdout
     assert "cancelled: the run was cancelled" in shown
     assert "✓ save  saved" in shown  # what had begun was finished, and is known
     assert len(made.server.requests) == 1
@@ -573,10 +573,10 @@ def test_a_run_that_is_over_cannot_be_cancelled(paid):
 
 def test_a_fork_is_a_run_of_its_own(paid):
     told = json.loads(paid("runs", "fork", paid.run, "--at-turn", "2", "--tools", paid.tools, "--json").stdout)
-    assert told["id"] != paid.run
+    assert told["run_id"] != paid.run
     assert told["text"] == "It is paid."
     assert len(paid.server.requests) == 3  # its first turn was the other run's
-    shown = paid("runs", "show", told["id"]).stdout
+    shown = paid("runs", "show", told["run_id"]).stdout
     assert f"of {paid.run} at turn 2" in shown
 
 
@@ -730,3 +730,46 @@ def test_a_journal_that_cannot_be_read_is_one_sentence_and_hides_no_other_run(pa
     listed = paid("runs", "list").stdout
     assert paid.run in listed
     assert other in listed
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_one_name_in_every_document(waiting):
+    documents = [
+        waiting.json("runs", "list")["runs"][0],
+        waiting.json("runs", "show", waiting.run),
+        waiting.json("runs", "show", waiting.run)["result"],
+        waiting.json("approvals", "list")["questions"][0],
+        waiting.json("runs", "cancel", waiting.run),
+    ]
+    assert [each["run_id"] for each in documents] == [waiting.run] * len(documents)
+
+
+@pytest.mark.parametrize("words", [
+    ("runs", "show"), ("runs", "export"), ("approvals", "list", "--run"), ("audit", "export", "--run"),
+    ("runs", "cancel"),
+])  # fmt: skip
+def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(waiting, words):
+    found = waiting(*words, waiting.run[:-3])
+    assert (found.exit_code, waiting.run in found.stdout) == (0, True)
+
+
+def test_a_run_goes_on_by_the_beginning_of_its_id(waiting):
+    waiting("approvals", "approve", waiting.question()["id"][:8])
+    assert waiting("runs", "resume", waiting.run[:-3], "--tools", waiting.tools).exit_code == 0
+
+
+def test_a_beginning_that_two_ids_share_is_refused_with_both(waiting):
+    other, _ = waiting.begin()
+    refused = waiting("runs", "show", "r_")
+    assert refused.exit_code == 2
+    assert waiting.run in refused.stderr
+    assert other in refused.stderr
+
+
+def test_the_text_of_an_answer_that_was_cut_is_shown_once(deployed):
+    cut = Turn("Let me look.", calls=[call("get_order", order_id="A-1")], finish="length")
+    made = deployed([cut])
+    run, _ = made.begin("--max-turns", "1")
+    assert made("runs", "show", run).stdout.count("Let me look.") == 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store
+from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -102,6 +102,35 @@ QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
 GRANTS: Port[GrantStore] = Port(GrantStore, "standing words")
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
+
+
+def whole_id(given: str, known: Iterable[str]) -> str:
+    """Return the one id that is given, or that begins so; what is given where none does.
+
+    Raises:
+        ConfigError: Several begin so.
+    """
+    begun = [id for id in known if id.startswith(given)]
+    if not given or not begun or given in begun:
+        return given
+    if len(begun) > 1:
+        more = f" and {len(begun) - _MOST_NAMED} more" if len(begun) > _MOST_NAMED else ""
+        raise ConfigError(f"{given!r} begins several ids: {', '.join(begun[:_MOST_NAMED])}{more}; write more of it")
+    return begun[0]
+
+
+_MOST_NAMED = 5
+
+
+def run_named(kept: object, given: str) -> str:
+    """Return the id of the run that is meant, by its whole id or by its beginning.
+
+    Raises:
+        ConfigError: Several begin so.
+    """
+    if not given or not isinstance(kept, RunStore) or now_of(kept.recorded(given)) is not None:
+        return given
+    return whole_id(given, (record.run_id for record in now_of(kept.records(most=EVERY))))
 
 
 def command_line(words: str, place: str) -> str:

@@ -34,7 +34,7 @@ def question_in(record: RunRecord) -> str:
 def facts(record: RunRecord) -> dict[str, Json]:
     """Return what is known of a run without its steps."""
     return {
-        "run": record.run_id, "status": record.status, "ended": stands(record), "question": question_in(record),
+        "run_id": record.run_id, "status": record.status, "ended": stands(record), "question": question_in(record),
         "created": record.created, "updated": record.updated, "epoch": record.epoch,
         "cancel_requested": record.cancel_requested, "forked_from": record.forked_from, "forked_at": record.forked_at,
         "takeovers": record.takeovers,
@@ -101,7 +101,8 @@ class Page:
     def end(self) -> None:
         """Where it stands, and the command to go on."""
         status, _, text = self._told.ending
-        if text:
+        last = self._told.turns[-1].turn if self._told.turns else None
+        if text and not (last and last.calls and text == last.text):  # beside calls it stands above already
             self._printer.say(text)
         say("\n" + "\n".join(self._next(status)))  # not wrapped: there are commands in it, to be copied
 

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import ConfigError
+from handrail.names import nearest
+
+TABLES = ("store", "lint")
+"""The tables that there are."""
 
 FILES = ("handrail.toml", "pyproject.toml")
 """Where settings are looked for, in the present folder; the first that has the table is taken."""
@@ -23,14 +27,24 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
         if not (file or path.is_file()):
             continue
         found: Any = _read(path)
-        steps = ("tool", "handrail", command) if path.name == "pyproject.toml" else (command,)
-        for step in steps:
+        for step in ("tool", "handrail") if path.name == "pyproject.toml" else ():
             found = found.get(step, {}) if isinstance(found, dict) else found
+        if isinstance(found, dict):
+            _check_tables(found, path)
+            found = found.get(command, {})
         if not isinstance(found, dict):
             raise ConfigError(f"`{command}` in {path} is {found!r}; it is a table")
         if found or file:
             return found
     return {}
+
+
+def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
+    for name in settings:
+        if name not in TABLES:
+            near = nearest(name, TABLES)
+            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(TABLES)}"
+            raise ConfigError(f"{path} has {name!r}, which is no setting of handrail; {advice}")
 
 
 def _read(path: Path) -> Any:

@@ -66,7 +66,7 @@ class SqliteStore(DurableRuns):
     """
 
     def __init__(self, path: str | os.PathLike[str] = "", *, create: bool = True) -> None:
-        file = _path(os.fspath(path))
+        file = file_of(os.fspath(path))
         if not create and not file.exists():
             raise ConfigError(f"there is no store {file}")
         super().__init__(SqliteBase(file), f"sqlite:{file}")
@@ -318,7 +318,7 @@ def _identity(file: Path | str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _path(place: str) -> Path:
+def file_of(place: str) -> Path:
     """Take the path from `sqlite:` and what follows it."""
     if place.startswith("//"):
         if not place.startswith("///"):

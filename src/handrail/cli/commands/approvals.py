@@ -20,13 +20,15 @@ from handrail.cli.keeping import (
     moment,
     print_json,
     print_table,
+    run_named,
     say,
     span,
+    whole_id,
 )
 from handrail.cli.printer import console, print_columns
 from handrail.effects import ApprovalScope
 from handrail.errors import ConfigError, Json
-from handrail.ports import RunStore, now_of
+from handrail.ports import ApprovalStore, RunStore, now_of
 from handrail.records import ApprovalState, Question
 from handrail.resuming import is_under_way
 from handrail.scopes import name_in, scope_of
@@ -70,7 +72,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
       handrail approvals list --state all
     """
     with QUESTIONS.opened(store) as kept:
-        found = now_of(kept.questions(state="" if state == "all" else state, run_id=run_id))
+        found = now_of(kept.questions(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
     if as_json:
         print_json({"questions": [_facts(question) for question in found]})
         return
@@ -92,6 +94,7 @@ def show(id: str, store: str, as_json: bool) -> None:
       handrail approvals show a_5513ba120ecc7f16
     """
     with QUESTIONS.opened(store) as kept:
+        id = _question_named(kept, id)
         question = decisions.question(kept, id)
     if as_json:
         print_json(_facts(question))
@@ -144,6 +147,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
     """
     arguments = None if edited is None else _arguments(options.text_or_stdin(edited))
     with QUESTIONS.opened(store) as kept:
+        id = _question_named(kept, id)
         after = decisions.approve(kept, id, by=by, edited=arguments, scope=scope)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
@@ -166,6 +170,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
     """
     with QUESTIONS.opened(store) as kept:
+        id = _question_named(kept, id)
         after = decisions.deny(kept, id, by=by, because=reason)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
@@ -235,11 +240,17 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
       handrail approvals revoke g_6af1c20e55d8b913
     """
     with GRANTS.opened(store) as kept:
+        id = whole_id(id, (grant.id for grant in decisions.grants(kept)))
         grant = decisions.revoke(kept, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
         return
     say(f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}")
+
+
+def _question_named(kept: ApprovalStore, given: str) -> str:
+    """Return the id of the question that is meant, by its whole id or by its beginning."""
+    return whole_id(given, (question.id for question in now_of(kept.questions(state=""))))
 
 
 def _arguments(text: str) -> Mapping[str, Json]:

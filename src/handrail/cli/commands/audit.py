@@ -12,7 +12,7 @@ import click
 from handrail import chain
 from handrail.cli import cases, completing, options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import LOG, brief, moment, print_json, say
+from handrail.cli.keeping import LOG, brief, moment, print_json, run_named, say
 from handrail.cli.printer import console, print_entry
 from handrail.errors import ConfigError
 from handrail.logkeys import key_in
@@ -60,6 +60,7 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
       handrail audit tail -n 20 --follow
     """
     with LOG.opened(store) as kept:
+        run_id = run_named(kept, run_id)
         last: deque[AuditRecord] = deque(_records(kept, run_id), maxlen=max(1, most))
         seen = last[-1].seq if last else 0
         if not (last or follow):
@@ -135,7 +136,7 @@ def export(run_id: str, store: str) -> None:
       handrail audit export > audit.jsonl
     """
     with LOG.opened(store) as kept:
-        for record in _records(kept, run_id):
+        for record in _records(kept, run_named(kept, run_id)):
             _print(record, as_json=True)
 
 

@@ -1,13 +1,19 @@
-"""`handrail doctor`: what this machine has. It asks nobody: no key is tried, nothing is sent."""
+"""`handrail doctor`: what this machine has, each thing tried where trying does no harm.
+
+The store is opened, the model's name and key are looked up, a file is made and removed. No model is asked: a key that
+its provider refuses is not noticed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import locale
 import os
 import platform
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
@@ -18,16 +24,19 @@ from msgspec.structs import asdict
 from handrail import __version__, plugins
 from handrail.cli import options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import shown
+from handrail.cli.keeping import opened, shown
 from handrail.cli.options import NO_STORE, default_store, key_file, store_setting
 from handrail.cli.printer import NO_EDGE, console, print_columns
 from handrail.cli.walls import walls
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, StoreUnavailable
 from handrail.isolation import offered
 from handrail.logkeys import key_in
+from handrail.runtime import Runtime
+from handrail.stores.sqlite import file_of
 
 _KEYS = ("OPENAI_API_KEY",)
-_PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_MODEL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+_PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+_MODEL = "HANDRAIL_MODEL"
 _PARTS = ("models", "dialects", "stores", "approvers")
 
 
@@ -50,7 +59,8 @@ class Finding(Struct, frozen=True):
 def command(as_json: bool) -> int:
     """Say what this machine has, and what is missing.
 
-    Nothing is sent anywhere. Keys are shown masked. The exit code is 1 when something that is needed is missing.
+    The store is opened, or a file is made where it is to be; the model's name and key are looked up, and nothing is
+    sent to it. Keys are shown masked. The exit code is 1 when something that is needed is missing or does not work.
 
     \b
     Example:
@@ -85,6 +95,8 @@ def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
     for name in _PLAIN:
         if name in environment:
             yield Finding(name, environment[name])
+    if environment.get(_MODEL):
+        yield _model(environment[_MODEL])
     yield _store(environment)
     yield _audit_key()
     yield Finding("terminal", _terminal())
@@ -116,10 +128,42 @@ def _store(environment: Mapping[str, str]) -> Finding:
     elif place == NO_STORE:
         return Finding("store", "none: what is done is known until the process ends", there=False)
     try:
-        plugins.load("stores", place.partition(":")[0])
-    except ConfigError as error:
+        works = _tried(place)
+    except (ConfigError, StoreUnavailable) as error:
         return Finding("store", f"{shown(place)}, {said}: {error}", ok=False)
-    return Finding("store", f"{shown(place)}, {said}")
+    return Finding("store", f"{shown(place)}, {said}: {works}")
+
+
+def _tried(place: str) -> str:
+    """Open a store and say that it works; where its file is to be made first, that it can be.
+
+    Raises:
+        ConfigError: It is none, or its file cannot be made.
+        StoreUnavailable: It cannot be opened now.
+    """
+    kind, _, where = place.partition(":")
+    if kind == "sqlite" and not (file := file_of(where)).exists():
+        try:
+            with tempfile.TemporaryFile(dir=file.parent):
+                return "not there yet; it can be made"
+        except OSError as error:
+            raise ConfigError(f"no file can be made in {file.parent}: {error.strerror}") from error
+    with opened(place):
+        return "it opens"
+
+
+def _model(name: str) -> Finding:
+    """Say whether there is such a model, with a key where its provider wants one."""
+    try:
+        asyncio.run(_looked_up(name))
+    except ConfigError as error:
+        return Finding(_MODEL, f"{name}: {error}", ok=False)
+    return Finding(_MODEL, name)
+
+
+async def _looked_up(name: str) -> None:
+    async with Runtime([]) as runtime:
+        runtime.model(name)
 
 
 def _audit_key() -> Finding:

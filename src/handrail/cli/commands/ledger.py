@@ -17,6 +17,7 @@ from handrail.cli.keeping import (
     moment,
     print_json,
     print_table,
+    run_named,
     say,
     span,
 )
@@ -65,7 +66,7 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
       handrail ledger list --state in_doubt
     """
     with WRITES.opened(store) as kept:
-        found = now_of(kept.writes(state=state or "", run_id=run_id, most=most))
+        found = now_of(kept.writes(state=state or "", run_id=run_named(kept, run_id), most=most))
     if as_json:
         print_json({"writes": [_facts(write) for write in found]})
         return

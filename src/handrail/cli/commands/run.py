@@ -45,6 +45,9 @@ def command(
       handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # kept; see `handrail runs`
     """
     asked = options.text_or_stdin(question)
+    if not asked.strip():
+        where = "; stdin has none" if question == "-" else ""
+        raise click.UsageError(f"The question is empty{where}.")
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with opened(store, create=True, writes=True) as kept:
         with redirect_stdout(sys.stderr):  # what tools print is no result

@@ -25,6 +25,7 @@ from handrail.cli.keeping import (
     opened,
     print_json,
     print_table,
+    run_named,
     say,
 )
 from handrail.cli.loading import tools_from
@@ -107,6 +108,7 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
       handrail runs show r_1f2e3d4c --json | jq .questions
     """
     with RUNS.opened(store) as kept:
+        run = run_named(kept, run)
         told = retold(_found(now_of(kept.recorded(run)), run))
         questions = now_of(kept.questions(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
         doubts = lines_on(told.begun.steps, run, kept, store)
@@ -177,7 +179,7 @@ def resume(
     with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
-            return _resumed(wheel, run, model, limits, anyway=anyway)
+            return _resumed(wheel, run_named(kept, run), model, limits, anyway=anyway)
         if poisoned := now_of(RUNS.of(kept, store).records(status="poisoned", most=EVERY)):
             names = ", ".join(record.run_id for record in poisoned)
             watch.tell(f"left alone, because poisoned (runs resume RUN --anyway insists): {names}")
@@ -242,6 +244,7 @@ def fork(
     """
     with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        run = run_named(kept, run)
         forked = wheel.driven("fork", run, at_turn=at_turn, **_how(wheel.checked(run), model, limits))
         watch.tell(f"{forked.id} is the fork of {run}")
         return wheel.ended(forked)
@@ -264,6 +267,7 @@ def replay(context: click.Context, run: str, setup: Setup, store: str, watch: Wa
     """
     with opened(store) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        run = run_named(kept, run)
         record = wheel.checked(run)
         replayed = wheel.driven("replay", run, **_silent(record))
     code = watch.conclude(replayed, debugging=is_debugging(context))
@@ -391,10 +395,11 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
       handrail runs cancel r_1f2e3d4c
     """
     with RUNS.opened(store) as kept:
+        run = run_named(kept, run)
         record = _found(now_of(kept.recorded(run)), run).record
         status = record.status if record.status == "cancelled" else decisions.cancel(kept, run, by=by).status
     if as_json:
-        print_json({"run": run, "was": record.status, "status": status})
+        print_json({"run_id": run, "was": record.status, "status": status})
     elif record.status == "cancelled":
         say(f"{run} was cancelled before")
     elif status == "cancelled":
@@ -431,6 +436,7 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
     """
     tools: Toolset | None = tools_from(places) if places else None
     with RUNS.opened(store) as kept:
+        runs = [run_named(kept, run) for run in runs]
         found = [retold(_found(now_of(kept.recorded(run)), run)) for run in runs]  # all of them, before any is printed
     for each in found:
         for line in exporting.FORMS[form](each, tools):
