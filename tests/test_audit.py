@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.audit import MOST_TEXT_CHARS, Account
 from handrail.chain import FIRST, digest, spelled, verify
+from handrail.errors import Code, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -22,9 +24,14 @@ from handrail.events import (
     CallFinished,
     FinishedLate,
     RunEnded,
+    RunStarted,
 )
+from handrail.ports import now_of
 from handrail.records import AuditRecord
 from handrail.redaction import HIDDEN, Redactor
+from handrail.sessions import Trail
+from handrail.stores.sqlite import SqliteStore
+from tests.drivers import KINDS, Driver, until
 
 
 def chain(count, key=b"", run_id="r_1"):
@@ -254,3 +261,82 @@ def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
     account.notices(AttemptFailed(call, 1, hostile, None))
     account.notices(FinishedLate(call, hostile, error=hostile))
     assert sum(looked_at) < 10 * (MOST_TEXT_CHARS + 1024) + 20 * 1024 + 1000
+
+
+# -- a write of high risk waits for its record -------------------------------------------------------------------------
+
+
+@pytest.fixture(params=KINDS)
+def deployed(request, tmp_path):
+    """A runtime of either kind, with tools of every risk, on a log that may be made to refuse."""
+    opened = []
+
+    def make(tools):
+        store = SqliteStore(tmp_path / "log.db")
+        opened.append((Driver(request.param, tools, {"store": store, "approver": lambda _: True}), store))
+        return opened[-1]
+
+    yield make
+    for driver, store in opened:
+        driver.close()
+        store.close()
+
+
+def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(deployed, tmp_path):
+    seen = []
+
+    @hr.tool(effect="destructive")
+    def wipe() -> str:
+        """Wipe."""
+        with SqliteStore(tmp_path / "log.db") as other:
+            seen.extend(record.event for record in now_of(other.log()))
+        return "wiped"
+
+    driver, _ = deployed([wipe])
+    assert driver.call("wipe", run="r").ok
+    assert seen[:3] == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven"]
+
+
+def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_and_of_no_other(deployed):
+    done = []
+
+    def wipe() -> str:
+        """Do it."""
+        done.append("wiped")
+        return "wiped"
+
+    tools = [hr.FunctionTool(wipe, name=risk, effect="write", risk=risk) for risk in ("medium", "high")]
+    driver, store = deployed(tools)
+    assert driver.call("medium", run="r").ok
+    until(lambda: now_of(store.log()))
+    store.audit_key = b"another"  # from now on the log refuses, and claims are as before
+    assert driver.call("medium", run="s").ok
+    refused = driver.call("high", run="t")
+    assert (refused.failure.code, refused.failure.retryable, done) == (Code.UNAVAILABLE, True, ["wiped"] * 2)
+    assert "audit log" in refused.failure.message
+    store.audit_key = b""
+    assert driver.call("high", run="t").ok
+    assert len(done) == 3
+
+
+def test_what_a_failing_log_did_not_take_is_offered_once_more():
+    class Log:
+        full, told = True, []
+
+        def append(self, notices):
+            if self.full:
+                raise StoreUnavailable("its disk is full")
+            self.told.extend(each.event for each in notices)
+
+        def log(self, **_):
+            return []
+
+    log = Log()
+    trail = Trail(log, "r", Redactor())
+    for event in (RunStarted("r", "m"), RunStarted("r", "n")):
+        with pytest.raises(StoreUnavailable):
+            trail(event)
+    assert isinstance(asyncio.run(trail.written(1.0)), StoreUnavailable)
+    log.full = False
+    assert asyncio.run(trail.written(1.0)) is None
+    assert log.told == ["RunStarted", "RunStarted"]

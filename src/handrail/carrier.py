@@ -53,7 +53,7 @@ from handrail.leases import BEAT_S, Lease
 from handrail.lifecycle import Admitted
 from handrail.nested import Nested
 from handrail.ports import LeaseStore
-from handrail.sessions import Session
+from handrail.sessions import Session, Trail
 from handrail.tools import BaseTool
 
 # A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
@@ -398,8 +398,12 @@ class Carrier:
 
     # ------------------------------------------------------------------ tools
 
-    def invoke(self, lane: Lane, effect: Invoke) -> None:
-        """Start the tool, in a task or a thread, with a timer at its side."""
+    def invoke(self, lane: Lane, effect: Invoke, *, is_recorded: bool = False) -> None:
+        """Start the tool, in a task or a thread, with a timer at its side.
+
+        Args:
+            is_recorded: The audit log has what was decided about the call.
+        """
         admitted = lane.admitted
         assert admitted is not None
         tool = admitted.tool
@@ -408,6 +412,9 @@ class Carrier:
             return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
+            return
+        if tool.writes and admitted.verdict.risk == "high" and not is_recorded and (trail := self.session.trail):
+            self.record_first(lane, effect, trail)
             return
         if tool.opens and not self.host.services.is_open(tool):
             self.open_first(lane, effect)
@@ -463,10 +470,26 @@ class Carrier:
             if failed is not None:
                 self.answer(lane, not_opened(lane_tool(lane), failed))
             else:
-                self.invoke(lane, effect)
+                self.invoke(lane, effect, is_recorded=True)
                 self.pump()
 
         self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
+
+    def record_first(self, lane: Lane, effect: Invoke, trail: Trail) -> None:
+        """Start a write of high risk once the audit log has what was decided about it, or not at all.
+
+        The records were handed to the store before the claim: where it keeps both, they are in the claim's commit or in
+        one before it, and nothing is waited for here.
+        """
+
+        def recorded(failure: Exception | None) -> None:
+            if failure is not None:
+                self.answer(lane, not_recorded(lane_tool(lane), failure))
+            else:
+                self.invoke(lane, effect, is_recorded=True)
+                self.pump()
+
+        self.begin(lane, effect, partial(trail.written, effect.timeout_s), recorded)
 
     def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
         """A tool that had been given up has ended after all: settle its claim with the truth, and tell it."""
@@ -522,6 +545,18 @@ def silent(error: Exception) -> StoreUnavailable:
         return error
     logs.raised("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
+
+
+def not_recorded(tool: BaseTool, failure: Exception) -> Raised:
+    """Return how a write of high risk ends that the audit log has no record of."""
+    error = NoEffect(
+        Code.UNAVAILABLE,
+        f"`{tool.name}` was not started: its risk is high, and the audit log takes no record of it.",
+        suggestion="Go on without it, or tell the user that the audit log cannot be written.",
+        retryable=True,
+    )
+    error.__cause__ = failure
+    return Raised(error)
 
 
 def not_opened(tool: BaseTool, failed: Raised) -> Raised:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -22,12 +24,16 @@ from handrail.history import Window
 from handrail.lifecycle import Conduct
 from handrail.messages import Delta, Options
 from handrail.patience import Patience
-from handrail.ports import AuditStore, Observer, Selector
+from handrail.ports import Answer, AuditStore, Observer, Selector, later
 from handrail.recording import Recording
+from handrail.records import Notice
 from handrail.redaction import Redactor
 from handrail.structured import Wanted
 from handrail.toolset import Toolset
 from handrail.workers import raised
+
+_MOST_UNWRITTEN = 1000
+"""Records of one run that are offered to the audit log once more after it has failed; the oldest go."""
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
@@ -79,6 +85,11 @@ class Session(Struct, eq=False):
             self.patience.close()
             self.patience = None
 
+    @property
+    def trail(self) -> Trail | None:
+        """What writes this run into the audit log, where the store has one."""
+        return next((each for each in self.observers if isinstance(each, Trail)), None)
+
     def leave_no_trail(self) -> None:
         """Write nothing into the audit log: whatever is told from now on has happened, and been written, before."""
         self.observers = tuple(each for each in self.observers if not isinstance(each, Trail))
@@ -90,21 +101,57 @@ class Session(Struct, eq=False):
 
 
 class Trail:
-    """Writes what a run decides and does into the audit log. The log is not waited for; whether it fails is logged."""
+    """Writes what a run decides and does into the audit log. Whether that fails is logged.
 
-    __slots__ = ("_account", "_asked", "_store", "_when_done")
+    The log is waited for only where somebody asks, with `written`.
+    """
+
+    __slots__ = ("_account", "_asked", "_last", "_run_id", "_store", "_unwritten")
 
     def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
         self._store, self._account = store, Account(run_id, redactor, principal)
+        self._run_id = run_id
         self._asked: Future[None] | None = None
-        self._when_done = partial(_written, run_id)  # no method of ours: the future that we hold would hold us
+        self._last: list[Notice] = []
+        """What `_asked` answers for."""
+        self._unwritten: deque[Notice] = deque(maxlen=_MOST_UNWRITTEN)
 
     def __call__(self, event: Event) -> None:
         if notices := self._account.notices(event):
+            self._append(notices)
+
+    def _append(self, notices: Sequence[Notice]) -> None:
+        try:
             answer = self._store.append(notices)
-            if isinstance(answer, Future) and answer is not self._asked:  # a store may answer many at once
-                self._asked = answer
-                answer.add_done_callback(self._when_done)
+        except Exception:
+            self._unwritten.extend(notices)
+            raise
+        if not isinstance(answer, Future):
+            return
+        if answer is self._asked:  # a store may answer many at once
+            self._last.extend(notices)
+            return
+        self._asked, self._last = answer, list(notices)
+        # No method of ours: the future that we hold would hold us.
+        answer.add_done_callback(partial(_written, self._run_id, self._last, self._unwritten))
+
+    async def written(self, within_s: float) -> Exception | None:
+        """Wait until the log has all that this run has told so far, offering once more what it has not taken.
+
+        Returns:
+            Why it has not.
+        """
+        try:
+            if self._unwritten:
+                notices = list(self._unwritten)
+                self._unwritten.clear()
+                self._append(notices)
+            if self._asked is not None:
+                written: Answer[None] = self._asked
+                await asyncio.wait_for(later(written), within_s)
+        except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
+            return error
+        return None
 
 
 class Ears(Struct):
@@ -121,8 +168,9 @@ class Ears(Struct):
         self.session.tell(exchange)
 
 
-def _written(run_id: str, answer: Future[None]) -> None:
+def _written(run_id: str, notices: list[Notice], unwritten: deque[Notice], answer: Future[None]) -> None:
     if (error := answer.exception()) is not None:
+        unwritten.extend(notices)
         logs.raised(f"an audit record of run {run_id} could not be written", error)
 
 
