@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.records import Notice
+from handrail.stores import upkeep
 from handrail.stores.sqlite import VERSION, SqliteStore
 
 A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
@@ -168,6 +170,65 @@ def test_vacuum_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_
     assert left == [("claimed",), ("claimed",), ("done",), ("in_doubt",)]
 
 
+def fill(place, runs):
+    """Put old runs of three steps and a write each into a store, and as many that wait."""
+    with file(place) as opened:
+        for number in range(runs):
+            for status in ("done", "waiting"):
+                run = f"{status}-{number}"
+                opened.execute(
+                    "INSERT INTO runs(run_id, journal_v, status, input, created, updated) VALUES (?, 1, ?, '', 0, 0)",
+                    (run, status),
+                )
+                steps = [(run, f"{step}.m", "x" * 300) for step in range(3)]
+                opened.executemany("INSERT INTO steps VALUES (?, ?, 0, 'model', 1, ?, 0, 0)", steps)
+
+
+def test_vacuum_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path, monkeypatch):
+    """Counted in instructions of SQLite's machine: a batch that looked through all runs would square them."""
+    monkeypatch.setattr(upkeep, "MOST_RUNS_AT_ONCE", 10)
+    monkeypatch.setattr(upkeep, "MOST_ROWS_AT_ONCE", 10)
+    work = []
+    for runs in (100, 800):
+        place, counted = f"sqlite:{tmp_path}/{runs}.db", Counter()
+        SqliteStore(place.removeprefix("sqlite:")).close()
+        fill(place, runs)
+        with SqliteStore(place.removeprefix("sqlite:")) as store:
+            store.alone(lambda base, counted=counted: base._db.set_progress_handler(
+                lambda: counted.update("i"), 100))  # fmt: skip
+            gone = upkeep.vacuumed(store, older_than_s=3600, rest=lambda _: None)
+            store.alone(lambda base: base._db.set_progress_handler(None, 0))
+        assert (gone["runs"], gone["steps"]) == (runs, 3 * runs)
+        work.append(counted["i"])
+    assert work[1] < 12 * work[0]  # eight times as much; 60 times where each batch looks through all
+
+
+def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(tmp_path):
+    place, rests = f"sqlite:{tmp_path}/store.db", []
+    SqliteStore(place.removeprefix("sqlite:")).close()
+    fill(place, 120)
+    with SqliteStore(place.removeprefix("sqlite:")) as store, SqliteStore(place.removeprefix("sqlite:")) as service:
+
+        def rest(seconds):
+            rests.append(seconds)
+            write(service, len(rests), "done")  # another process gets in
+
+        upkeep.vacuumed(store, older_than_s=3600, rest=rest)
+    assert len(rests) > 120 / upkeep.MOST_RUNS_AT_ONCE
+    assert all(seconds > 0 for seconds in rests)
+
+
+def test_vacuum_makes_a_file_smaller_only_when_it_is_told_to(cli, tmp_path):
+    place = f"sqlite:{tmp_path}/store.db"
+    SqliteStore(place.removeprefix("sqlite:")).close()
+    fill(place, 200)
+    sizes = [(tmp_path / "store.db").stat().st_size]
+    for words in ([], ["--rewrite"]):
+        assert cli("store", "vacuum", place, "--older-than", "30d", *words).exit_code == 0
+        sizes.append((tmp_path / "store.db").stat().st_size)
+    assert sizes[0] == sizes[1] > sizes[2]
+
+
 def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
     with file(place) as opened:
         for run, status in (("old", "done"), ("waits", "waiting")):
@@ -181,12 +242,12 @@ def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
     assert [row[0] for row in rows(place, "steps")] == ["waits"]
 
 
-def test_vacuum_gives_room_back(cli, place):
+def test_vacuum_gives_room_back_where_it_is_told_to(cli, place):
     with SqliteStore(place.removeprefix("sqlite:")) as store:
         store.keep("r1", "x" * 3_000_000).result(10)
     days_pass(place, 31)
     before = json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
-    cli("store", "vacuum", place, "--older-than", "30d")
+    cli("store", "vacuum", place, "--older-than", "30d", "--rewrite")
     assert json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"] < before - 2_900_000
 
 

@@ -101,8 +101,8 @@ class Keeper(Protocol):
         """Return how much room it takes."""
         ...
 
-    def shrink(self) -> None:
-        """Give back the room of what was deleted."""
+    def shrink(self, *, rewrite: bool) -> None:
+        """Let the room of what was deleted be used again; with `rewrite` give it back to the disk, alone meanwhile."""
         ...
 
 

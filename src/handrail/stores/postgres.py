@@ -207,9 +207,9 @@ class PostgresBase:
         [[size]] = self.run(_SQL["size"])
         return int(size)
 
-    def shrink(self) -> None:
-        """Let the room of what was deleted be used again, and the planner know."""
-        self.run("VACUUM (ANALYZE) effects, kept, runs, steps, approvals")
+    def shrink(self, *, rewrite: bool) -> None:
+        """See `durable.Keeper.shrink`. The planner is told too."""
+        self.run(f"VACUUM ({'FULL, ' if rewrite else ''}ANALYZE) effects, kept, runs, steps, approvals")
 
     # ------------------------------------------------------------------ connecting
 

@@ -188,9 +188,10 @@ class SqliteBase:
         files = (self.file, self.file.with_name(f"{self.file.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
-    def shrink(self) -> None:
-        """Write the file anew without what was deleted."""
-        self.run("VACUUM")
+    def shrink(self, *, rewrite: bool) -> None:
+        """See `durable.Keeper.shrink`. What was deleted is used again by itself."""
+        if rewrite:
+            self.run("VACUUM")
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # ------------------------------------------------------------------ opening

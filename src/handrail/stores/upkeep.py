@@ -9,9 +9,10 @@ Rule 3: a log takes only what follows its end. One record of another log, and ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -19,7 +20,11 @@ from handrail.errors import ConfigError
 from handrail.owners import has_died_here
 from handrail.stores.durable import DurableStore, Keeper
 
-MOST_DELETED_AT_ONCE = 1000
+T = TypeVar("T")
+
+MOST_ROWS_AT_ONCE = 500
+MOST_RUNS_AT_ONCE = 50
+"""A piece takes some milliseconds, in which nobody else can write to a file."""
 
 
 class Contents(Struct, frozen=True):
@@ -77,11 +82,12 @@ _OLD = {
     "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
     "acts": ("scope, fingerprint", "at < ?"),
     "kept": ("run_id, handle", "created < ?"),
-    "steps": ("run_id, step_key", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
-    "approvals": ("id", "run_id IN (SELECT run_id FROM runs WHERE {ended})"),
-    "runs": ("run_id", "{ended}"),  # last: the two above look at it
 }
+"""What goes row by row: the key that a table is walked along, and which rows go."""
+
 _ENDED = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
+_OF_RUNS = ("steps", "approvals", "runs")
+"""What goes with a run, which itself goes last: the others are found by it."""
 
 
 def contents(store: DurableStore) -> Contents:
@@ -159,15 +165,52 @@ def _follow(records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
     return end == 0 or any(theirs.get(seq) == digest for seq, digest in ours.items())
 
 
-def vacuumed(store: DurableStore, *, older_than_s: float) -> dict[str, int]:
-    """Let go what has ended longer ago than this, and give back its room; return how many rows of each table went."""
+def vacuumed(
+    store: DurableStore, *, older_than_s: float, rewrite: bool = False, rest: Callable[[float], object] = sleep
+) -> dict[str, int]:
+    """Let go what has ended longer ago than this; return how many rows of each table went.
+
+    Each table is walked once along its key, a piece at a time, and after each piece the store is left to others for as
+    long as the piece took.
+
+    Args:
+        rewrite: Give the room back to the disk too: nobody can write meanwhile. Otherwise it is used again.
+        rest: Waits for so many seconds.
+    """
     before: float = store.alone(lambda base: base.now()) - older_than_s
-    gone: dict[str, int] = {}
+    gone = dict.fromkeys([*_OLD, *_OF_RUNS], 0)
+
+    def piece(job: Callable[[Keeper], T]) -> T:
+        began = monotonic()
+        answer = store.alone(job)
+        rest(monotonic() - began)
+        return answer
+
     for table, (key, where) in _OLD.items():
-        gone[table] = 0
-        chosen = f"SELECT {key} FROM {table} WHERE {where.format(ended=_ENDED)} LIMIT {MOST_DELETED_AT_ONCE}"
-        delete = f"DELETE FROM {table} WHERE ({key}) IN ({chosen}) RETURNING 1"
-        while count := len(store.alone(partial(_run, delete, (before,)))):
-            gone[table] += count
-    store.alone(lambda base: base.shrink())
+        for part, given in _parts(piece, table, key, MOST_ROWS_AT_ONCE):
+            delete = f"DELETE FROM {table} WHERE {part} AND {where} RETURNING 1"
+            gone[table] += len(piece(partial(_run, delete, (*given, before))))
+    for part, given in _parts(piece, "runs", "number", MOST_RUNS_AT_ONCE):
+        for table in _OF_RUNS:
+            ended = f"SELECT run_id FROM runs WHERE {part} AND {_ENDED}"
+            delete = f"DELETE FROM {table} WHERE run_id IN ({ended}) RETURNING 1"
+            gone[table] += len(piece(partial(_run, delete, (*given, before))))
+    store.alone(lambda base: base.shrink(rewrite=rewrite))
     return gone
+
+
+def _parts(
+    piece: Callable[[Callable[[Keeper], Any]], Any], table: str, key: str, at_once: int
+) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the parts of a table, along its key: a condition and what is given with it."""
+    marks = ", ".join("?" * len(key.split(", ")))
+    after: Sequence[Any] = ()
+    while True:
+        beyond = f"({key}) > ({marks})" if after else "1 = 1"
+        last = f"SELECT {key} FROM {table} WHERE {beyond} ORDER BY {key} LIMIT 1 OFFSET {at_once - 1}"
+        found = piece(partial(_run, last, after))
+        if not found:
+            yield beyond, after
+            return
+        yield f"{beyond} AND ({key}) <= ({marks})", (*after, *found[0])
+        after = found[0]

@@ -93,17 +93,21 @@ def copy(source: str, target: str, as_json: bool) -> int:
 @command.command("vacuum")
 @options.store_argument
 @click.option("--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m.")
+@click.option("--rewrite", is_flag=True, help="Give the room back to the disk too: nobody can write meanwhile.")
 @options.as_json
 @options.debug
-def vacuum(store: str, older_than: str, as_json: bool) -> int:
+def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
     """Let go what has ended in STORE longer ago than AGE: writes, runs with their steps, long results.
 
     What is under way or in doubt stays, and so does the audit. A write that was let go is not known any more: the same
     key may then be performed again.
+
+    The store can be used meanwhile. Its file does not become smaller, for the room is used again; `--rewrite` makes it
+    smaller, and is for a time when nobody writes.
     """
     older_than_s = seconds(older_than)
     with closing(opened(store)) as durable:
-        return _told(upkeep.vacuumed(durable, older_than_s=older_than_s), as_json)
+        return _told(upkeep.vacuumed(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
 
 
 def opened(place: str, *, create: bool = False) -> DurableStore:
