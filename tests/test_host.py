@@ -756,5 +756,7 @@ def test_a_runtime_that_was_closed_begins_nothing_and_opens_no_tool_anew():
             pass
         with pytest.raises(hr.SetupError, match="this runtime is closed"):
             await closed.call("look")
+        async with closed:
+            assert (await closed.call("look")).failure.code == Code.UNKNOWN_TOOL  # it takes calls again
 
     asyncio.run(use_after_close())

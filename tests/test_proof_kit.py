@@ -112,9 +112,10 @@ def test_effects_that_are_counted_in_this_process_are_explained(tmp_path):
         at(Boundary.AFTER_EFFECT, tmp_path)(open_ticket, {}, effects=lambda: len(opened))
 
 
-def test_a_call_that_never_comes_to_the_boundary_proves_nothing(tmp_path, desk):
+@pytest.mark.parametrize("boundary", Boundary)
+def test_a_call_that_never_comes_to_the_boundary_proves_nothing(tmp_path, desk, boundary):
     with pytest.raises(NotReached, match=r"before it came to the boundary.*INVALID_ARGUMENTS"):
-        at(Boundary.AFTER_CLAIM, tmp_path)(plain(desk), {"title": 7}, effects=desk.count)
+        at(boundary, tmp_path)(plain(desk), {"title": 7}, effects=desk.count)
 
 
 def test_a_read_has_nothing_to_prove(tmp_path):

@@ -278,10 +278,8 @@ def test_one_runtime_serves_one_event_loop_after_another():
         runtime = hr.Runtime([get_weather])
 
         async def once():
-            try:
+            async with runtime:
                 return await runtime.run("?", model=server.model)
-            finally:
-                await runtime.close()
 
         assert [asyncio.run(once()).text for _ in range(3)] == ["21"] * 3
 

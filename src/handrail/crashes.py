@@ -205,6 +205,7 @@ class MortalStore:
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
         self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
+        self._unrecorded = 0  # writes that were settled and do not stand in the journal yet
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
             "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
@@ -217,8 +218,13 @@ class MortalStore:
         """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
-        if isinstance(asked, Entry) and not any(step.kind == "call" for step in asked.steps):
-            return ask(asked)
+        if isinstance(asked, Settle):
+            self._unrecorded += 1
+        if isinstance(asked, Entry):
+            ended = sum(step.kind == "call" for step in asked.steps)
+            if not (ended and self._unrecorded):
+                return ask(asked)  # of no write: of a turn, of a read, of a call that was refused
+            self._unrecorded = max(0, self._unrecorded - ended)
         before, after = self._at[name]
         self._come_to(before)
         answer = ask(asked)

@@ -176,7 +176,7 @@ class Host:
                 'put them under `if __name__ == "__main__":`'
             )
         if self._closed:
-            raise SetupError("this runtime is closed, and so are its tools; make a new one")
+            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id, budget = run or new_run_id(), budget or self.budget
         check_run_name(run_id, self._scope)
@@ -528,8 +528,12 @@ class Host:
         return is_asked
 
     def begin_close(self) -> None:
-        """Begin no run and no call from here on: a tool would be opened anew, and nobody would close it."""
+        """Begin no run and no call until it is entered again: a tool would be opened that nobody closes."""
         self._closed = True
+
+    def reopen(self) -> None:
+        """Take runs and calls again: whoever enters it will close it."""
+        self._closed = False
 
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""

@@ -266,6 +266,7 @@ class Runtime(Host):
         await asyncio.to_thread(self.close_store)  # it may still have to write
 
     async def __aenter__(self) -> Runtime:
+        self.reopen()
         return self
 
     async def __aexit__(self, *_: object) -> None:

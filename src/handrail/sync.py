@@ -228,6 +228,7 @@ class SyncRuntime(Host):
         self.close_store()
 
     def __enter__(self) -> SyncRuntime:
+        self.reopen()
         return self
 
     def __exit__(self, *_: object) -> None:
