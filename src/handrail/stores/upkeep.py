@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,10 +20,8 @@ from handrail.errors import ConfigError
 from handrail.owners import has_died_here
 from handrail.stores.durable import DurableStore, Keeper
 
-T = TypeVar("T")
-
-MOST_ROWS_AT_ONCE = 500
-MOST_RUNS_AT_ONCE = 50
+MOST_ROWS_AT_ONCE = 1000
+MOST_RUNS_AT_ONCE = 200
 """A piece takes some milliseconds, in which nobody else can write to a file."""
 
 
@@ -180,35 +178,33 @@ def vacuumed(
     before: float = store.alone(lambda base: base.now()) - older_than_s
     gone = dict.fromkeys([*_OLD, *_OF_RUNS], 0)
 
-    def piece(job: Callable[[Keeper], T]) -> T:
+    def deleted(statement: str, given: Sequence[Any]) -> int:
         began = monotonic()
-        answer = store.alone(job)
+        count = len(store.alone(partial(_run, statement, given)))
         rest(monotonic() - began)
-        return answer
+        return count
 
     for table, (key, where) in _OLD.items():
-        for part, given in _parts(piece, table, key, MOST_ROWS_AT_ONCE):
+        for part, given in _parts(store, table, key, MOST_ROWS_AT_ONCE):
             delete = f"DELETE FROM {table} WHERE {part} AND {where} RETURNING 1"
-            gone[table] += len(piece(partial(_run, delete, (*given, before))))
-    for part, given in _parts(piece, "runs", "number", MOST_RUNS_AT_ONCE):
+            gone[table] += deleted(delete, (*given, before))
+    for part, given in _parts(store, "runs", "number", MOST_RUNS_AT_ONCE):
         for table in _OF_RUNS:
             ended = f"SELECT run_id FROM runs WHERE {part} AND {_ENDED}"
             delete = f"DELETE FROM {table} WHERE run_id IN ({ended}) RETURNING 1"
-            gone[table] += len(piece(partial(_run, delete, (*given, before))))
+            gone[table] += deleted(delete, (*given, before))
     store.alone(lambda base: base.shrink(rewrite=rewrite))
     return gone
 
 
-def _parts(
-    piece: Callable[[Callable[[Keeper], Any]], Any], table: str, key: str, at_once: int
-) -> Iterator[tuple[str, Sequence[Any]]]:
+def _parts(store: DurableStore, table: str, key: str, at_once: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the parts of a table, along its key: a condition and what is given with it."""
     marks = ", ".join("?" * len(key.split(", ")))
     after: Sequence[Any] = ()
     while True:
         beyond = f"({key}) > ({marks})" if after else "1 = 1"
         last = f"SELECT {key} FROM {table} WHERE {beyond} ORDER BY {key} LIMIT 1 OFFSET {at_once - 1}"
-        found = piece(partial(_run, last, after))
+        found = store.alone(partial(_run, last, after))
         if not found:
             yield beyond, after
             return
