@@ -53,7 +53,7 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable
+from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable, TooLarge
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
 from handrail.policy import Decision, Policy, Verdict
@@ -428,7 +428,7 @@ def _at_rest(value: Any) -> Any:
     try:
         if not iterators.are_in(value):
             return value
-        read = iterators.read_all(value)
+        read = iterators.read(value)
         # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
         return from_json(shaping.encoded(read)) if iterators.are_in(read) else read
     except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
@@ -599,6 +599,9 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
+        if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
+            unshown = retries.done_but_too_large(tool.name, outcome.error)
+            return Ended(unshown.as_json(), unshown, attempts=attempt), "done"
         allowed_s, found = _allowed_s(tool, began, conduct), None
         diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
         if not diagnosis.no_effect:
