@@ -379,18 +379,21 @@ if (child := os.fork()) == 0:  # whoever has threads cannot
 assert os.waitpid(child, 0)[1] == 0
 got = 'in a namespace of its own'
 """,
-    "trace a child": BY_NUMBER + """
+    "trace a child": BY_NUMBER
+    + """
 if (child := os.fork()) == 0:
     os._exit(libc.ptrace(0, 0, 0, 0) != 0)  # PTRACE_TRACEME
 assert os.waitpid(child, 0)[1] == 0
 got = 'traced'
 """,
-    "read memory past all files": BY_NUMBER + """
+    "read memory past all files": BY_NUMBER
+    + """
 room = ctypes.create_string_buffer(8)
 part = (ctypes.c_size_t * 2)(ctypes.addressof(room), 8)  # struct iovec
 got = call(310, 270, ctypes.c_long(os.getpid()), part, ctypes.c_long(1), part, ctypes.c_long(1), ctypes.c_long(0))
 """,
-    "read a key of the session": BY_NUMBER + """
+    "read a key of the session": BY_NUMBER
+    + """
 room = ctypes.create_string_buffer(100)
 number = call(*keyctl, 10, -3, b'user', key.encode(), 0)  # KEYCTL_SEARCH in the session's ring
 got = room.raw[:call(*keyctl, 11, number, room, 100)]  # KEYCTL_READ
@@ -402,12 +405,14 @@ got = room.raw[:call(*keyctl, 11, number, room, 100)]  # KEYCTL_READ
     "catch page faults": BY_NUMBER + "got = call(323, 282, 1)",  # UFFD_USER_MODE_ONLY
     "make a socket to the host of a virtual machine": "import socket; got = socket.socket(40, socket.SOCK_STREAM)",
     "make a socket to the kernel's ciphers": "import socket; got = socket.socket(38, socket.SOCK_SEQPACKET)",
-    "count events of the processor": BY_NUMBER + """
+    "count events of the processor": BY_NUMBER
+    + """
 event = ctypes.create_string_buffer((1).to_bytes(4, 'little') + (112).to_bytes(4, 'little'), 112)
 event.raw = event.raw[:40] + (0x60).to_bytes(8, 'little') + event.raw[48:]  # of a program, not of the kernel
 got = call(298, 241, event, 0, -1, -1, 0)
 """,
-    "clone into a user namespace": BY_NUMBER + """
+    "clone into a user namespace": BY_NUMBER
+    + """
 if (child := call(56, 220, ctypes.c_long(0x10000000 | 17), None, None, None, None)) == 0:
     os._exit(0)
 os.waitpid(child, 0)

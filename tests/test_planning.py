@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from handrail.calls import ToolCall
 from handrail.effects import Resource
-from handrail.planning import MAX_FILLED_CHARS, NoSuchResult, Step, filled, mentions_results, plan, plan_steps
+from handrail.planning import (
+    MAX_FILLED_CHARS,
+    NoSuchResult,
+    Step,
+    filled,
+    mentions_results,
+    plan,
+    plan_steps,
+    positions,
+)
 from handrail.tools import FunctionTool
 
 
@@ -126,18 +135,18 @@ VALUES = {0: {"id": 7, "rows": [{"a/b": "x"}, {"c~d": None}], "9": "nine"}, 1: "
     (["$a.id$", {"k": "$b$"}, 5], [7, {"k": "text"}, 5]),
 ])  # fmt: skip
 def test_a_reference_is_replaced_by_what_it_names(written, value):
-    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2, inline=True) == {"x": value}
+    assert filled({"x": written}, positions(["a", "b", "c"]), VALUES, before=2, inline=True) == {"x": value}
 
 
 @pytest.mark.parametrize("written", ["no. $a.id$!", "As the page asked: `ticket $var1$`", {"deep": [" $b$"]}, "$a$$a$"])
 def test_within_a_longer_text_a_reference_is_refused(written):
     with pytest.raises(NoSuchResult, match="a reference is a whole argument"):
-        filled({"x": written}, ["a", "b", "c"], VALUES, before=2)
+        filled({"x": written}, positions(["a", "b", "c"]), VALUES, before=2)
 
 
 @pytest.mark.parametrize("written", ["costs $5-$10", "$PATH$ and $var9$", "echo $a"])
 def test_a_text_in_which_no_earlier_call_is_named_stays_as_it_is(written):
-    assert filled({"x": written}, ["a", "b", "c"], VALUES, before=2) == {"x": written}
+    assert filled({"x": written}, positions(["a", "b", "c"]), VALUES, before=2) == {"x": written}
 
 
 @pytest.mark.parametrize(("written", "said"), [
@@ -154,7 +163,7 @@ def test_a_text_in_which_no_earlier_call_is_named_stays_as_it_is(written):
 ])  # fmt: skip
 def test_a_reference_to_nothing_is_told_with_what_there_is(written, said):
     with pytest.raises(NoSuchResult) as told:
-        filled({"x": written}, ["a", "b", "c", "d"], VALUES, before=2, inline=True)
+        filled({"x": written}, positions(["a", "b", "c", "d"]), VALUES, before=2, inline=True)
     assert said in str(told.value)
 
 
@@ -168,15 +177,15 @@ def test_a_path_leads_into_a_text_that_is_json(text, filled_in):
     written = {"x": "$a.id$", "y": "$a.rows[0].n$"}
     if filled_in is None:
         with pytest.raises(NoSuchResult, match="the result of `a` has no `id`"):
-            filled(written, ["a", "b"], {0: text}, before=1)
+            filled(written, positions(["a", "b"]), {0: text}, before=1)
     else:
-        assert filled(written, ["a", "b"], {0: text}, before=1) == filled_in
-    assert filled({"x": "$a$"}, ["a", "b"], {0: text}, before=1) == {"x": text}
+        assert filled(written, positions(["a", "b"]), {0: text}, before=1) == filled_in
+    assert filled({"x": "$a$"}, positions(["a", "b"]), {0: text}, before=1) == {"x": text}
 
 
 def test_a_reference_to_a_call_without_a_value_is_told():
     with pytest.raises(NoSuchResult, match="has no result"):
-        filled("$a$", ["a", "b"], {}, before=1)
+        filled("$a$", positions(["a", "b"]), {}, before=1)
 
 
 @pytest.mark.parametrize("written", [
@@ -188,12 +197,18 @@ def test_a_reference_to_a_call_without_a_value_is_told():
 ])  # fmt: skip
 def test_references_insert_no_more_than_a_bound_however_often_they_name_a_long_result(written):
     with pytest.raises(NoSuchResult, match="would grow beyond 1048576 characters"):
-        filled({"x": written}, ["a", "b", "c"], {0: "x" * 1000, 1: {"rows": ["x" * 1000]}}, before=2, inline=True)
+        filled(
+            {"x": written},
+            positions(["a", "b", "c"]),
+            {0: "x" * 1000, 1: {"rows": ["x" * 1000]}},
+            before=2,
+            inline=True,
+        )
 
 
 def test_references_may_insert_up_to_the_bound():
     half = "x" * (MAX_FILLED_CHARS // 2)
-    assert filled({"x": "$a$$a$"}, ["a", "b"], {0: half}, before=1, inline=True) == {"x": half + half}
+    assert filled({"x": "$a$$a$"}, positions(["a", "b"]), {0: half}, before=1, inline=True) == {"x": half + half}
 
 
 # ---------------------------------------------------------------------- declared order

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import json
+import tracemalloc
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from handrail.calls import Media, Page
 from handrail.shaping import LEAST_RESULT_BYTES, fitting, page, plain, shape, text_of, with_note
+from tests.dialects.contract import check_growth
 
 
 @dataclasses.dataclass
@@ -299,3 +301,37 @@ def test_of_a_very_long_line_only_what_stands_around_the_pattern_is_shown():
     answer = page("a" * 1_000_000 + "needle" + "b" * 1_000_000, 0, 80, "needle")
     assert "needle" in answer["text"]
     assert len(answer["text"]) < 250
+
+
+def matching_by_lines(text, offset, most, pattern):
+    """What a page of matches shows, by splitting the text whole."""
+    lines = [f"{number}: {line}" for number, line in enumerate(text.split("\n")) if pattern in line]
+    return "\n".join(lines[offset : offset + most]), len(lines)
+
+
+@given(
+    text=st.text(alphabet="ab\n", max_size=60),
+    pattern=st.text(alphabet="ab\n", min_size=1, max_size=3),
+    offset=st.integers(0, 5),
+)
+def test_a_page_of_matches_is_that_of_the_lines_with_the_pattern(text, pattern, offset):
+    found = page(text, offset, 160, pattern)
+    assert (found["text"], found["matches"]) == matching_by_lines(text, offset, 2, pattern)
+    assert found["next"] == (offset + 2 if offset + 2 < found["matches"] else None)
+
+
+def test_a_page_of_very_many_matches_takes_the_memory_of_that_page():
+    text = "a\n" * 1_000_000
+    tracemalloc.start()
+    try:
+        found = page(text, 0, 8000, "a")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found["matches"], found["next"]) == ("more than 10,100", 100)
+    assert most < 100_000
+    assert page(text, 999_950, 8000, "a")["matches"] == 1_000_000
+
+
+def test_a_page_of_matches_in_one_long_line_grows_with_it_and_no_faster():
+    check_growth(lambda size: lambda: page("ab" * size, size, 8000, "b"), 300_000)

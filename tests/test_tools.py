@@ -596,3 +596,9 @@ def test_a_child_that_is_forked_while_a_tool_is_described_describes_its_own():
     gate.set()
     described.join(BOUND_S)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("schema", [True, False, [], "x", 7])
+def test_a_schema_that_is_no_object_is_a_definition_error(schema):
+    with pytest.raises(ToolDefinitionError, match="described by an object"):
+        hr.FunctionTool(lambda **given: 1, name="a", description="A.", parameters=schema, effect="read")

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from handrail import budgets, keys, placeholders, planning, shaping
+from handrail import budgets, keys, placeholders, planning, shaping, strictjson
 from handrail.budgets import Budget, Spent
+from handrail.cached import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure, Json
@@ -162,6 +163,11 @@ class Batch:
             if lane.pending is not None and not self._waits[lane.index]:
                 self._begin(lane, lane.pending)
 
+    @cached_property
+    def _positions(self) -> Mapping[str, Sequence[int]]:
+        """Where the calls of this turn stand, by id: read by each call that names another, made once."""
+        return planning.positions(lane.call.id for lane in self.lanes)
+
     @property
     def done(self) -> bool:
         """Whether every call has its result."""
@@ -265,7 +271,7 @@ class Batch:
 
     def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
         if not self.by_code and (pending.repairs or not placeholders.none_in(lane.call.arguments)):
-            earlier = [each.call for each in self.lanes[: lane.index]]
+            earlier = (each.call for each in islice(self.lanes, lane.index))
             if left_open := placeholders.refusal(pending.arguments, earlier):
                 return left_open
         if not self.by_code and ((self._uses and self._uses[lane.index]) or "$" in lane.call.arguments):
@@ -292,9 +298,8 @@ class Batch:
             if (result := self.results[index]) is not None and result.ok
         }
         try:
-            ids = [each.call.id for each in self.lanes]
             arguments = planning.filled(
-                pending.arguments, ids, values, lane.index, inline=pending.tool.inline_references
+                pending.arguments, self._positions, values, lane.index, inline=pending.tool.inline_references
             )  # fmt: skip
             return Read(pending.call, pending.tool, arguments, pending.repairs)
         except planning.NoSuchResult as error:
@@ -337,7 +342,7 @@ def _event(admitted: Admitted) -> CallAdmitted:
 def _copied(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return arguments that an observer may do anything to."""
     flat = _UNCHANGING.issuperset(map(type, arguments.values()))
-    return dict(arguments) if flat else deepcopy(arguments)  # which takes five times as long
+    return dict(arguments) if flat else strictjson.copied(arguments)
 
 
 _UNCHANGING = frozenset((str, int, float, bool, type(None)))

@@ -13,11 +13,12 @@ from functools import partial
 from handrail import logs
 from handrail.batch import Lane
 from handrail.effects import Outcome, Raised, Returned, Settle
-from handrail.errors import NoEffect
+from handrail.errors import NoEffect, TooLarge
 from handrail.events import FinishedLate, LateResult
 from handrail.leases import Lease
 from handrail.ports import Store
 from handrail.redaction import Known
+from handrail.retries import done_but_too_large
 from handrail.sessions import Session
 from handrail.shaping import plain
 from handrail.unrecorded import Unrecorded
@@ -34,7 +35,7 @@ def record(
         newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
             a newer one may have done it.
     """
-    settle = _settlement(lease, outcome, session.conduct.secrets)
+    settle = _settlement(lane, lease, outcome, session.conduct.secrets)
     if lease is None or settle is None or not (newest or settle.state == "done"):
         return
     refused = partial(tell_refused, session, lane, settle)
@@ -70,7 +71,7 @@ def tell_refused(session: Session, lane: Lane, settle: Settle) -> None:
         session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
 
 
-def _settlement(lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
+def _settlement(lane: Lane, lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     if lease is None:
         return None
@@ -79,6 +80,9 @@ def _settlement(lease: Lease | None, outcome: Outcome, secrets: Known | None) ->
         case Returned(value=value):
             shown = value if secrets is None else secrets.value(value)
             return Settle(asked.scope, asked.key, claimed.fence, "done", plain(shown), asked.locks)
+        case Raised(error=TooLarge() as error):
+            value = done_but_too_large(lane.call.name, error).as_json()
+            return Settle(asked.scope, asked.key, claimed.fence, "done", value, asked.locks)
         case Raised(error=NoEffect()):
             return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
         case _:

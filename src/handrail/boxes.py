@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from handrail import isolation, logs
 from handrail.calls import Media
-from handrail.errors import Code, NoEffect, ToolError
+from handrail.errors import Code, NoEffect, TooLarge, ToolError
 from handrail.ports import Job, JobEnded
 from handrail.processes import MOST_WORKERS, ProcessEnded, pickled, place_of
 from handrail.tools import BaseTool
@@ -176,6 +176,8 @@ def _raised(told: Mapping[str, Any]) -> Exception:
     """Return what a tool raised: a failure that it worded, or any other exception by its words, which go to the log."""
     if "text" in told:
         return logs.RaisedElsewhere(*(str(told[part]) for part in ("text", "kind", "place")))
+    if told.get("too_large") is True:
+        return TooLarge("more than may leave its sandbox")
     kind, after_s = NoEffect if told["no_effect"] is True else ToolError, told["retry_after_s"]
     if after_s is not None and not (type(after_s) in (int, float) and 0 <= after_s < inf):
         raise ValueError("no time to wait")

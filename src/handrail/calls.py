@@ -137,3 +137,5 @@ def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
         return json.dumps(arguments or {}, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}") from error
+    except RecursionError:
+        raise ConfigError("the arguments are nested too deep for JSON") from None

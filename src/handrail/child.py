@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 
 from handrail import iterators, reimports
 from handrail.confinement import drop_rights, join_empty_key_ring
-from handrail.errors import Code, NoEffect, SetupError, ToolError
+from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
 from handrail.seccomp import filter_here
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -178,7 +178,8 @@ def _told_media(media: Any) -> list[str]:
 def _told_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ToolError):
         failure = {**error.failure.as_json(), "details": list(error.failure.details)}
-        return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect)}
+        return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect),
+                "too_large": isinstance(error, TooLarge)}  # fmt: skip
     kind = type(error).__name__
     return {"text": f"{kind}: {error}", "kind": kind, "place": _place(error)}
 

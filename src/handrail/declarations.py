@@ -114,6 +114,8 @@ _KINDS: Mapping[str, Kind] = {
     "most_at_once": _COUNT,
     "result_bytes": _COUNT,
     "memory_bytes": _COUNT,
+    "argument_bytes": ("a whole number, at least 1,024", lambda value: _is_whole(value) and value >= 1024),
+    "argument_values": ("a whole number, at least 500", lambda value: _is_whole(value) and value >= 500),
     "breaker": ("a whole number, at least 0", lambda value: _is_whole(value) and value >= 0),
     "blocking": _FLAG,
     "repeatable": _FLAG,

@@ -62,6 +62,7 @@ class Code(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
     CANCELLED = "CANCELLED"
     NOT_ISOLATED = "NOT_ISOLATED"
+    TOO_LARGE = "TOO_LARGE"
 
 
 ONLY_OURS = frozenset({
@@ -243,3 +244,20 @@ class NoEffect(ToolError):
 
 class HeldBack(NoEffect):
     """A tool was not started, because its rate or its breaker holds it back. Raised by drivers, never tried again."""
+
+
+class TooLarge(ToolError):
+    """A tool returned more than any result may be. Raised in the place of its value, and told as `TOO_LARGE`.
+
+    The tool has ended, so a write with this end is done.
+
+    Args:
+        what: What it returned, such as `more than 1,000,000 values`.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            Code.TOO_LARGE,
+            f"The tool returned {what}, which is too large for a result.",
+            suggestion="Ask for less: fewer rows, a narrower filter or one page.",
+        )

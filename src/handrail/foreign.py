@@ -52,9 +52,11 @@ def imported(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema
         ToolDefinitionError: It passes a limit, names an unknown type, is not about an object, refers to something
             outside of it, or is no valid JSON Schema.
     """
-    if not parameters:
+    if parameters is None or parameters == {}:
         return {"type": "object", "properties": {}}
     try:
+        if not isinstance(parameters, Mapping):
+            refuse(f"it is {faults.shown(parameters)}, and parameters are described by an object")
         return _imported(cast(Schema, parameters))
     except ToolDefinitionError as error:
         if not name:

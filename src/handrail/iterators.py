@@ -1,40 +1,206 @@
-"""Iterators in what a tool returned: one is read once, and whoever looks a second time finds nothing in it.
+"""What a tool returned, measured, and with its iterators read: one is read once, and a second look finds nothing in it.
 
-Imported by sandboxed children too, so it is one file of the standard library.
+What is returned is written out as JSON later, on the event loop: 425 bytes of YAML, in which each list names the next
+one ten times, are gigabytes then, and some iterators never end. So a value is measured where its tool runs, within its
+tool's time, before anything else looks at it.
+
+Rule 1: what stands in several places counts each time. A part that holds itself is looked at once.
+Rule 2: no more of an iterator is read than a result may hold.
+Imported by sandboxed children too, so it needs only what our errors need.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
+from copy import copy
+from itertools import islice
 from typing import Any
+
+from msgspec.structs import force_setattr
+
+from handrail.errors import TooLarge
+
+MOST_VALUES = 1_000_000
+"""Values in a result: an order of magnitude beyond any page, and half a second to write."""
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Characters of text and bytes in a result; a store keeps it whole."""
+
+
+_AT_ONCE = 64
+"""What is taken of an iterator before it is measured."""
+
+
+class _Room:
+    """What is left for a value."""
+
+    __slots__ = ("bytes", "values")
+
+    def __init__(self) -> None:
+        self.values = MOST_VALUES
+        self.bytes = MOST_BYTES
+
+    def take(self, values: int, size: int) -> None:
+        self.values -= values
+        self.bytes -= size
+        if self.values < 0:
+            raise TooLarge(f"more than {MOST_VALUES:,} values")
+        if self.bytes < 0:
+            raise TooLarge(f"more than {MOST_BYTES // 1024**2} MB")
+
+
+def is_flat(value: Any, kind: type) -> bool:
+    """Whether a value is a text, a number or the like, or holds nothing else, and is not too large.
+
+    Args:
+        kind: The value's own class.
+    """
+    if kind is not dict and kind is not list:
+        return (
+            value is None or kind is int or kind is float or kind is bool or (kind is str and len(value) <= MOST_BYTES)
+        )
+    size = 0
+    for each in value.values() if kind is dict else value:
+        part = type(each)
+        if part is str:
+            size += len(each)
+        elif part is not int and part is not bool and part is not float and each is not None:
+            return False
+    return size <= MOST_BYTES and len(value) <= MOST_VALUES
 
 
 def read(value: Any) -> Any:
-    """Return a value whose iterators, also in its list or under its keys, are lists; raise what one of them raises.
+    """Return a value whose iterators, however deep in its lists and objects, are lists; raise what one of them raises.
 
-    No deeper, for every result is looked at so; whoever finds one below (`are_in`) takes `read_all`.
+    Raises:
+        TooLarge: It is more than `MOST_VALUES` or `MOST_BYTES`.
     """
+    return _read(value, _Room())
+
+
+def _read(value: Any, room: _Room) -> Any:
+    return _rebuilt(value, room) if _measure(value, room) else value
+
+
+def _rebuilt(value: Any, room: _Room) -> Any:
+    """Return a value, which has been measured, with its iterators read and what they give measured."""
     kind = type(value)
     if kind is dict:
-        return {name: _read(each) for name, each in value.items()}
+        return {name: _rebuilt(each, room) for name, each in value.items()}
     if kind is list or kind is tuple:
-        return kind(map(_read, value))
-    return _read(value)
+        return kind([_rebuilt(each, room) for each in value])
+    if not hasattr(kind, "__next__"):
+        return _with_parts_rebuilt(value, kind, room) if are_in(value) else value
+    given: list[Any] = []
+    while some := list(islice(value, _AT_ONCE)):
+        given += _read(some, room)
+    return given
 
 
-def _read(value: Any) -> Any:
-    return list(value) if hasattr(type(value), "__next__") else value
+def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
+    """Return a copy of a value of another class with fields or items. A model of pydantic keeps its iterators."""
+    if isinstance(value, tuple | deque):
+        parts = [_rebuilt(each, room) for each in value]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    set_field = force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
+    if (names := _names_of_fields(kind)) is None:
+        return value
+    changed = copy(value)
+    for name in names:
+        field = getattr(value, name, None)
+        if are_in(field):
+            set_field(changed, name, _rebuilt(field, room))
+    return changed
 
 
-def read_all(value: Any) -> Any:
-    """Return a value whose iterators, however deep they lie and in what they give, are lists."""
-    kind = type(value)
-    if kind is dict:
-        return {name: read_all(each) for name, each in value.items()}
-    if kind is list or kind is tuple:
-        return kind(map(read_all, value))
-    return [read_all(each) for each in value] if hasattr(kind, "__next__") else value
+def _measure(value: Any, room: _Room) -> bool:
+    """Take the room of a value, and say whether there are iterators in it. They are not read."""
+    found, values, size = False, 0, 0
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        kind = type(each)
+        if kind is dict:
+            parts = each.values()
+            size += _size_of_names(each)
+        elif kind is list or kind is tuple:
+            parts = each
+        elif hasattr(kind, "__next__"):
+            found = True
+            continue
+        elif isinstance(each, str | bytes | bytearray):
+            size += len(each)
+            continue
+        else:
+            parts = _parts(each, kind)
+        values += len(parts)
+        for part in parts:  # here and not by a function: this is done for every value of every result
+            kind = type(part)
+            if kind is str:
+                size += len(part)
+            elif kind is not int and kind is not float and kind is not bool and part is not None:
+                waiting.append(part)
+        if values > room.values or size > room.bytes:
+            if _holds_itself(value):
+                values, size = _expanded(value)
+            break
+    room.take(values, size)
+    return found
+
+
+def _holds_itself(value: Any) -> bool:
+    """Whether a value stands somewhere within itself. Each part is looked at once, in however many places it stands."""
+    done, path = set[int](), set[int]()
+    waiting = [(value, False)]
+    while waiting:
+        each, leaving = waiting.pop()
+        if leaving:
+            path.discard(id(each))
+            done.add(id(each))
+        elif id(each) in path:
+            return True
+        elif id(each) not in done and (parts := _parts(each, type(each))):
+            path.add(id(each))
+            waiting.append((each, True))
+            waiting += [(part, False) for part in parts if not isinstance(part, str | int | float | None)]
+    return False
+
+
+def _expanded(value: Any) -> tuple[int, int]:
+    """Count the values and bytes of what holds itself, up to a little more than a result may be.
+
+    What holds itself is looked at once on each way down: it is shown as Python shows it.
+    """
+    values = size = 0
+    path: list[int] = []
+    on_path: set[int] = set()
+    waiting: list[Iterator[Any]] = [iter((value,))]
+    while waiting and values <= MOST_VALUES and size <= MOST_BYTES:
+        each = next(waiting[-1], _END)
+        if each is _END:
+            waiting.pop()
+            if path:
+                on_path.discard(path.pop())
+        elif isinstance(each, str | bytes | bytearray):
+            size += len(each)
+        elif (parts := _parts(each, type(each))) and id(each) not in on_path:
+            values += len(parts)
+            size += _size_of_names(each) if isinstance(each, dict) else 0
+            path.append(id(each))
+            on_path.add(id(each))
+            waiting.append(iter(parts))
+    return values, size
+
+
+_END = object()
+
+
+def _size_of_names(value: dict[Any, Any]) -> int:
+    try:
+        return sum(map(len, value))
+    except TypeError:  # a name that is a number
+        return sum(len(name) for name in value if isinstance(name, str))
 
 
 def are_in(value: Any) -> bool:
@@ -53,14 +219,19 @@ def are_in(value: Any) -> bool:
     return False
 
 
-def _parts(value: Any, kind: type) -> Iterable[Any]:
+def _parts(value: Any, kind: type) -> Collection[Any]:
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, _MANY):
         return value
-    if (fields := getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)) is not None:
-        return [getattr(value, name, None) for name in fields]
+    if (names := _names_of_fields(kind)) is not None:
+        return [getattr(value, name, None) for name in names]
     return vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+
+
+def _names_of_fields(kind: type) -> Collection[str] | None:
+    """Return the names of the fields of a struct or a dataclass."""
+    return getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
 
 
 _MANY = (list, tuple, set, frozenset, deque)

@@ -15,7 +15,6 @@ Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -53,7 +52,7 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable
+from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable, TooLarge
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
 from handrail.policy import Decision, Policy, Verdict
@@ -61,6 +60,7 @@ from handrail.redaction import Known
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
 from handrail.validation import NULLS_LEFT_OUT
+from handrail.violations import count_values
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
@@ -168,8 +168,38 @@ def read(
     tool = tools.resolve(call.name, sees)
     if type(tool) is Failure:
         return tool
-    parsed = jsontext.parse(call.arguments, finish, repair, lossy=not tool.writes)
-    return parsed if type(parsed) is Failure else Read(call, tool, parsed.value, parsed.repairs)
+    text = call.arguments
+    if text == "null" and not tool.parameters.get("required"):
+        text = ""  # some models write null for no arguments
+    if len(text) * 4 > tool.argument_bytes and (failure := _too_long(text, tool)):
+        return failure
+    parsed = jsontext.parse(text, finish, repair, lossy=not tool.writes)
+    if type(parsed) is Failure:
+        return parsed
+    # A value takes two characters at least, with its comma.
+    if len(text) // 2 > tool.argument_values and (failure := _too_many(parsed.value, tool)):
+        return failure
+    return Read(call, tool, parsed.value, parsed.repairs)
+
+
+def _too_long(text: str, tool: BaseTool) -> Failure | None:
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return _oversized(tool, f"take {size:,} bytes", f"{tool.argument_bytes:,}") if size > tool.argument_bytes else None
+
+
+def _too_many(arguments: dict[str, Json], tool: BaseTool) -> Failure | None:
+    most = tool.argument_values
+    # The arguments themselves are counted too.
+    many = count_values(arguments, most + 1) > most + 1
+    return _oversized(tool, f"hold more than {most:,} keys and items", f"{most:,}") if many else None
+
+
+def _oversized(tool: BaseTool, how: str, most: str) -> Failure:
+    return Failure(
+        Code.INVALID_ARGUMENTS,
+        f"The arguments of `{tool.name}` {how}; at most {most} are taken.",
+        "Call again with less; split the work into several smaller calls.",
+    )
 
 
 def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
@@ -237,6 +267,8 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     checked = tool.arguments_of(read.arguments)
     if isinstance(checked, Failure):
         return checked
+    if checked.repairs and (failure := _too_many(checked.arguments, tool)):  # text may have become a list of anything
+        return failure
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
@@ -339,7 +371,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     tool = call.tool
     # What a person agrees to is this: the tool as it describes itself, and exactly these arguments.
     return AskHuman(
-        call.call, deepcopy(call.arguments), call.verdict.risk, reason, tool.description, place,
+        call.call, strictjson.copied(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
         max(call.verdict.people, tool.people), writes=tool.writes,
     )  # fmt: skip
@@ -428,7 +460,7 @@ def _at_rest(value: Any) -> Any:
     try:
         if not iterators.are_in(value):
             return value
-        read = iterators.read_all(value)
+        read = iterators.read(value)
         # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
         return from_json(shaping.encoded(read)) if iterators.are_in(read) else read
     except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
@@ -599,6 +631,9 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
             return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
+        if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
+            unshown = retries.done_but_too_large(tool.name, outcome.error)
+            return Ended(unshown.as_json(), unshown, attempts=attempt), "done"
         allowed_s, found = _allowed_s(tool, began, conduct), None
         diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
         if not diagnosis.no_effect:

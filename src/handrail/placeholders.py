@@ -13,7 +13,8 @@ Rule 2: a tool whose name is one plain word, such as `search`, is named only whe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from handrail.calls import ToolCall
 from handrail.errors import Code, Failure, Json
@@ -28,6 +29,7 @@ _MARKUP = re.compile(r"[=@!*|^\"?]|://")
 """In attributes, addresses, comments and patterns, and in no words for a result."""
 _PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*")
 _DEEPEST, _LONGEST = 64, 200
+_MOST_EARLIER = 200
 
 
 def none_in(text: str) -> bool:
@@ -36,21 +38,23 @@ def none_in(text: str) -> bool:
     return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u00' in text)
 
 
-def refusal(arguments: Mapping[str, Json], earlier: Sequence[ToolCall]) -> Failure | None:
+def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failure | None:
     """Return why a call does not run whose arguments hold a placeholder; None where they hold none.
 
     Args:
-        earlier: The calls before it in its turn.
+        earlier: The calls before it in its turn; the first `_MOST_EARLIER` are looked at.
     """
+    known: list[ToolCall] = []
     for place, text in _texts(arguments, (), 0):
         found = _OPEN.fullmatch(text) or _LOOSE.fullmatch(text)
         if found is None:
             continue
         said, is_open = next(filter(None, found.groups())), found.re is _OPEN
         if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
-            number = next((n for n, call in enumerate(earlier, 1) if _names(said, call)), 0)
+            known = known or list(islice(earlier, _MOST_EARLIER))
+            number = next((n for n, call in enumerate(known, 1) if _names(said, call)), 0)
             if number or (is_open and _is_own_name(said, place)):
-                advice = _REFERENCE.format(name=earlier[number - 1].name, number=number) if number else _FIND_OUT
+                advice = _REFERENCE.format(name=known[number - 1].name, number=number) if number else _FIND_OUT
                 told = f"{named(place)} is a placeholder, {shown(text)}, and no value."
                 return Failure(Code.INVALID_ARGUMENTS, told, advice)
     return None

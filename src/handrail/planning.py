@@ -280,17 +280,32 @@ def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
     return index if 0 <= index < before else None
 
 
+def positions(ids: Iterable[str]) -> Mapping[str, Sequence[int]]:
+    """Return each id with the positions of the calls that have it."""
+    found: dict[str, list[int]] = {}
+    for position, call_id in enumerate(ids):
+        found.setdefault(call_id, []).append(position)
+    return found
+
+
+def _earlier(name: str, ids: Mapping[str, Sequence[int]], before: int) -> int | None:
+    """Return the nearest earlier call with this id, or the one at the place that it names."""
+    among = ids.get(name, ())
+    nearest = bisect_left(among, before) - 1
+    return among[nearest] if nearest >= 0 else _place_of(name, {}, before)
+
+
 class NoSuchResult(Exception):
     """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
 
 
 def filled(
-    arguments: Json, ids: Sequence[str], values: Mapping[int, Any], before: int, *, inline: bool = False
+    arguments: Json, ids: Mapping[str, Sequence[int]], values: Mapping[int, Any], before: int, *, inline: bool = False
 ) -> Json:
     """Return arguments with every reference replaced by what it names.
 
     Args:
-        ids: Ids of the calls of this turn, in order.
+        ids: Id -> positions of the calls of this turn that have it, in order; see `positions`.
         values: Position -> result, as plain JSON, of the calls that have one.
         before: Position of the call itself: it can only refer back.
         inline: Whether references within a longer text are replaced.
@@ -301,7 +316,6 @@ def filled(
     """
     texts: dict[int, str] = {}  # a value, by its identity -> its text
     inserted = 0
-    places = {call_id: index for index, call_id in enumerate(ids[:before])}
 
     @cache
     def opened(place: int) -> Json:
@@ -310,7 +324,7 @@ def filled(
     def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
         """Return what a reference names, and its text."""
         nonlocal inserted
-        place = _place_of(name, places, before)
+        place = _earlier(name, ids, before)
         if place is None:
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
         if place not in values:
@@ -341,7 +355,7 @@ def filled(
         return value
 
     def inlined(found: re.Match[str]) -> str:
-        if _place_of(found[1], places, before) is None and found[1] not in ids:
+        if _earlier(found[1], ids, before) is None and found[1] not in ids:
             return found[0]  # a dollar sign of the text's own
         if not inline:
             raise NoSuchResult(f"`{found[0]}` stands within a longer text, and a reference is a whole argument")

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, ToolError
+from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, TooLarge, ToolError
 
 
 class Backoff(Struct, frozen=True):
@@ -103,6 +103,15 @@ def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     if isinstance(error, ModelError):
         return Diagnosis(_unavailable(tool), passing=error.retryable, after_s=error.retry_after_s)
     return _by_class(error, tool, timeout_s, outcome.reference)
+
+
+def done_but_too_large(tool: str, error: TooLarge) -> Failure:
+    """Return the failure of a write that happened, and returned more than can be shown."""
+    return replace(
+        error.failure,
+        message=f"`{tool}` was carried out. {error.failure.message}",
+        suggestion="It is done: do not call it again. Look at what it did with a tool that reads less.",
+    )
 
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:

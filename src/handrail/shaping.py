@@ -37,6 +37,7 @@ _ROOM_FOR_LINE = 64
 _LEAST_VALUE = 40
 _GAP = " [...] "
 _LONGEST_LINE = 200
+_MOST_COUNTED = 10_000
 
 
 class Shaped(Struct):
@@ -324,14 +325,38 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
     `next` is the offset to go on with, None at the end.
     """
     if pattern:
-        hits = [f"{number}: {each}" for number, line in enumerate(text.split("\n")) for each in _near(pattern, line)]
-        shown = "\n".join(hits[offset : offset + max(1, limit // 80)])
-        after = offset + max(1, limit // 80)
-        return {"matches": len(hits), "text": shown, "next": after if after < len(hits) else None}
+        return _matches(text, offset, max(1, limit // 80), pattern)
     piece = text[offset : offset + limit]
     after = offset + len(piece)
     following = after if after < len(text) else None
     return {"text": piece, "offset": offset, "total_characters": len(text), "next": following}
+
+
+def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]:
+    """Return `most` matches from the one at `offset`. Those behind them are counted up to `_MOST_COUNTED`."""
+    shown: list[str] = []
+    count = 0
+    for hit in _hits(text, pattern):
+        if offset <= count < offset + most:
+            shown.append(hit)
+        count += 1
+        if count > offset + most + _MOST_COUNTED:
+            break
+    whole = count <= offset + most + _MOST_COUNTED
+    after = offset + most if offset + most < count else None
+    return {"matches": count if whole else f"more than {count - 1:,}", "text": "\n".join(shown), "next": after}
+
+
+def _hits(text: str, pattern: str) -> Iterator[str]:
+    """Yield the lines of a text with the pattern, each with its number, and no line without it."""
+    number = counted = 0
+    found = -1 if "\n" in pattern else text.find(pattern)
+    while found >= 0:
+        number += text.count("\n", counted, found)
+        start, end = text.rfind("\n", counted, found) + 1, text.find("\n", found)
+        counted = end if end >= 0 else len(text)
+        yield from (f"{number}: {each}" for each in _near(pattern, text[start:counted]))
+        found = text.find(pattern, counted)
 
 
 def _near(pattern: str, line: str) -> Iterator[str]:

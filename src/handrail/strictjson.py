@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Final, NoReturn
+from copy import deepcopy
+from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json
 
@@ -72,6 +73,18 @@ def loads(text: str) -> Json:
     if "\\u" in text:
         refuse_surrogates(value)
     return value
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of JSON that shares no list and no object with it; what is of another kind is copied deeply."""
+    kind = type(value)
+    if kind is dict:
+        return {name: copied(part) for name, part in value.items()}
+    if kind is list:
+        return [copied(part) for part in value]
+    if kind is str or kind is int or kind is float or kind is bool or value is None:
+        return value
+    return deepcopy(value)
 
 
 def flat(text: str) -> dict[str, Json] | None:

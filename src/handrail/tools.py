@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -41,7 +41,7 @@ import pydantic
 from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
 
-from handrail import declarations, expressions, keys, limits, names, pages, portability, schema
+from handrail import declarations, expressions, keys, limits, names, pages, portability, schema, strictjson
 from handrail.cached import cached_property
 from handrail.calls import Page
 from handrail.context import Context, Injected, InjectedOpenly
@@ -155,6 +155,10 @@ class BaseTool:
     """Words by which users ask for it, also in their own language: selectors find it by them."""
     result_bytes: int | None = None
     """How much of a result the model reads; the runtime's size otherwise."""
+    argument_bytes: int = 1024 * 1024
+    """How long the arguments of a call may be, as JSON in UTF-8."""
+    argument_values: int = 10_000
+    """How many keys and items the arguments of a call may hold."""
     coerce: bool = True
     """Accept text that is exactly a number, boolean, list or object where the schema wants one; told in the result."""
     version: str = ""
@@ -553,7 +557,7 @@ class BaseTool:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         if not (self.as_written or _SAFE.issuperset(map(type, bound.values()))):
-            bound = deepcopy(bound)
+            bound = strictjson.copied(bound)
         if self.hidden:
             given = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
             return partial(self.run, **bound, **given)
@@ -719,7 +723,7 @@ class FunctionTool(BaseTool):
     def _take(self, parameters: Mapping[str, Json]) -> None:
         """Be described by a schema. What is set here stands in place of what a signature would give."""
         self.parameters = schema.imported(parameters, name=self.name)
-        self.bind = deepcopy
+        self.bind = strictjson.copied
         self.hidden = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -56,27 +56,21 @@ def attempted(work: Callable[[], Any]) -> Returned | Raised:
 
 
 def returned(value: Any) -> Returned | Raised:
-    """Say what a tool returned. Iterators, also in its list or under its keys, are read to their end, into lists.
+    """Say what a tool returned, measured: `TooLarge` where it is more than a result may be.
 
-    One runs when it is read, so this is a part of the tool: what it raises, the tool raises, and whoever looks at the
-    result a second time (the ledger, the journal, a cut) finds what the first one found.
+    Iterators in it are read to their end, into lists. One runs when it is read, so this is a part of the tool: what it
+    raises, the tool raises, and whoever looks at the result a second time (the ledger, the journal, a cut) finds what
+    the first one found.
     """
     kind = type(value)
-    parts = value.values() if kind is dict else value if kind is list or kind is tuple else (value,)
-    try:
-        if _AT_REST.issuperset(map(type, parts)):  # as of nearly every result
-            return Returned(value)
-    except TypeError:  # there is a class without a hash
-        pass
+    if iterators.is_flat(value, kind):  # as nearly every result is
+        return Returned(value)
     if hasattr(kind, "__await__") or (kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE):
         return Returned(value, pending=True)
     try:
         return Returned(iterators.read(value))
     except BaseException as error:  # the tool's own, as far as it runs here
         return raised(error)
-
-
-_AT_REST = frozenset((str, int, float, bool, type(None), list, dict))
 
 
 def raised(error: BaseException) -> Raised:

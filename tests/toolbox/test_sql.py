@@ -696,3 +696,7 @@ def test_characters_that_are_written_out_are_taken_off(address):
 def test_text_made_to_break_a_parser_or_a_planner_comes_to_an_end(address, sql):
     failure = asked(address, sql=sql, timeout_s=2.0).failure
     assert failure is None or failure.code in ("QUERY_REFUSED", "QUERY_FAILED", "QUERY_TOO_SLOW")
+
+
+def test_a_byte_order_mark_before_a_query_is_no_part_of_it():
+    assert checked("\ufeffSELECT 1 AS one", (), "sqlite").text == "SELECT 1 AS one"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,6 +31,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.foreign import imported
 from handrail.operations import LeftOut, Operation, is_one, operations, server_of
+from handrail.strictjson import copied
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -334,7 +334,7 @@ class OperationTool(HttpTool):
         self.one_request = effect != "read"  # redirects are not followed, and a refused one is not sent again
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters, self.bind = imported(operation.schema, name=operation.name), deepcopy
+        self.parameters, self.bind = imported(operation.schema, name=operation.name), copied
         self.hidden = {_CONTEXT: Context}
         super().__init__()
 

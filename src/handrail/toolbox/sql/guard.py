@@ -97,6 +97,7 @@ def checked(text: str, parameters: Sequence[Any], dialect: str) -> Query:
     Raises:
         ToolError: It is no single query, writes, or asks for what is not known to be harmless.
     """
+    text = text.removeprefix("\ufeff")  # a byte order mark, as some editors begin a file with
     # What is read is a copy of the same length, in which `$1` is a name: sqlglot takes `$1 + $` for the beginning of a
     # quoted text, in which a call could hide.
     copy = _PARAMETER.sub(r"_\1", text)

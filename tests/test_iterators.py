@@ -1,0 +1,91 @@
+"""What a tool returned: measured before it is written, with its iterators read within bounds."""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+import handrail as hr
+from handrail.iterators import MOST_BYTES, MOST_VALUES
+from handrail.workers import returned
+from tests.dialects.contract import check_growth
+
+
+def laughing(levels: int) -> list:
+    """Return a list of two that are one, and so on down: small, and 2 ** levels texts when it is written out."""
+    here: list = ["ha"]
+    for _ in range(levels):
+        here = [here, here]
+    return here
+
+
+@dataclass
+class Slot:
+    rows: Any
+
+
+TOO_LARGE = {
+    "never ends": count,
+    "never ends below": lambda: {"a": [{"b": count()}]},
+    "never ends in a field": lambda: [Slot(count())],
+    "gives what expands": lambda: iter([laughing(40)]),
+    "expands": lambda: laughing(40),
+    "expands and holds itself": lambda: (lambda here: here.append(here) or here)([laughing(40)]),
+    "names expand": lambda: [{"k" * 1000: 1}] * 100_000,
+    "a text": lambda: "x" * (MOST_BYTES + 1),
+    "one text in many places": lambda: ["x" * 1_000_000] * 100,
+    "bytes": lambda: [b"x" * 1_000_000] * 100,
+    "rows": lambda: [[0] * 1000] * 1001,
+}
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("what", TOO_LARGE)
+def test_more_than_a_result_may_be_is_refused_before_it_is_written(drive, is_async, what):
+    async def task():
+        return TOO_LARGE[what]()
+
+    def thread():
+        return TOO_LARGE[what]()
+
+    result = drive([hr.FunctionTool(task if is_async else thread, name="numbers", effect="read")]).call("numbers")
+    assert (result.failure.code, result.failure.retryable, result.attempts) == ("TOO_LARGE", False, 1)
+    assert "Ask for less" in result.failure.suggestion
+
+
+def test_a_value_that_holds_itself_is_shown_and_not_too_large(drive):
+    def ring():
+        here: list = [1]
+        here.append({"again": here})
+        return here
+
+    assert "[1, {'again': [...]}]" in drive([hr.FunctionTool(ring, effect="read")]).call("ring").text
+
+
+def test_an_iterator_is_read_no_further_than_a_result_may_hold(drive):
+    taken = count()
+    drive([hr.FunctionTool(lambda: taken, name="numbers", description="Count.", effect="read")]).call("numbers")
+    assert next(taken) < MOST_VALUES + 100
+
+
+def test_a_write_that_returns_too_much_is_done_and_says_so_to_whoever_asks_again(drive):
+    made = []
+
+    def order(item: str) -> list:
+        """Order an item."""
+        made.append(item)
+        return laughing(40)
+
+    driver = drive([hr.FunctionTool(order, effect="write", key="{item}")])
+    first, again = driver.call("order", {"item": "tea"}), driver.call("order", {"item": "tea"})
+    assert (made, first.failure.code) == (["tea"], "TOO_LARGE")
+    assert "was carried out" in first.failure.message and "do not call it again" in first.failure.suggestion
+    assert again.replayed and "was carried out" in again.text
+
+
+@pytest.mark.parametrize("what", ["flat", "nested"])
+def test_the_work_of_measuring_grows_with_the_value_and_no_faster(what):
+    row = 1 if what == "flat" else {"id": 1, "tags": ["a"]}
+    check_growth(lambda size: partial(returned, [row] * size), 100_000)
