@@ -293,7 +293,8 @@ def test_the_answers_in_a_prompt_are_counted(dialect):
     for number in range(4):
         assert dialect.answers_in(dialect.encode_request(messages, [tool()])) == len(messages) // 2
         messages += [called(weather(id=f"call_{number}")), result("21", f"call_{number}")]
-    assert dialect.answers_in(dialect.encode_request([*messages, *QUESTION], [tool()])) == 4
+    told = 0 if dialect.template.forgets_calls else 4
+    assert dialect.answers_in(dialect.encode_request([*messages, *QUESTION], [tool()])) == told
 
 
 # ---------------------------------------------------------------------- what stands in a prompt

@@ -28,6 +28,7 @@ class Channels(Struct, frozen=True):
         recipient: Stands in the header before the one it is for.
         channel: Stands in the header before the channel's name.
         text, reasoning: The headers that are written for text and for reasoning.
+        preamble: The header that is written for text before calls, where that of a text ends the turn.
         thinks: The channels or recipients whose messages are reasoning.
         speaks: The recipients whose messages are text.
         prefix: Stands before a tool's name.
@@ -48,6 +49,7 @@ class Channels(Struct, frozen=True):
     call: str = ""
     inside: Shape | None = None
     first: str = ""
+    preamble: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -123,7 +125,7 @@ class Channels(Struct, frozen=True):
 
     def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""
-        said = [(self.reasoning, reasoning), (self.text, text)]
+        said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
         messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
         for call in calls:
             body = self.inside.written([call], schemas) if self.inside else call.arguments

@@ -64,6 +64,17 @@ def entries_of(messages: Sequence[Message], template: Template) -> list[Entry]:
     return [each for entry in entries for each in _in_call_order(entry, template)]
 
 
+def without_old_calls(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the turns without the calls and the results before the last user turn."""
+    last = max((place for place, each in enumerate(entries) if isinstance(each, UserMessage)), default=0)
+    told: list[Entry] = [each for each in entries[:last] if not (isinstance(each, Answer) and _has_calls(each))]
+    return [*told, *entries[last:]]
+
+
+def _has_calls(answer: Answer) -> bool:
+    return bool(answer.turn.calls or answer.results)
+
+
 def _in_call_order(entry: Entry, template: Template) -> list[Entry]:
     """Return an answer with its results in the order of its calls, for some families as one answer for each call."""
     if not isinstance(entry, Answer) or not entry.turn.calls:

@@ -150,6 +150,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             "<|start|>assistant", "<|message|>", ("<|end|>", "<|call|>", "<|return|>"), " to=", "<|channel|>",
             text="<|channel|>final", reasoning="<|channel|>analysis", thinks=("analysis",),
             speaks=("assistant", "user"), prefix="functions.", call="<|channel|>commentary json",
+            preamble="<|channel|>commentary",
         ),
         others=("<|start|>", "<|constrain|>", "<|endoftext|>"),
     ),

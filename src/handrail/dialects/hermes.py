@@ -131,11 +131,12 @@ HERMES: Final = Template(
     USER,
     ASSISTANT,
     RESULT,
-    results=("<|im_start|>tool\n", "<|im_end|>"),
+    results=("<|im_start|>tool\n", "\n<|im_end|>"),
+    results_last="<|im_end|>",
     between="\n",
     system=SYSTEM,
     bos="<|begin_of_text|>",
-    before_calls="\n",
+    calls_alone=True,
 )
 
 # ---------------------------------------------------------------------- the dialects

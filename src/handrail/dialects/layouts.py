@@ -67,6 +67,7 @@ class Template(Struct, frozen=True):
         user, assistant: Around a turn.
         result: Around one result; `{name}` and `{id}` stand for those of its call.
         results: Around all results of one answer.
+        results_last: Closes results that end the conversation; as any others unless told otherwise.
         between: Between two of those results.
         system: Around a system message that comes later; None where the family has none, and it is told as a user's.
         answer: Opens the model's answer; the opening of an assistant's turn unless told otherwise.
@@ -82,6 +83,8 @@ class Template(Struct, frozen=True):
         lead: Stands before an answer's text.
         before_calls: Stands between an answer's text and its calls.
         calls_alone: The family has no place for text beside calls, and its template leaves it out.
+        calls_bare: Calls behind a text are written as those without one, though they cannot be read there.
+        forgets_calls: Calls and results before the last user turn are left out.
         calls_lead: Stands before the calls of an answer without text.
         stops: The marks at which a server stops; those that end an answer unless told otherwise.
         ids: Makes the ids that the template takes from those of the calls.
@@ -94,6 +97,7 @@ class Template(Struct, frozen=True):
     assistant: Wrap
     result: Wrap = ("", "")
     results: Wrap = ("", "")
+    results_last: str | None = None
     between: str = ""
     system: Wrap | None = None
     answer: str | None = None
@@ -109,6 +113,8 @@ class Template(Struct, frozen=True):
     lead: str = ""
     before_calls: str = ""
     calls_alone: bool = False
+    calls_bare: bool = False
+    forgets_calls: bool = False
     calls_lead: str = ""
     stops: tuple[str, ...] = ()
     ids: Callable[[Iterable[str]], Mapping[str, str]] | None = None

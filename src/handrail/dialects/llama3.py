@@ -195,7 +195,7 @@ LLAMA4: Final = Template(
     system=_turn4("system"),
     told=as_json,
     bos="<|begin_of_text|>",
-    calls_alone=True,
+    calls_bare=True,
 )
 
 # ---------------------------------------------------------------------- the dialects

@@ -4,8 +4,10 @@
     [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": "abc123456"}]</s>
     [TOOL_RESULTS] {"content": ..., "call_id": "abc123456"}[/TOOL_RESULTS]
 
-The tools stand before the last question, and so does the system message up to version 3. SentencePiece's versions have
-a space after each control token; Tekken's have none. From v11 on a call is a name and its arguments.
+The tools stand before the last question, but at the head in v13, and so does the system message up to version 3.
+SentencePiece's versions have a space after each control token; Tekken's have none. From v11 on a call is a name and its
+arguments. v2 takes one result at a time, so several calls are told one by one, and forgets the calls of questions that
+were answered. Up to v3 the tokenizer refuses text beside a call, and most templates leave it out; so do we.
 """
 
 from __future__ import annotations
@@ -157,10 +159,10 @@ the user that you cannot perform the requested action at the moment."""
 
 
 def _v11(opening: Opening) -> Head:
-    """Begin as Mistral Small 3.2 does: the tools at the beginning, and a system message of its own."""
+    """Begin as Mistral Small 3.2 does, with a system message of its own."""
     today = f" The current date is {opening.today:%Y-%m-%d}." if opening.today else ""
     system = _SMALL_SYSTEM.replace("{today}", today) if opening.system is None else opening.system
-    return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
+    return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, ""))
 
 
 _MINISTRAL_SYSTEM = """\
@@ -228,13 +230,20 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
     ),
     "mistral-v2": (
         _listed(" ", ids=False),
-        replace(_SPACED, result=('[TOOL_RESULTS] [{"name": "{name}", "content": ', "}][/TOOL_RESULTS]"), ids=_without),
+        replace(
+            _SPACED,
+            result=('[TOOL_RESULTS] [{"name": "{name}", "content": ', "}][/TOOL_RESULTS]"),
+            ids=_without,
+            single=True,
+            calls_alone=True,
+            forgets_calls=True,
+        ),
     ),
-    "mistral-v3": (_listed(" "), _SPACED),
-    "mistral-v3-tekken": (_listed(""), _TIGHT),
-    "mistral-nemo": (_listed(""), replace(_TIGHT, head=_brought_along(""), told=str)),
-    "mistral-vllm": (_listed(" "), replace(_SPACED, head=_brought_along(" "), told=str)),
-    "mistral-vllm-parallel": (_listed(" "), replace(_SPACED, head=_parallel, told=str)),
+    "mistral-v3": (_listed(" "), replace(_SPACED, calls_alone=True)),
+    "mistral-v3-tekken": (_listed(""), replace(_TIGHT, calls_alone=True)),
+    "mistral-nemo": (_listed(""), replace(_TIGHT, head=_brought_along(""), told=str, calls_alone=True)),
+    "mistral-vllm": (_listed(" "), replace(_SPACED, head=_brought_along(" "), told=str, calls_alone=True)),
+    "mistral-vllm-parallel": (_listed(" "), replace(_SPACED, head=_parallel, told=str, calls_alone=True)),
     "mistral-v7": (
         _listed(" "),
         replace(
@@ -263,6 +272,7 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=_V7_RESULT,
             told=str,
+            calls_alone=True,
         ),
     ),
     "mistral-v13": (

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from handrail.cached import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, bodies, received, remembered, texts, writing
-from handrail.dialects.entries import Answer, Entry, entries_of, has_results, said_in, systems_first
+from handrail.dialects.entries import Answer, Entry, entries_of, has_results, said_in, systems_first, without_old_calls
 from handrail.dialects.layouts import Head, Opening, Template, as_json, broken, broken_in, described
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.texts import Syntax, TextReader
@@ -297,15 +297,22 @@ class _Telling:
         system = self._safe("\n\n".join(systems)) if systems else None
         head = self._template.head(Opening(system, self._tools, self._dialect.today))
         entries = entries_of(rest, self._template)
+        if self._template.forgets_calls:
+            entries = without_old_calls(entries)
         return [head.text, *self._turns(entries, head), self._answer_mark(entries, options)]
 
-    def results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult], ids: Mapping[str, str]) -> str:
-        """Return the results of one answer."""
+    def results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult], ids: Mapping[str, str], *, last: bool = True
+    ) -> str:
+        """Return the results of one answer; `last` says whether they end the conversation."""
         if not results:
             return ""
         names = {call.id: call.name for call in calls}
         each = [self._result(result, names.get(result.call_id, result.name), ids) for result in results]
-        return self._template.between.join(each).join(self._template.results)
+        opens, closes = self._template.results
+        if last and self._template.results_last is not None:
+            closes = self._template.results_last
+        return self._template.between.join(each).join((opens, closes))
 
     def _turns(self, entries: Sequence[Entry], head: Head) -> Iterable[str]:
         template = self._template
@@ -327,7 +334,7 @@ class _Telling:
                 case Answer(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
                     yield self._answer(turn, ids, recent=place > last, goes_on=goes_on)
-                    yield self.results(turn.calls, results, ids)
+                    yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
 
     def _answer(self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool) -> str:
         template, dialect = self._template, self._dialect
@@ -340,7 +347,8 @@ class _Telling:
             for call in turn.calls
         ]
         reasoning = self._safe(turn.reasoning) if recent and template.thinks and dialect.syntax.reasoning else ""
-        said = Turn(text + (template.before_calls if text and calls else ""), reasoning, calls)
+        text += template.before_calls if text and calls else ""
+        parts = [Turn(text, reasoning), Turn(calls=calls)] if template.calls_bare else [Turn(text, reasoning, calls)]
         lead = template.lead if text else template.calls_lead
         opens, closes = template.assistant
         if calls and template.ends_calls is not None:
@@ -349,7 +357,7 @@ class _Telling:
             opens = template.after_results
         elif not reasoning:
             lead = template.thoughtless + lead
-        return opens + lead + dialect.written(said, self._tools) + closes
+        return opens + lead + "".join(dialect.written(part, self._tools) for part in parts) + closes
 
     def _result(self, result: ToolResult, name: str, ids: Mapping[str, str]) -> str:
         opens, closes = self._template.result

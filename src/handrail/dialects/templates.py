@@ -407,7 +407,9 @@ _KIMI: Final = Template(
     thinks=False,
 )
 _TEMPLATES: Final[Mapping[str, Template]] = {
-    "qwen3-coder": replace(_CHATML, head=_coder, results=("<|im_start|>user\n", "\n<|im_end|>\n")),
+    "qwen3-coder": replace(
+        _CHATML, head=_coder, results=("<|im_start|>user\n", "\n<|im_end|>\n"), before_calls="\n\n"
+    ),
     "qwen3.5": replace(
         _CHATML, head=_qwen35, thoughtless="<think>\n\n</think>\n\n", opens="<think>\n", before_calls="\n\n"
     ),
