@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
+from rich.cells import cell_len
 
 import handrail as hr
 from handrail.approvers.terminal import TerminalApprover, printable
@@ -62,6 +63,28 @@ def test_prose_is_parted_at_its_spaces_where_the_terminal_is_narrow(desk, column
     desk.ask(hr.AskHuman(call, {}, "high", "", "Delete an order for good, with all that it holds."))
     shown = desk.person.reads_until(PROMPT)
     assert ("for good, with\n         all that" in shown) == (columns == 40)
+
+
+def test_prose_that_its_author_has_wrapped_is_wrapped_once(desk):
+    termios.tcsetwinsize(desk.approver._output.fileno(), (24, 60))
+    prose = "Delete an order for good, with all that it holds, and\ntell its customer.\n\n- not paid back\n- not undone"
+    desk.ask(hr.AskHuman(hr.ToolCall("call_1", "delete_order", "{}"), {}, "high", "", prose))
+    shown = [line.strip() for line in desk.person.reads_until(PROMPT).splitlines()]
+    assert "Delete an order for good, with all that it holds," in shown
+    assert "and tell its customer." in shown
+    assert shown.index("- not undone") == shown.index("- not paid back") + 1
+
+
+@pytest.mark.parametrize("text", ["word  " * 30, "订单" * 40])
+def test_arguments_keep_to_their_indent_and_lose_no_character(desk, text):
+    termios.tcsetwinsize(desk.approver._output.fileno(), (24, 60))
+    desk.ask(asked(note=text))
+    rows = desk.person.reads_until(PROMPT).splitlines()
+    first = next(number for number, row in enumerate(rows) if '"note"' in row)
+    last = next(number for number, row in enumerate(rows) if number > first and row.strip() == "}")
+    assert all(row.startswith(" " * 9) for row in rows[first:last])
+    assert all(cell_len(row) <= 60 for row in rows[first:last])
+    assert rows[first].strip() + "".join(row[13:] for row in rows[first + 1 : last]) == f'"note": "{text}"'
 
 
 @pytest.mark.parametrize("word", ["a", "y", "approve", " YES "])
@@ -318,7 +341,11 @@ def test_it_is_an_approver_of_a_runtime(desk):
     with ThreadPoolExecutor(1) as thread:
         result = thread.submit(asyncio.run, deleted_by(desk.approver))
         desk.person.reads_until(PROMPT)
-        desk.person.types('e\n{"order_id": "B-2"}\na\n')
+        desk.person.types("e\n")
+        desk.person.reads_until('Arguments as JSON: { ?"order_id": "A-1" ?}')
+        desk.person.types(f'{WHOLE_LINE}{{"order_id": "B-2"}}\n')
+        desk.person.reads_until(PROMPT)
+        desk.person.types("a\n")
         assert result.result(30).value == "deleted B-2"
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import select
 import shlex
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import util
@@ -133,7 +135,7 @@ class _Question:
         self._asked = asked
         arguments = asked.arguments
         self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
-        for line in asked.description.splitlines():
+        for line in _paragraphs(asked.description):
             for row in _wrapped(printable(line), self._screen):
                 self._say(f"{_INDENT}{row}\n")
         self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
@@ -209,7 +211,8 @@ class _Question:
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
         for line in (*in_short(arguments).splitlines(), *(f"Look twice: {each}" for each in warnings(arguments))):
-            self._say(f"{_INDENT}{line}\n")
+            for row in _folded(line, self._screen):
+                self._say(f"{_INDENT}{row}\n")
 
     def _say(self, text: str) -> None:
         self._screen.write(text)
@@ -316,15 +319,52 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _wrapped(line: str, screen: TextIO) -> list[str]:
-    """Part a line of prose at its spaces where the screen is narrower; nothing else of it changes."""
+def _paragraphs(text: str) -> Iterator[str]:
+    """Join the lines that an author has wrapped. A line that is set in, or begins a list, stays a line."""
+    paragraph = ""
+    for line in text.splitlines():
+        goes_on = paragraph and line and line[0].isalnum() and not re.match(r"\d+[.)] ", line)
+        if goes_on:
+            paragraph += f" {line}"
+            continue
+        if paragraph:
+            yield paragraph
+        paragraph = line
+        if not line:
+            yield ""
+    if paragraph:
+        yield paragraph
+
+
+def _room(screen: TextIO) -> int:
+    """Return how many columns there are beside the indent; 0 where nothing is wrapped."""
     try:
         columns = os.get_terminal_size(screen.fileno()).columns
     except (OSError, ValueError):  # no terminal, or no file at all
         columns = 0
-    if columns <= 2 * len(_INDENT):
-        return [line]
-    return wrap(line, columns - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [line]
+    return columns - len(_INDENT) if columns > 2 * len(_INDENT) else 0
+
+
+def _wrapped(line: str, screen: TextIO) -> list[str]:
+    """Part a line of prose at its spaces where the screen is narrower; nothing else of it changes."""
+    room = _room(screen)
+    return (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room else []) or [line]
+
+
+def _folded(line: str, screen: TextIO) -> Iterator[str]:
+    """Break a line of JSON at the edge and keep every character; what follows is set in two columns further."""
+    room, row = _room(screen), ""
+    inset = " " * (len(line) - len(line.lstrip()) + 2)
+    for char in line:
+        if room and _cells(row) + _cells(char) > room and row.strip():
+            yield row
+            row = inset
+        row += char
+    yield row
+
+
+def _cells(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def edit_in(editor: str, text: str) -> str:
