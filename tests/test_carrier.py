@@ -1309,6 +1309,10 @@ def in_thread(fails: bool) -> str:
     return "done"
 
 
+def cannot_tell(arguments, context):
+    raise ValueError("no")
+
+
 async def in_task(fails: bool) -> str:
     await asyncio.sleep(0)
     return in_thread(fails)
@@ -1323,7 +1327,7 @@ async def in_task(fails: bool) -> str:
     hr.FunctionTool(in_task, name="work", effect="write", approve=True),
     hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
     hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
-    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=in_thread),  # it raises, too
+    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=cannot_tell),
 ])  # fmt: skip
 def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
     driver = drive([tool], approver=ScriptedApprover([True, True, True]))
