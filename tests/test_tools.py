@@ -545,6 +545,16 @@ def test_a_function_of_a_tool_by_schema_takes_its_properties_where_these_are_all
     FunctionTool(get_weather, parameters={"type": "object"}, effect="write", key=lambda town: town)
 
 
+def test_a_tool_by_schema_that_declares_no_effect_weighs_as_what_nobody_here_has_written():
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    made = FunctionTool(get_weather, parameters=schema)
+    assert (made.weighs, made.replace(risk="low").weighs) == ("high", "low")
+    assert (made.replace(effect="write").weighs, made.replace(effect="read").weighs) == ("medium", "low")
+    assert FunctionTool(get_weather).weighs == "medium"
+    described = FunctionTool(get_weather)
+    assert (described.parameters["type"], described.weighs) == ("object", "medium")
+
+
 def test_what_is_hidden_from_the_model_is_not_given_to_a_function():
     def pay(order: str, tenant: Annotated[str, Injected]) -> None:
         """Pay."""

@@ -87,7 +87,8 @@ class BaseTool:
     permission: Permission | None = None
     """What a run must be allowed to see it; by default `read` for reads and `write` for the others."""
     risk: Risk | None = None
-    """By default low for reads, medium for writes and the undeclared, high for the destructive. High asks a person."""
+    """By default low for reads, medium for writes, high for the destructive; medium for a function that declares no
+    effect, high for a tool by schema that declares none. High asks a person."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """What a call may take from its first start to its end, retries included."""
     attempt_timeout_s: float | None = None
@@ -289,7 +290,14 @@ class BaseTool:
     @cached_property
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
+        if self.effect is None and self.by_schema:  # nobody here has said what it does, or written it
+            return self.risk or "high"
         return self.risk or _RISK_OF[self.effect]
+
+    @property
+    def by_schema(self) -> bool:
+        """Whether a schema describes it, as of a tool from an MCP server or a document, and not its own signature."""
+        return "parameters" in vars(self) and "signature" not in vars(self)
 
     @property
     def pin(self) -> str:
@@ -593,7 +601,7 @@ class BaseTool:
 
     def _page(self, rows: Callable[..., Any]) -> None:
         """Let a generator's rows come page by page."""
-        if self.writes or self.isolation != "none" or ("parameters" in vars(self) and "signature" not in vars(self)):
+        if self.writes or self.isolation != "none" or self.by_schema:
             raise ToolDefinitionError(
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
@@ -632,7 +640,7 @@ class BaseTool:
         declared["then"] = self.then.arguments if self.then else None
         if not any(map(callable, declared.values())):
             return
-        if "parameters" in vars(self) and "signature" not in vars(self):
+        if self.by_schema:
             if declarations.is_open(self.parameters):
                 return
             bound: Sequence[str] = tuple(self.parameters.get("properties", ()))
