@@ -421,7 +421,7 @@ def test_who_may_be_inside_together(drive, effect, resource, meet):
 def test_calls_on_two_resources_are_inside_together(drive):
     barrier = threading.Barrier(2)
     tool = hr.FunctionTool(
-        lambda user: barrier.wait(BOUND_S) >= 0, name="work", parameters=USER, resource="user:{user}"
+        lambda user: barrier.wait(BOUND_S) >= 0, name="work", effect="write", parameters=USER, resource="user:{user}"
     )
     told = drive([tool]).handle(chat_message(call("work", user=1), call("work", user=2)))
     assert [each["content"] for each in told] == ["true", "true"]
@@ -450,8 +450,8 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
 def test_a_long_row_of_calls_that_wait_for_each_other_is_carried_to_its_end(drive):
     """Each ends at once and lets the next one go: nothing may grow with their number but the list of results."""
     tools = [
-        hr.FunctionTool(lambda n: n, name="in_place", parameters=NUMBER, resource="a", blocking=False),
-        hr.FunctionTool(_itself, name="in_task", parameters=NUMBER, resource="b"),
+        hr.FunctionTool(lambda n: n, name="in_place", effect="write", parameters=NUMBER, resource="a", blocking=False),
+        hr.FunctionTool(_itself, name="in_task", effect="write", parameters=NUMBER, resource="b"),
     ]
     calls = [call(tool.name, n=n) for n in range(1500) for tool in tools]
     told = drive(tools, budget=hr.Budget(calls=None)).handle(chat_message(*calls))
@@ -968,7 +968,7 @@ def test_a_call_gets_the_real_value_of_an_earlier_one_of_its_turn(drive):
     def find() -> dict:
         return {"user": {"id": 7}}
 
-    mail = hr.FunctionTool(lambda user_id: got.append(user_id), name="mail", parameters=USER_ID)
+    mail = hr.FunctionTool(lambda user_id: got.append(user_id), name="mail", effect="write", parameters=USER_ID)
     second = hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/user/id"}}')
     drive([hr.FunctionTool(find, effect="read"), mail]).handle(chat_message(hr.ToolCall("c1", "find"), second))
     assert got == [7]
@@ -981,7 +981,7 @@ def test_a_call_that_needs_a_failed_one_does_not_run(drive):
         raise hr.ToolError("nobody of that name")
 
     calls = [hr.ToolCall("c1", "find"), hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/id"}}')]
-    mail = hr.FunctionTool(lambda user_id: ran.append(user_id), name="mail", parameters=USER_ID)
+    mail = hr.FunctionTool(lambda user_id: ran.append(user_id), name="mail", effect="write", parameters=USER_ID)
     told = drive([hr.FunctionTool(find, effect="read"), mail]).handle(chat_message(*calls))
     assert ran == []
     assert "INVALID_ARGUMENTS" in told[1]["content"]
@@ -1309,6 +1309,10 @@ def in_thread(fails: bool) -> str:
     return "done"
 
 
+def cannot_tell(arguments, context):
+    raise ValueError("no")
+
+
 async def in_task(fails: bool) -> str:
     await asyncio.sleep(0)
     return in_thread(fails)
@@ -1323,7 +1327,7 @@ async def in_task(fails: bool) -> str:
     hr.FunctionTool(in_task, name="work", effect="write", approve=True),
     hr.FunctionTool(in_thread, name="work", effect="read", rate="50/s"),
     hr.FunctionTool(in_thread, name="work", effect="read", isolation="process"),
-    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=in_thread),  # it raises, too
+    hr.FunctionTool(in_thread, name="work", effect="write", repeatable=True, verify=cannot_tell),
 ])  # fmt: skip
 def test_a_call_that_has_ended_is_let_go_of_without_a_collector(drive, tool, fails):
     driver = drive([tool], approver=ScriptedApprover([True, True, True]))

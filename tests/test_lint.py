@@ -177,6 +177,12 @@ def test_an_operation_that_becomes_no_tool_is_not_looked_at():
     assert (report.tools, report.of("error")) == (2, hr.lint(OPENAPI).of("error"))
 
 
+def test_a_tool_by_schema_without_an_effect_is_told_that_a_person_is_asked():
+    by_schema = hr.FunctionTool(str, name="sync", description="Sync.", parameters={"type": "object"})
+    (told,) = [each.message for each in hr.lint([by_schema]).findings if each.rule == "effect-undeclared"]
+    assert "of high risk" in told
+
+
 def test_what_holds_no_tools_is_refused():
     with pytest.raises(ConfigError, match="there are no tools in it"):
         hr.lint({"hello": "world"})

@@ -14,7 +14,9 @@ from tests.test_host import get_weather
 
 TOOLS = hr.Toolset([
     get_weather,
-    hr.FunctionTool(lambda **given: given, name="user_info.get", description="Get.", parameters={"type": "object"}),
+    hr.FunctionTool(
+        lambda **given: given, name="user_info.get", description="Get.", effect="read", parameters={"type": "object"}
+    ),
 ])  # fmt: skip
 ASKED = [{"role": "user", "content": "How warm is it in 北京?"}]
 

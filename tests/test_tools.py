@@ -3,6 +3,7 @@
 import operator
 import os
 import pickle
+import re
 import signal
 import threading
 from copy import deepcopy
@@ -15,8 +16,11 @@ from pydantic import BaseModel, Field
 
 import handrail as hr
 from handrail.calls import ToolCall
+from handrail.context import Injected
 from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
+from handrail.runtime import Runtime
+from handrail.sync import SyncRuntime
 from handrail.tools import BaseTool, FunctionTool, Then, tool
 from handrail.toolset import Toolset
 from tests.drivers import BOUND_S
@@ -451,14 +455,6 @@ def test_a_class_declares_values_and_works_nothing_out():
             def run(self, city: str) -> str: ...
 
 
-def test_a_check_must_not_wait():
-    async def waits(**bound):
-        pass
-
-    with pytest.raises(ToolDefinitionError, match="`check` must be a plain function"):
-        FunctionTool(get_weather, check=waits)
-
-
 @pytest.mark.parametrize(("declared", "setting"), [
     ({"resource": "w:{town}"}, "resource"),                 # would never lock anything
     ({"key": "w:{city}:{town}", "effect": "write"}, "key"),
@@ -467,6 +463,128 @@ def test_a_check_must_not_wait():
 def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declared, setting):
     with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at"):
         Toolset([FunctionTool(get_weather, **declared)]).definitions()
+
+
+@pytest.mark.parametrize("runtime", [Runtime, SyncRuntime])
+@pytest.mark.parametrize(("declared", "setting"), [
+    ({"resource": "w:{town}"}, "resource"),
+    ({"key": "w:{town}", "effect": "write"}, "key"),
+    ({"approve": "day > 3"}, "approve"),
+    ({"rate": "5/s", "rate_key": "{town}"}, "rate_key"),
+    ({"then": Then(FunctionTool(get_weather), {"city": "{town}"})}, "then"),
+])  # fmt: skip
+def test_a_name_that_is_no_parameter_is_found_when_the_runtime_is_made(runtime, declared, setting):
+    with pytest.raises(ToolDefinitionError, match=f"Tool 'get_weather': `{setting}` looks at"):
+        runtime([FunctionTool(get_weather, **declared)])
+
+
+def test_so_is_one_of_a_step_behind_a_tool():
+    step = FunctionTool(get_weather, name="step", resource="w:{town}")
+    with pytest.raises(ToolDefinitionError, match="Tool 'step': `resource` looks at `town`"):
+        SyncRuntime([FunctionTool(get_weather, then=Then(step, {"city": "{city}"}))])
+
+
+def test_a_runtime_describes_no_tool_whose_names_are_right():
+    tools = [FunctionTool(get_weather), FunctionTool(get_weather, name="keyed", effect="write", key="w:{city}")]
+    SyncRuntime(tools)
+    assert not any("parameters" in vars(tool) for tool in tools)
+
+
+def test_a_runtime_takes_a_name_that_only_the_whole_description_knows():
+    class Place(BaseModel):
+        city: str
+
+    def look(place: Place) -> str:
+        """Look."""
+        return place.city
+
+    def find(place: Annotated[str, Field(alias="city")]) -> str:
+        """Find."""
+        return place
+
+    SyncRuntime([FunctionTool(look, resource="w:{city}"), FunctionTool(find, resource="w:{city}")])
+
+
+FORMS = "`{0}` is called as `{0}({1})`, and the function given cannot be: "
+
+
+@pytest.mark.parametrize(("setting", "function", "form"), [
+    ("verify", lambda arguments: None, "arguments, context"),
+    ("verify", lambda city, days, result: None, "arguments, context"),
+    ("compensate", lambda arguments, context: None, "city=…, days=…, result=…"),  # written as `verify` is
+    ("compensate", lambda city, days: None, "city=…, days=…, result=…"),
+    ("check", lambda arguments: None, "city=…, days=…"),
+    ("approve", lambda context, city, days: True, "city=…, days=…"),
+    ("key", lambda city: city, "city=…, days=…"),
+    ("then", lambda city, days: {}, "city=…, days=…, result=…"),
+])  # fmt: skip
+def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form_that_it_needs(setting, function, form):
+    given = Then(FunctionTool(get_weather), function) if setting == "then" else function
+    with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format(setting, form))):
+        FunctionTool(get_weather, effect="write", **{setting: given})
+
+
+@pytest.mark.parametrize(("setting", "function"), [
+    ("verify", lambda arguments, context: None),
+    ("verify", lambda *given: None),
+    ("compensate", lambda city, days, result: None),
+    ("compensate", lambda result, **arguments: None),
+    ("check", lambda city, days=1: None),
+    ("approve", lambda **arguments: True),
+    ("key", lambda city, **more: city),
+    ("check", max),  # built in, and says nothing of what it takes
+])  # fmt: skip
+def test_a_function_that_takes_what_it_will_be_given_is_taken(setting, function):
+    assert FunctionTool(get_weather, effect="write", **{setting: function}).effect == "write"
+
+
+def test_a_function_of_a_tool_by_schema_takes_its_properties_where_these_are_all_there_are():
+    closed = {"type": "object", "properties": {"city": {}}, "additionalProperties": False}
+    with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format("key", "city=…"))):
+        FunctionTool(get_weather, parameters=closed, effect="write", key=lambda town: town)
+    FunctionTool(get_weather, parameters={"type": "object"}, effect="write", key=lambda town: town)
+
+
+def test_a_tool_by_schema_that_declares_no_effect_weighs_as_what_nobody_here_has_written():
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    made = FunctionTool(get_weather, parameters=schema)
+    assert (made.weighs, made.replace(risk="low").weighs) == ("high", "low")
+    assert (made.replace(effect="write").weighs, made.replace(effect="read").weighs) == ("medium", "low")
+    assert FunctionTool(get_weather).weighs == "medium"
+    described = FunctionTool(get_weather)
+    assert (described.parameters["type"], described.weighs) == ("object", "medium")
+
+
+def test_what_is_hidden_from_the_model_is_not_given_to_a_function():
+    def pay(order: str, tenant: Annotated[str, Injected]) -> None:
+        """Pay."""
+
+    assert FunctionTool(pay, effect="write", check=lambda order: None)
+    with pytest.raises(ToolDefinitionError, match="order=…"):
+        FunctionTool(pay, effect="write", check=lambda order, tenant: None)
+
+
+def test_where_a_hint_names_what_comes_later_a_function_is_looked_at_when_the_tool_is_described():
+    def look(place: "Later") -> str:  # noqa: F821  # defined below its use, as in a module
+        """Look."""
+        return str(place)
+
+    tool = FunctionTool(look, effect="write", check=lambda town: None)
+    look.__globals__["Later"] = str
+    try:
+        with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format("check", "place=…"))):
+            Toolset([tool]).definitions()
+    finally:
+        del look.__globals__["Later"]
+
+
+@pytest.mark.parametrize("setting", ["check", "approve", "key"])
+def test_a_function_that_decides_before_a_call_does_not_wait(setting):
+    async def waits(city, days):
+        """Its answer would be a coroutine: a yes, a key that is another each time."""
+
+    with pytest.raises(ToolDefinitionError, match=f"`{setting}` must be a plain function"):
+        FunctionTool(get_weather, effect="write", **{setting: waits})
 
 
 def test_so_is_one_of_a_tool_without_parameters_which_no_call_could_give():

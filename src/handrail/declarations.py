@@ -50,8 +50,43 @@ def fault_in(declared: Mapping[str, Any]) -> str:
         return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
     if declared["mounts"] and declared["isolation"] in ("none", "process"):
         return '`mounts` is for an isolated tool; declare isolation="isolated"'
-    if inspect.iscoroutinefunction(declared["check"]):
-        return "`check` must be a plain function; it does not wait"
+    for setting in ("check", "approve", "key"):
+        if inspect.iscoroutinefunction(declared[setting]):
+            return f"`{setting}` must be a plain function; it does not wait"
+    if declared["verify"] is not None:
+        return _misfit("verify", declared["verify"], "arguments", "context")
+    return ""
+
+
+def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
+    """Say which function cannot be called as it will be, as the rest of a sentence; empty when each can.
+
+    Args:
+        declared: The settings, and `then`: the function that gives a step its arguments, if that is one.
+        bound: Names of what `run` gets from a model.
+        arguments: Names of the arguments as JSON; None where they are not known.
+    """
+    named: dict[str, Sequence[str] | None] = {"check": bound, "compensate": (*bound, "result")}
+    named["approve"] = named["key"] = arguments
+    named["then"] = None if arguments is None else (*arguments, "result")
+    for setting, names_given in named.items():
+        function = declared[setting]
+        by_name = None if names_given is None else dict.fromkeys(names_given, ...)
+        if callable(function) and by_name is not None and (fault := _misfit(setting, function, **by_name)):
+            return fault
+    return ""
+
+
+def _misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built in: nothing is known of it
+        return ""
+    try:
+        signature.bind(*by_place, **by_name)
+    except TypeError as error:
+        form = ", ".join([*by_place, *(f"{name}=…" for name in by_name)])
+        return f"`{setting}` is called as `{setting}({form})`, and the function given cannot be: {error}"
     return ""
 
 
@@ -62,8 +97,8 @@ def strange_name(declared: Mapping[str, Any], described: Mapping[str, Json], als
         described: The schema of the parameters.
         also: What `then` looks at.
     """
-    properties, more = described.get("properties") or {}, described.get("additionalProperties")
-    if described.keys() & _MORE_NAMES or more or (not properties and more is not False):
+    properties = described.get("properties") or {}
+    if is_open(described):
         return ""
     resource, key, rate_key, approve = (declared[each] for each in ("resource", "key", "rate_key", "approve"))
     looked_at = {
@@ -79,6 +114,12 @@ def strange_name(declared: Mapping[str, Any], described: Mapping[str, Json], als
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"
     return ""
+
+
+def is_open(described: Mapping[str, Json]) -> bool:
+    """Whether arguments may have names that the schema of the parameters does not list."""
+    more = described.get("additionalProperties")
+    return bool(described.keys() & _MORE_NAMES or more or (not described.get("properties") and more is not False))
 
 
 def _is_number(value: Any) -> bool:

@@ -29,7 +29,7 @@ from handrail.conversation import AskModel, Ending, Progress, Talk, conversation
 from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.flow import Course, Rules, course, rules_as_json
-from handrail.following import following, tell_of
+from handrail.following import following, tell_of, with_steps
 from handrail.history import Window, mended
 from handrail.journal import Asked, budget_as_json, input_as_json, toolset_digest
 from handrail.leases import Lease
@@ -125,6 +125,8 @@ class Host:
         listed = isinstance(observers, Collection) and all(map(callable, observers))  # a generator would be used up
         _check("observers", observers, listed, "a list of functions")
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
+        for tool in with_steps(self.tools):
+            tool.check_names()
         self.policy = policy or Policy()
         check_scope(scope)
         opened = _store(store)

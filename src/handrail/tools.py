@@ -87,7 +87,8 @@ class BaseTool:
     permission: Permission | None = None
     """What a run must be allowed to see it; by default `read` for reads and `write` for the others."""
     risk: Risk | None = None
-    """By default low for reads, medium for writes and the undeclared, high for the destructive. High asks a person."""
+    """By default low for reads, medium for writes, high for the destructive; medium for a function that declares no
+    effect, high for a tool by schema that declares none. High asks a person."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """What a call may take from its first start to its end, retries included."""
     attempt_timeout_s: float | None = None
@@ -109,11 +110,11 @@ class BaseTool:
     key_ttl_s: float = 24 * 3600.0
     """With `replay="key"`: how long the far side knows a key again. What was begun before that is in doubt."""
     verify: Callable[..., Any] | None = None
-    """Asked after a lost answer: returns `Found(result)`, `NotFound()` or `Unknown()`; gets the tool's arguments."""
+    """Asked after a lost answer, as `verify(arguments, context)`: `Found(result)`, `NotFound()` or `Unknown()`."""
     one_request: bool = False
     """A call makes one request and changes nothing else: a request that was not sent, or was refused, had no effect."""
     compensate: Callable[..., Any] | None = None
-    """Takes a write back: gets its arguments and its `result`. Offered to a person afterwards, see `Runtime.undo`."""
+    """Takes a write back, as `compensate(order_id=…, result=…)`. Offered to a person afterwards, see `Runtime.undo`."""
     resource: str | Sequence[str] | None = None
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
     approve: bool | str | Callable[..., bool] = False
@@ -293,7 +294,14 @@ class BaseTool:
     @cached_property
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
+        if self.effect is None and self.by_schema:  # nobody here has said what it does, or written it
+            return self.risk or "high"
         return self.risk or _RISK_OF[self.effect]
+
+    @property
+    def by_schema(self) -> bool:
+        """Whether a schema describes it, as of a tool from an MCP server or a document, and not its own signature."""
+        return "parameters" in vars(self) and "signature" not in vars(self)
 
     @property
     def pin(self) -> str:
@@ -351,6 +359,7 @@ class BaseTool:
     def parameters(self) -> dict[str, Json]:
         """The JSON Schema of the arguments, as the model gets it."""
         self._check_names(self.signature.schema)
+        self._check_functions()
         return self.signature.schema
 
     @cached_property
@@ -591,11 +600,12 @@ class BaseTool:
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
         if "parameters" in vars(self):  # they were looked at before this was declared
             self._check_names(self.parameters)
+        self._check_functions()
         vars(self)["_settled"] = True
 
     def _page(self, rows: Callable[..., Any]) -> None:
         """Let a generator's rows come page by page."""
-        if self.writes or self.isolation != "none" or ("parameters" in vars(self) and "signature" not in vars(self)):
+        if self.writes or self.isolation != "none" or self.by_schema:
             raise ToolDefinitionError(
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
@@ -603,10 +613,56 @@ class BaseTool:
         self.run = pages.paged(rows, self.result_bytes or pages.PAGE_BYTES)
         self.returns = Page if self.returns is None else self.returns
 
+    def check_names(self) -> None:
+        """Check that templates and conditions look at parameters that there are, without describing the tool if so.
+
+        Raises:
+            ToolDefinitionError: One does not.
+        """
+        if self.key or self.resource or self.approve or self.rate_key or self.then:
+            _ = self._names_hold
+
+    @cached_property
+    def _names_hold(self) -> bool:
+        """True, found out once; see `check_names`."""
+        names = self._names()
+        if names is not None:
+            described = {"properties": {name: {} for name in names}, "additionalProperties": False}
+            if not declarations.strange_name(self._declared(), described, self._looked_at_by_step()):
+                return True
+        return self.parameters is not None  # the whole description decides, and raises: a name may be an alias
+
+    def _names(self) -> Sequence[str] | None:
+        """The names of the arguments; None where only the whole description tells them."""
+        if "parameters" in vars(self) or type(self).parameters is not BaseTool.parameters:
+            return None
+        return self.signature.names if self.signature.model is None else None
+
+    def _check_functions(self) -> None:
+        """Check that the functions among the settings take what they will be given."""
+        declared = {each: getattr(self, each) for each in ("check", "approve", "key", "compensate")}
+        declared["then"] = self.then.arguments if self.then else None
+        if not any(map(callable, declared.values())):
+            return
+        if self.by_schema:
+            if declarations.is_open(self.parameters):
+                return
+            bound: Sequence[str] = tuple(self.parameters.get("properties", ()))
+            arguments: Sequence[str] | None = bound
+        else:
+            try:
+                bound, arguments = self.signature.names, self._names()
+            except ToolDefinitionError:  # a hint that cannot be resolved yet, or ever: told when the tool is described
+                return
+        if fault := declarations.wrong_function(declared, bound, arguments):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
+
+    def _looked_at_by_step(self) -> set[str]:
+        return self.then.names - {"result"} if self.then else set()
+
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters that there are; known once the schema is."""
-        then = self.then.names - {"result"} if self.then else ()
-        if fault := declarations.strange_name(self._declared(), described, then):
+        if fault := declarations.strange_name(self._declared(), described, self._looked_at_by_step()):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
 
     def _declared(self) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def test_a_rule_that_raises_anything_refuses_its_call(raised):
         raise raised
 
     tool = hr.FunctionTool(lambda: 1, name="f", parameters={"type": "object"}, effect="read", check=check)
-    assert carried([tool], "f", {}).failure.code == hr.Code.RULE_VIOLATED
+    assert carried([tool], "f", {}).failure.code == hr.Code.INTERNAL_ERROR
 
 
 def test_a_generator_is_no_tool():

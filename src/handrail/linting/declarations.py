@@ -40,6 +40,8 @@ def _undeclared(subject: Subject, _: Settings) -> Iterator[Noticed]:
         yield Noticed(told, f'"annotations": {_HINTS[likely]}' if likely else _EVERY_HINT)
     else:
         told = "declares no effect, so it counts as a write: no retry, one result for equal calls"
+        if subject.tool is not None and subject.tool.by_schema and not subject.tool.risk:
+            told += "; and of high risk, since a schema describes it: a person is asked about each call"
         yield Noticed(told, f'effect="{likely}", by its name' if likely else 'effect="read", "write" or "destructive".')
 
 
