@@ -257,6 +257,8 @@ class PromptStream:
 
     def _decoded(self, chunk: str | bytes) -> str:
         if isinstance(chunk, str):
+            if chunk.isascii() and not self._half:
+                return chunk
             text = received.with_pairs_joined(self._half + chunk)
             self._half = received.first_half_at_end(text)
             return text.removesuffix(self._half)
