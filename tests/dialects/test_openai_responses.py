@@ -795,17 +795,17 @@ def test_what_is_shown_in_a_request_is_read_in_the_chat_form():
     assert DIALECT.encode_request(DIALECT.decode_request(body)[0])["input"] == body["input"]
 
 
-SEARCH = {"type": "tool_search_call", "id": "t", "call_id": "c", "execution": "client", "arguments": {"q": "x"}}
+TOOL_SEARCH = {"type": "tool_search_call", "id": "t", "call_id": "c", "execution": "client", "arguments": {"q": "x"}}
 APPROVAL = {"type": "mcp_approval_request", "id": "m", "server_label": "links", "name": "create", "arguments": "{}"}
 SHELL = {"type": "shell_call", "id": "s", "call_id": "c", "action": {"commands": ["ls"]}}
 
 
 @pytest.mark.parametrize(("output", "words"), [
-    ([SEARCH], "`tool_search_output` for c"),
+    ([TOOL_SEARCH], "`tool_search_output` for c"),
     ([APPROVAL], "a yes or a no to 'create' on the MCP server 'links' (`mcp_approval_response` for m)"),
     ([SHELL], "the outcome of a command (`shell_call_output` for c)"),
-    ([SEARCH, APPROVAL], "; and for a yes or a no"),
-    ([{**SEARCH, "execution": "server"}], ""),
+    ([TOOL_SEARCH, APPROVAL], "; and for a yes or a no"),
+    ([{**TOOL_SEARCH, "execution": "server"}], ""),
     ([SHELL, {"type": "shell_call_output", "call_id": "c", "output": []}], ""),  # run in the provider's container
 ])  # fmt: skip
 def test_a_turn_that_waits_for_what_is_no_call_says_for_what(output, words):
