@@ -24,6 +24,7 @@ from handrail.errors import Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
 from handrail.stores import upkeep
+from handrail.stores.durable import KeptQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 from tests.stores.scope_contract import TABLES, ScopeContract
@@ -320,6 +321,25 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert now(store.kept("r1", handle)) == "old"
         self.pass_time(2 * 86_400)
         assert now(store.kept("r1", handle)) is None
+
+    @pytest.mark.parametrize(("quota", "left"), [
+        (KeptQuota(of_run=2_500, every=1_000), {"r1": 2, "r2": 2}),
+        (KeptQuota(of_store=4_500, every=1_000), {"r1": 1, "r2": 3}),
+    ])  # fmt: skip
+    def test_old_kept_texts_go_where_a_run_or_the_store_has_too_many(self, store, quota, left):
+        store.quota = replace(quota)
+        places = []
+        for run_id in ("r1", "r1", "r1", "r2", "r2", "r2"):
+            places.append((run_id, now(store.keep(run_id, "x" * 1_000))))
+            self.pass_moment(store)
+        there = [run_id for run_id, handle in places if now(store.kept(run_id, handle)) is not None]
+        assert {run_id: there.count(run_id) for run_id in left} == left
+
+    def pass_moment(self, store):
+        """Let the store's clock go on, so that what is kept next is newer."""
+        began = store.alone(lambda base: base.now())
+        while store.alone(lambda base: base.now()) <= began:
+            pass
 
     def test_a_step_and_a_settlement_of_one_moment_share_a_commit(self, store):
         """Whatever was asked at once is carried as one group, and one that is fenced does not hinder the others."""

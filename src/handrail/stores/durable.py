@@ -53,6 +53,31 @@ MOST_DECISIONS = 100
 LONGEST_LEASE_S = 1e9
 
 
+class KeptQuota(Struct):
+    """How many bytes of long results are kept at most; beyond it the oldest go, and `read_result` says so.
+
+    It is looked at once in `every` bytes that a process keeps, so it may be exceeded by as much.
+
+    Attributes:
+        of_run: Of one run.
+        of_store: Of all runs together.
+    """
+
+    of_run: int = 64 * 1024 * 1024
+    of_store: int = 1024 * 1024 * 1024
+    every: int = 16 * 1024 * 1024
+    since: int | None = None
+    """How much this process has kept since its last look; None before the first one."""
+
+    def is_due(self, size_bytes: int) -> bool:
+        """Note that a text is kept; return whether it is time to look."""
+        self.since = self.every if self.since is None else self.since + size_bytes
+        if self.since < self.every:
+            return False
+        self.since = 0
+        return True
+
+
 class Again(Exception):  # noqa: N818  # no error: the way to say that a group must be decided anew
     """Nothing was committed, and somebody else was quicker or the connection was new: decide again."""
 
@@ -269,10 +294,13 @@ class DurableStore:
     Args:
         base: An open connection, from now on the store's own.
         place: Where the rows lie, for people: no password.
+
+    Attributes:
+        quota: How much is kept of long results; set another `KeptQuota` where that is too much, or too little.
     """
 
     def __init__(self, base: Base, place: str) -> None:
-        self.place = place
+        self.place, self.quota = place, KeptQuota()
         self._writer = writer = Writer(base, place)
         # Also when the interpreter ends: what was asked until then is committed.
         self._closed = weakref.finalize(self, writer.close)
@@ -302,7 +330,12 @@ class DurableStore:
 
     def keep(self, run_id: str, text: str) -> Future[str]:
         """See `ports.Store.keep`."""
-        return self._writer.ask(KeptText(spelled(run_id), f"r_{token_hex(6)}", text.encode("utf-8", "surrogatepass")))
+        body = text.encode("utf-8", "surrogatepass")
+        handle = self._writer.ask(KeptText(spelled(run_id), f"r_{token_hex(6)}", body))
+        if self.quota.is_due(len(body)):
+            quota = self.quota.of_run, self.quota.of_store
+            self._writer.ask(lambda base: base.run(_SQL["make_room"], quota))
+        return handle
 
     def kept(self, run_id: str, handle: str) -> Future[str | None]:
         """See `ports.Store.kept`."""

@@ -31,3 +31,10 @@ SELECT state, expires, used_by FROM approvals WHERE id = ?
 
 -- use: Record the claim that uses an approval, if the approval still stands as it was read.
 UPDATE approvals SET state = 'used', used_by = ? WHERE id = ? AND state = ? AND used_by = ? RETURNING 1
+
+-- make_room: The oldest long results beyond what one run, and beyond what all of them may have kept.
+DELETE FROM kept WHERE (run_id, handle) IN (
+  SELECT run_id, handle FROM (
+    SELECT run_id, handle, sum(length(body)) OVER (PARTITION BY run_id ORDER BY created DESC, handle) AS of_run,
+      sum(length(body)) OVER (ORDER BY created DESC, run_id, handle) AS of_store FROM kept) AS held
+  WHERE of_run > ? OR of_store > ?)
