@@ -546,12 +546,12 @@ def test_a_tenant_s_run_is_listed_with_its_scope_and_gone_on_with_under_that_nam
     made, run = deployed(), "@acme/ticket-1"
     with hr.SyncRuntime(tools_from([made.tools]), store=made.place, scope="acme") as runtime:
         assert runtime.run("Delete A-1.", model=made.server.model, run_id="ticket-1").status == "waiting"
-    assert [each["run"] for each in made.json("runs", "list")["runs"]] == [run]
+    assert [each["run_id"] for each in made.json("runs", "list")["runs"]] == [run]
     question = made.question()
     assert question["run_id"] == run
     assert f"runs resume {run}" in made("approvals", "approve", question["id"], "--by", "maria").stdout
     gone_on = made("runs", "resume", run, "--tools", made.tools, "--json")
-    assert (gone_on.exit_code, json.loads(gone_on.stdout)["id"]) == (0, run)
+    assert (gone_on.exit_code, json.loads(gone_on.stdout)["run_id"]) == (0, run)
     assert [each["scope"] for each in made.json("ledger", "list")["writes"]] == ["acme/delete_order"]
     assert made.json("runs", "show", run)["status"] == "done"
 
