@@ -156,7 +156,7 @@ def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_
     ([AttemptStarted(CALL, 1), AttemptFailed(CALL, 1, "reset", 0.2), AttemptStarted(CALL, 2)],
      ["AttemptFailed", "AttemptStarted"]),
     ([ApprovalAsked(CALL, {"order": "7"}, "low", "a rule"), ApprovalGiven(CALL, None)],
-     ["ApprovalAsked", "ApprovalGiven"]),
+     ["ApprovalAsked", "ApprovalPending"]),
     ([FinishedLate(CALL)], ["FinishedLate"]),
 ])  # fmt: skip
 def test_what_happens_between_a_read_s_admission_and_its_end_is_recorded_between_them(between, names):

@@ -175,7 +175,7 @@ def test_what_a_tool_refuses_by_its_own_word_does_not_open_its_breaker():
 def test_a_write_that_is_held_back_keeps_its_key_free():
     clock, up = ManualClock(100.0), []
 
-    @hr.tool(effect="write", key="pay:{order}", breaker=1, blocking=False)
+    @hr.tool(effect="write", key="pay:{order}", breaker=1, one_request=True, blocking=False)
     def pay(order: str) -> str:
         """Pay for an order."""
         if not up:

@@ -73,7 +73,8 @@ def very_deep():
     ({3}, "[3]"),
     ([float("nan"), float("inf")], '["NaN","Infinity"]'),       # JSON has no such numbers
     (b"bytes that are text", '"bytes that are text"'),
-    ([b"\xff\xfe"], '["__4="]'),                                 # and some that are none: base64
+    ([b"\xff\xfe"], '["//4="]'),                                 # and some that are none: base64
+    ({"a": (b"\xff\xfe", 1)}, '{"a":["//4=",1]}'),
     (Point(1, 2.0), '{"x":1,"y":2.0}'),
     (Order(id=7, due=date(2026, 3, 1)), '{"id":7,"due":"2026-03-01"}'),
     (Line(2.5), '{"kind":"line","unitPrice":2.5}'),              # its own JSON, not its attributes
@@ -87,6 +88,7 @@ def very_deep():
     ({(1, 2): "x", None: "y"}, '{"1,2":"x","None":"y"}'),
     (1j, '"1j"'),                                                # no JSON form: its repr
     (int, "\"<class 'int'>\""),
+    (object(), '"<object>"'),                                    # and one that says nothing: its class
     (Silent(), '"<Silent>"'),                                    # and no repr either
     ([Silent(), 1], '["<Silent>",1]'),
     ("a\ud800b", "a?b"),                                         # what no wire can carry

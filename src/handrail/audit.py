@@ -94,7 +94,9 @@ class Account:
         body = _BODIES[kind](event, self._redactor)
         if self._principal:
             body["principal"] = self._principal
-        return Notice(self._run_id, kind.__name__, body)
+        waits = isinstance(event, ApprovalGiven) and event.approval is None
+        name = "ApprovalPending" if waits else kind.__name__
+        return Notice(self._run_id, name, body)
 
 
 def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> Notice:
@@ -161,7 +163,7 @@ def _asked(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
 def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
-        return _of(event, redactor, granted=None)
+        return _of(event, redactor)  # nobody has answered: recorded as `ApprovalPending`
     told = _of(event, redactor, granted=approval.granted, by=approval.by, reason=_line(approval.reason, redactor))
     return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
 

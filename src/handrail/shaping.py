@@ -10,6 +10,7 @@ Rule 2: a result is never an error because of its size, or because it does not t
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def _encoded(value: Any) -> bytes:
     except _NO_JSON:
         pass
     try:  # bytes are mostly text; where they are not, all of the result's are written in base64
-        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=_otherwise)
+        return to_json(_in_base64(value), inf_nan_mode="strings", bytes_mode="base64", fallback=_otherwise)
     except _NO_JSON:
         pass
     try:  # the one obstacle that can be taken away: surrogates
@@ -81,6 +82,15 @@ def _encoded(value: Any) -> bytes:
         return _carried(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
         return _carried(_repr(value)).encode()
+
+
+def _in_base64(value: Any) -> Any:
+    """Return a value with its bytes in the base64 that everybody reads (RFC 4648, 4); pydantic's is that of URLs."""
+    if isinstance(value, bytes | bytearray):
+        return b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: _in_base64(each) for name, each in value.items()}
+    return [_in_base64(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def plain(value: Any) -> Json:
@@ -196,9 +206,13 @@ def _within_a_struct(value: Any) -> Any:
     return to_jsonable_python(value, bytes_mode="base64", fallback=_otherwise)
 
 
+_SAYS_NOTHING: Any = object.__repr__
+
+
 def _repr(value: Any) -> str:
+    """Return what stands for a value without a JSON form; where its class says nothing, its name and no address."""
     try:
-        return repr(value)
+        return f"<{type(value).__name__}>" if type(value).__repr__ is _SAYS_NOTHING else repr(value)
     except _NO_JSON:  # the author's own `__repr__`, or a structure too deep for it
         return f"<{type(value).__name__}>"
 
