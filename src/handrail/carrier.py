@@ -413,7 +413,8 @@ class Carrier:
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
-        if tool.writes and admitted.verdict.risk == "high" and not is_recorded and (trail := self.session.trail):
+        is_grave = admitted.verdict.risk == "high" and tool.writes
+        if is_grave and not is_recorded and (trail := self.session.trail):
             self.record_first(lane, effect, trail)
             return
         if tool.opens and not self.host.services.is_open(tool):
