@@ -219,3 +219,5 @@ def test_what_a_tool_raised_cannot_paint_the_terminal_of_whoever_debugs(cli, tmp
     result = cli("call", "broken", "{}", "--tools", str(tools), "--debug")
     assert "\\x1b]0;owned\\x07" in result.stderr
     assert "\x1b]" not in result.stderr
+    assert "password=***" in result.stderr
+    assert "wJalr" not in result.stderr

@@ -28,6 +28,7 @@ from handrail.logs import log
 from handrail.messages import ToolMessage
 from handrail.policy import Policy
 from handrail.ports import Observer, Store
+from handrail.redaction import Redactor
 from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.tools import BaseTool
@@ -77,10 +78,10 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None
 
 
 class _Printable(logging.Formatter):
-    """Writes records whose text, of tools and of services, cannot paint the terminal."""
+    """Writes records whose text, of tools and of services, cannot paint the terminal, without what looks like a key."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep="\n\t")
+        return printable(Redactor().text(super().format(record)), keep="\n\t")
 
 
 @contextmanager
