@@ -224,22 +224,24 @@ class _Excerpt:
 
     def __init__(self, redactor: Redactor, room: int) -> None:
         self._redactor, self._room = redactor, room
-        self._rest, self.rest_chars = hashlib.sha256(), 0
+        self._rest: list[str] = []
+        self.rest_chars = 0
 
     def __call__(self, text: str) -> str:
         """Return a text as it is recorded."""
-        chars = min(len(text), self._room, MOST_TEXT_CHARS)
-        self._room -= chars
-        if chars == len(text):
+        if len(text) <= self._room and len(text) <= MOST_TEXT_CHARS:
+            self._room -= len(text)
             return self._redactor.text(text)
+        chars = min(self._room, MOST_TEXT_CHARS)
+        self._room -= chars
         left = len(text) - chars
-        self._rest.update(text[chars:].encode("utf-8", "surrogatepass"))
+        self._rest.append(text[chars:])
         self.rest_chars += left
         return f"{_beginning(text, chars, self._redactor)}[... {left:,} more characters]"
 
     def rest(self) -> dict[str, Json]:
         """Return what is recorded of all that was left. No digest where it is so short that it could be guessed."""
-        digest = {"rest_sha256": self._rest.hexdigest()} if self.rest_chars > _MARGIN else {}
+        digest = {"rest_sha256": _sha256("".join(self._rest))} if self.rest_chars > _MARGIN else {}
         return {"rest_chars": self.rest_chars, **digest}
 
 

@@ -184,7 +184,8 @@ class Redactor:
         if self._known is not None:
             text = self._known.text(text)
         if text.isascii() or _compiled(_DISGUISED).search(text) is None:
-            return _without(text, _key_spans(text))
+            spans = _key_spans(text)
+            return _without(text, spans) if spans else text
         bare, places = _undisguised(text)
         spans = _key_spans(bare)
         if self._known is not None:
@@ -201,7 +202,11 @@ class Redactor:
         if isinstance(value, str):
             return text(value)
         if isinstance(value, Mapping):
-            return {self._name(str(name), text): self._under(str(name), part, text) for name, part in value.items()}
+            known = self._names  # of few names, which are in nearly all values
+            return {
+                known.get(name) or self._name(str(name), text): self._under(str(name), part, text)
+                for name, part in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self.value(part, text) for part in value]
         return value
@@ -210,11 +215,13 @@ class Redactor:
         """Return what stands under a name: nothing that is a secret by it, or by itself."""
         if _is_secret(name[-_LONGEST_NAME:]) and part not in (None, ""):
             return HIDDEN
+        if type(part) is str:
+            return text(part)
         return part if type(part) in _NO_TEXT else self.value(part, text)
 
     def name(self, name: str) -> str:
-        """Return the name of a field or tool; few of them are in nearly all values."""
-        return self._name(name, self.text)
+        """Return the name of a field or tool."""
+        return self._names.get(name) or self._name(name, self.text)
 
     def _name(self, name: str, text: Callable[[str], str]) -> str:
         if len(name) > _LONGEST_NAME:
@@ -235,8 +242,6 @@ def _is_secret(name: str) -> bool:
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
     """Return the text with `***` in place of these spans, which may overlap."""
-    if not spans:
-        return text
     parts: list[str] = []
     end = 0
     for begin, stop in sorted(spans):
@@ -248,6 +253,8 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
 
 def _key_spans(text: str) -> list[tuple[int, int]]:
     """Return where in the text something looks like a key."""
+    if len(text) < _LEAST_CHARS - 1:  # `pwd=x`
+        return []
     spans: list[tuple[int, int]] = []
     if _compiled(_MARKS).search(text) is not None or "earer " in text:
         spans += _private_keys(text)

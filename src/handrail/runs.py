@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from handrail.conversation import Status
 from handrail.errors import Json
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from handrail.shaping import plain
+from handrail.unseen import json_text
 
 
 class Run(Struct, frozen=True):
@@ -118,4 +118,4 @@ def _result(message: ToolMessage) -> dict[str, Json]:
 
 def as_line(document: Json) -> str:
     """Return one line of JSON, readable in any language."""
-    return json.dumps(document, ensure_ascii=False)
+    return json_text(document)

@@ -6,9 +6,11 @@ redaction and names that are compared look through them.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from functools import cache
+from typing import Any
 
 _compiled = cache(re.compile)  # when first needed
 
@@ -57,3 +59,34 @@ def misleads(char: str) -> bool:
         return True
     category = unicodedata.category(char)
     return category in ("Co", "Cn") or (category == "Zs" and char not in (" ", _WIDE_SPACE))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return text that a terminal shows as it is: what would move the cursor, hide or reorder text is escaped.
+
+    >>> printable("rm \\x1b[2K file")
+    'rm \\\\x1b[2K file'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(char) if char not in keep and hides(char) else char for char in text)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return JSON, readable in any language, that a terminal shows as it is: the same JSON, with more of it escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _compiled(_NOT_PLAIN).sub(_in_json, text)
+
+
+_NOT_PLAIN = r"[^\n\x20-\x7e\u3001-\u312f\u4e00-\u9fff\uff01-\uff5e]"
+"""What is worth a look: most texts are of letters that show."""
+
+
+def _in_json(found: re.Match[str]) -> str:
+    char = found[0]
+    return f"\\u{ord(char):04x}" if char == "\x7f" else json.dumps(char)[1:-1] if hides(char) else char
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

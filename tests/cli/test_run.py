@@ -178,3 +178,46 @@ def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(cli
         assert (missed.exit_code, server.requests) == (2, [])
         assert "--inject tenant=..." in missed.stderr
         assert cli(*words, "--inject", "tenant=acme").stdout == "acme on 3\n"
+
+
+SECRETIVE = """
+import handrail as hr
+
+@hr.tool(effect="read")
+def log_in(user: str, password: str) -> dict:
+    \"\"\"Log in.\"\"\"
+    return {"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345", "note": "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENG"}
+
+@hr.tool(effect="read", attempts=1)
+def broken() -> str:
+    \"\"\"Fail.\"\"\"
+    raise RuntimeError("\\x1b]0;owned\\x07 password=wJalrXUtnFEMIK7MDENG host=db")
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("--verbose",), ("--wire",), ("--wire", "--jsonl")])
+def test_no_secret_of_a_call_is_on_the_screen_unless_it_is_wanted_raw(cli, tmp_path, flags):
+    tools = tmp_path / "secretive.py"
+    tools.write_text(SECRETIVE)
+    script = [call("log_in", user="a", password="correct-horse-7"), call("broken"), "Done."]
+    shown = {}
+    for raw in ((), ("--raw",)):
+        with ScriptedServer(script) as server:
+            result = cli("run", "?", "--tools", str(tools), "--model", server.model, *flags, *raw)
+        wire = [line for line in result.stdout.splitlines() if '"http_exchange"' in line]
+        shown[raw] = result.stderr + "".join(wire)
+    if flags:
+        assert "correct-horse-7" in shown["--raw",]
+        assert "ghp_0123" in shown["--raw",]
+    for secret in ("correct-horse-7", "ghp_0123", "wJalr"):
+        assert secret not in shown[()]
+
+
+def test_what_a_tool_raised_cannot_paint_the_terminal_of_whoever_debugs(cli, tmp_path):
+    tools = tmp_path / "secretive.py"
+    tools.write_text(SECRETIVE)
+    result = cli("call", "broken", "{}", "--tools", str(tools), "--debug")
+    assert "\\x1b]0;owned\\x07" in result.stderr
+    assert "\x1b]" not in result.stderr
+    assert "password=***" in result.stderr
+    assert "wJalr" not in result.stderr

@@ -36,7 +36,7 @@ from handrail.approvers.arguments import exact, in_short, warnings
 from handrail.effects import Approval, AskHuman, not_counted
 from handrail.errors import Failure, Json
 from handrail.records import Question
-from handrail.unseen import hides
+from handrail.unseen import printable as printable
 from handrail.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
@@ -301,22 +301,6 @@ def _has_line(keyboard: TextIO) -> bool:
     take the question back. Windows cannot wait for a terminal otherwise.
     """
     return os.name != "posix" or bool(select.select([keyboard], [], [], _LOOK_S)[0])
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Return text that a terminal shows as it is: what would move the cursor, hide or reorder text is escaped.
-
-    >>> printable("rm \\x1b[2K file")
-    'rm \\\\x1b[2K file'
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(char) if char not in keep and hides(char) else char for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -28,6 +28,7 @@ from handrail import __version__
 from handrail.cli import exits
 from handrail.errors import HandrailError
 from handrail.logs import log
+from handrail.unseen import printable
 
 COMMANDS = {
     "demo": "Watch a model and its tools at work; needs no key and no network.",
@@ -55,6 +56,7 @@ COMMANDS = {
 """Every command with the first line of its help, which is thereby known without importing it."""
 
 _ERROR = click.style("error:", fg="red", bold=True)
+_OF_TEXT = "\n\t"
 
 
 class Program(click.Group):
@@ -119,8 +121,8 @@ class Program(click.Group):
             code = exits.Exit.NOBODY_READS
         except HandrailError as error:
             if is_debugging(ctx):
-                traceback.print_exc()
-            click.echo(f"{_ERROR} {error}", err=True)
+                click.echo(printable(traceback.format_exc(), keep=_OF_TEXT), err=True)
+            click.echo(f"{_ERROR} {printable(str(error), keep=_OF_TEXT)}", err=True)
             code = exits.of_error(error)
         ctx.exit(int(code or 0))
 

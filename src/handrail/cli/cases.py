@@ -19,6 +19,7 @@ from handrail.cli.loading import tools_from
 from handrail.errors import ConfigError, HandrailError, Json, ModelError
 from handrail.tools import BaseTool, FunctionTool
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 _SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: the chat form, MCP, Anthropic, Gemini."""
@@ -50,7 +51,7 @@ def print_lines(text: str, view: Callable[[Json], Document]) -> Exit:
 
 def print_document(document: Document) -> None:
     """Print one document on a line of its own."""
-    click.echo(json.dumps({"v": 1, **document}, ensure_ascii=False))
+    click.echo(json_text({"v": 1, **document}))
 
 
 def document_of(error: HandrailError) -> Document:

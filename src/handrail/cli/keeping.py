@@ -5,7 +5,6 @@ Rule 1: a command that only looks makes no store: a misspelled name is told, not
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
 from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
 from handrail.stores.durable import DurableStore
+from handrail.unseen import json_text
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ def shown(place: str) -> str:
 
 def print_json(document: Mapping[str, Json]) -> None:
     """Print one document on a line of its own."""
-    click.echo(json.dumps({"v": 1, **document}, ensure_ascii=False))
+    click.echo(json_text({"v": 1, **document}))
 
 
 def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str], none: str) -> None:
@@ -171,7 +171,7 @@ def say(text: str) -> None:
 
 def brief(value: Json) -> str:
     """Return a value on one line of bounded length."""
-    return shortened(json.dumps(value, ensure_ascii=False))
+    return shortened(json_text(value))
 
 
 def laid_out(value: Json) -> str:

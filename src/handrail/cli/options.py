@@ -28,10 +28,12 @@ from handrail.logs import log
 from handrail.messages import ToolMessage
 from handrail.policy import Policy
 from handrail.ports import Observer, Store
+from handrail.redaction import Redactor
 from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.unseen import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,6 +66,7 @@ dialect = click.option(
     "--dialect", "name", metavar="NAME", required=True, shell_complete=completing.dialects,
     help="How it is written: a wire such as openai-chat, or the prompt of a model family.",
 )  # fmt: skip
+raw = click.option("--raw", is_flag=True, help="Show what looks like a secret too: in calls, results and --wire.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result and errors.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and results whole.")
 
@@ -74,10 +77,18 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None
         context.with_resource(_log_shown())
 
 
+class _Printable(logging.Formatter):
+    """Writes records whose text, of tools and of services, cannot paint the terminal, without what looks like a key."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(Redactor().text(super().format(record)), keep="\n\t")
+
+
 @contextmanager
 def _log_shown() -> Iterator[None]:
     """Print the log whole: what a tool raised, with the text and the traceback that it keeps for level DEBUG."""
     handler, before = logging.StreamHandler(), log.level
+    handler.setFormatter(_Printable())
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:

@@ -7,7 +7,6 @@ Rule 1: a record has the fields of its event, under their own names; a reader ig
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from time import monotonic
@@ -17,7 +16,9 @@ from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
+from handrail.redaction import Redactor
 from handrail.shaping import plain
+from handrail.unseen import json_text
 
 
 def record_of(event: Event, at_s: float) -> dict[str, Json]:
@@ -31,15 +32,21 @@ class Recorder:
     When its reader has gone it falls silent, as `printer.Printer` does; `write` says so.
     """
 
-    def __init__(self, file: TextIO, *, wire: bool = False, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, file: TextIO, *, wire: bool = False, raw: bool = False, now: Callable[[], float] = monotonic
+    ) -> None:
         self._file, self._wire, self._now, self._started = file, wire, now, now()
         self._gone = False
+        self._redactor = None if raw else Redactor()
 
     def __call__(self, event: Event) -> None:
         """Write an event; what was on the wire only if asked for."""
         if not self._gone and (self._wire or not isinstance(event, HttpExchange)):
             try:
-                self.write(record_of(event, self._now() - self._started))
+                record = record_of(event, self._now() - self._started)
+                if self._redactor is not None and isinstance(event, HttpExchange):
+                    record = {name: self._redactor.value(each) for name, each in record.items()}
+                self.write(record)
             except BrokenPipeError:
                 self._gone = True
 
@@ -49,7 +56,7 @@ class Recorder:
         Raises:
             BrokenPipeError: Nobody reads any more.
         """
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.write(json_text(record) + "\n")
         self._file.flush()
 
 

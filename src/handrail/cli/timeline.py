@@ -42,6 +42,7 @@ from handrail.events import (
     ToolsSelected,
 )
 from handrail.messages import TextDelta, Turn
+from handrail.redaction import Redactor
 
 Kind: TypeAlias = Literal[
     "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
@@ -84,10 +85,14 @@ class Timeline:
         streams: Tell the model's text as it arrives. Otherwise only what it says beside calls: the answer itself is the
             result of the run, and whoever prints results prints it.
         detail: How much is told.
+        raw: Tell also what looks like a secret.
         wire: Tell requests and answers as they were on the wire.
     """
 
-    def __init__(self, *, streams: bool = False, detail: Detail = "short", wire: bool = False) -> None:
+    def __init__(
+        self, *, streams: bool = False, detail: Detail = "short", wire: bool = False, raw: bool = False
+    ) -> None:
+        self._redactor = None if raw else Redactor()
         self._streams, self._detail, self._wire = streams, detail, wire
         self._names: dict[str, str] = {}
         self._streamed = False
@@ -98,7 +103,15 @@ class Timeline:
         """Return what this event adds."""
         if self._detail == "ends" and not isinstance(event, RunEnded | HttpExchange):
             return []
-        return list(self._told(event))
+        told = list(self._told(event))
+        return told if self._redactor is None else [self._redacted(each, self._redactor) for each in told]
+
+    @staticmethod
+    def _redacted(told: Told, redactor: Redactor) -> Told:
+        """Return a line without what looks like a secret; the model's own answer is the result, and stays whole."""
+        if isinstance(told, Piece):
+            return told
+        return Line(told.kind, redactor.text(told.text), redactor.text(told.about), told.whole)
 
     def _told(self, event: Event) -> Iterator[Told]:
         match event:

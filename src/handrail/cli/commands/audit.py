@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from handrail.errors import ConfigError
 from handrail.logkeys import key_in
 from handrail.ports import AuditStore, now_of
 from handrail.records import AuditRecord
+from handrail.unseen import json_text
 
 PAGE = 1000
 """Records that are read at once."""
@@ -155,7 +155,7 @@ def _noting(records: Iterable[AuditRecord], newest: deque[AuditRecord]) -> Itera
 
 def _print(record: AuditRecord, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(record.as_json(), ensure_ascii=False))
+        click.echo(json_text(record.as_json()))
     else:
         head = f"{record.seq:>6}  {moment(record.at)}  {record.run_id or '-'}  {record.event}"
         print_entry(console(), head, brief(dict(record.body)))

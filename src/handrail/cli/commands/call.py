@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from handrail.events import AttemptStarted, CallFinished, Event
 from handrail.ports import Observer, Store
 from handrail.shaping import plain
 from handrail.tools import BaseTool
+from handrail.unseen import json_text
 
 if TYPE_CHECKING:
     from handrail.cli import keeping, printer, timeline
@@ -63,7 +63,7 @@ def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, 
         with keeping.opened(store, create=True, writes=True) as kept:
             result = _called(setup, observers, tool, text, kept)
     if as_json:
-        click.echo(json.dumps(_document(result), ensure_ascii=False))
+        click.echo(json_text(_document(result)))
     elif result.failure is None:
         click.echo(printable(result.text, keep="\n\t") if sys.stdout.isatty() else result.text)
     if result.failure is not None and not as_json:

@@ -39,10 +39,13 @@ Whatever else is typed is a question to the model."""
 @options.setup
 @options.budget
 @options.store
+@options.raw
 @options.wire
 @options.verbose
 @options.debug
-def command(model: str, system: str, setup: Setup, budget: Budget, store: str, wire: bool, verbose: bool) -> int:
+def command(
+    model: str, system: str, setup: Setup, budget: Budget, store: str, wire: bool, raw: bool, verbose: bool
+) -> int:
     """Talk with a model that can use your tools.
 
     The answer appears as it arrives, and calls as they run; what needs approval is asked here. Ctrl-C cancels the
@@ -54,7 +57,7 @@ def command(model: str, system: str, setup: Setup, budget: Budget, store: str, w
       handrail chat --tools examples/weather.py --model openai:NAME
       HANDRAIL_MODEL=openai:qwen3@http://localhost:8000/v1 handrail chat --tools examples/orders.py
     """
-    timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire)
+    timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire, raw=raw)
     printer = Printer(timeline, console(sys.stderr), answers=console())
     with opened(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
         runtime = setup.runtime(printer, store=kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +20,7 @@ from handrail.linting import Settings
 from handrail.policy import Policy
 from handrail.runtime import Runtime
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 
 @click.command("check")
@@ -59,7 +59,7 @@ def command(
     lines = asyncio.run(_lines(tools, store, rules, options.injections_from(injections), runs))
     told = Checklist(lines)
     if as_json:
-        click.echo(json.dumps({"v": 1, **told.as_json()}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, **told.as_json()}))
     else:
         _print(told.missing if only_missing else told.lines)
         click.echo(f"{len(told.lines) - len(told.missing)} of {len(told.lines)} lines pass")

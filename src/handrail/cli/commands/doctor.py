@@ -7,7 +7,6 @@ its provider refuses is not noticed.
 from __future__ import annotations
 
 import asyncio
-import json
 import locale
 import os
 import platform
@@ -33,6 +32,7 @@ from handrail.isolation import offered
 from handrail.logkeys import key_in
 from handrail.runtime import Runtime
 from handrail.stores.sqlite import file_of
+from handrail.unseen import json_text
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -68,7 +68,7 @@ def command(as_json: bool) -> int:
     """
     findings = list(examined(os.environ))
     if as_json:
-        click.echo(json.dumps({"v": 1, "findings": [asdict(finding) for finding in findings]}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, "findings": [asdict(finding) for finding in findings]}))
     else:
         rows = [(finding.mark, finding.subject, finding.found) for finding in findings]
         print_columns(console(), rows)

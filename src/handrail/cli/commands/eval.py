@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from handrail.evaluation import KS, Answered, Point, Question, Rank
 from handrail.runtime import Runtime
 from handrail.selectors.endpoint import Endpoint
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 DRAWN = 5
 """The k that the plot shows."""
@@ -112,7 +112,7 @@ def select(
         plot.write_text(_drawn(points), encoding="utf-8")
     if as_json:
         ranking = next(iter(ranked.values()))(list(tools))
-        click.echo(json.dumps(_report(tools, asked, points, answers, ranking, seed), ensure_ascii=False))
+        click.echo(json_text(_report(tools, asked, points, answers, ranking, seed)))
         return Exit.OK
     heads = ("strategy", "tools", *(f"@{k}" for k in KS))
     rows = [(each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS)) for each in points]

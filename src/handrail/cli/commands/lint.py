@@ -21,6 +21,7 @@ from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
 from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
 from handrail.toolbox import yamltext
+from handrail.unseen import json_text
 
 
 @click.command("lint")
@@ -72,7 +73,7 @@ def command(
     report = linting.look_at(_subjects(where), chosen)
     if as_json or as_sarif:
         told = sarif.log_of(report, linting.RULES) if as_sarif else {"v": 1, **report.as_json()}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json_text(told))
     else:
         _print(report, notes, costs)
     return Exit.ERROR if report.fails(strict=strict) else Exit.OK

@@ -18,6 +18,7 @@ from handrail.errors import ConfigError, Json
 from handrail.messages import Message, Options, conversation_of
 from handrail.names import nearest
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 _MOST_LEVELS = 100
 """Python lays out about 300 levels of JSON, and schemas are the deepest that people write."""
@@ -70,7 +71,7 @@ class Rendered(Struct, frozen=True):
         """Print it as it is: a prompt ends where it ends, and on a terminal at the end of a line."""
         here = sys.stdout.isatty()
         is_prompt = self.path is None
-        text = self.content if is_prompt else json.dumps(self.content, ensure_ascii=False, indent=2)
+        text = self.content if is_prompt else json_text(self.content, indent=2)
         click.echo(printable(text, keep="\n\t") if here else text, nl=here or not is_prompt)
 
 

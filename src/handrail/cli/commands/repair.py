@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import cast, get_args
 
@@ -14,6 +13,7 @@ from handrail.cli import completing, options
 from handrail.cli.exits import Exit
 from handrail.errors import Failure
 from handrail.messages import Finish
+from handrail.unseen import json_text
 
 
 @click.command("repair")
@@ -38,11 +38,11 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
     """
     outcome = jsontext.parse(options.text_of(file), cast(Finish, finish), lossy=not for_write)
     if as_json:
-        click.echo(json.dumps({"v": 1, **_document(outcome)}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, **_document(outcome)}))
     elif isinstance(outcome, Failure):
         click.echo(f"{outcome.code}: {printable(outcome.message)}\n{outcome.suggestion}", err=True)
     else:
-        text = json.dumps(outcome.value, ensure_ascii=False, indent=2)
+        text = json_text(outcome.value, indent=2)
         click.echo(printable(text, keep="\n") if sys.stdout.isatty() else text)
         for name in outcome.repairs:
             repair = jsontext.REPAIRS[name]

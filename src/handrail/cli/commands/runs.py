@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -45,6 +44,7 @@ from handrail.runs import Run
 from handrail.scopes import kept_name, name_in, scope_of
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 
 @click.group("runs", cls=options.Commands)
@@ -440,4 +440,4 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
         found = [retold(_found(now_of(kept.recorded(run)), run)) for run in runs]  # all of them, before any is printed
     for each in found:
         for line in exporting.FORMS[form](each, tools):
-            click.echo(json.dumps(line, ensure_ascii=False))
+            click.echo(json_text(line))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,6 +17,7 @@ from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.stores import upkeep
 from handrail.stores.durable import DurableStore
+from handrail.unseen import json_text
 
 _NOUNS = {
     "effects": "writes", "acts": "acts to know again", "grants": "standing words", "audit": "audit records",
@@ -52,7 +52,7 @@ def info(store: str, as_json: bool) -> int:
     with closing(opened(store)) as durable:
         found = upkeep.contents(durable)
     if as_json:
-        click.echo(json.dumps({"v": 1, **asdict(found)}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, **asdict(found)}))
         return Exit.OK
     abandoned = f"; {found.abandoned} claimed by an owner whose time is over" if found.abandoned else ""
     rows = [
@@ -139,7 +139,7 @@ def _counted(numbers: Mapping[str, int]) -> str:
 
 def _told(numbers: Mapping[str, int], as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"v": 1, "rows": dict(numbers)}))
+        click.echo(json_text({"v": 1, "rows": dict(numbers)}))
     else:
         print_columns(console(), [(_NOUNS.get(name, name), f"{count:,}") for name, count in numbers.items()])
     return Exit.OK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from handrail.operations import LeftOut, Operation
 from handrail.policy import Policy
 from handrail.tools import BaseTool
 from handrail.toolset import Toolset
+from handrail.unseen import json_text
 
 MOST_NAMED = 20
 """How many tools a sentence names."""
@@ -56,7 +56,7 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
     """
     tools = _loaded(places)
     if as_json:
-        click.echo(json.dumps({"v": 1, "tools": [_facts(tool) for tool in tools]}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, "tools": [_facts(tool) for tool in tools]}))
         return
     rows = [(tool.name, tool.effect or "undeclared", tool.weighs, _asks(tool), tool.summary) for tool in tools]
     print_columns(console(), rows, ("tool", "effect", "risk", "asks a person", "summary"))
@@ -81,11 +81,11 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
     # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
     label, schema = ("parameters", tool.parameters) if form == "json" else (form, _definitions(Toolset([tool]), form))
     if as_json:
-        click.echo(json.dumps({"v": 1, **facts, label: schema}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, **facts, label: schema}))
         return
     told = [(each.replace("_", " "), _text(fact)) for each, fact in facts.items() if fact not in (None, "", [])]
     print_columns(console(), told)
-    click.echo(f"\n{label}\n{json.dumps(schema, ensure_ascii=False, indent=2)}")
+    click.echo(f"\n{label}\n{json_text(schema, indent=2)}")
 
 
 @command.command("schema")
@@ -104,7 +104,7 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
     """
     tools = _loaded(places)
     chosen = Toolset([_one(tools, name) for name in names]) if names else tools
-    click.echo(json.dumps(_definitions(chosen, form, strict), ensure_ascii=False, indent=2))
+    click.echo(json_text(_definitions(chosen, form, strict), indent=2))
 
 
 @command.command("from-openapi")
@@ -134,11 +134,11 @@ def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as
     # Only looked at: where they are is asked for when they are used.
     tools = openapi(file, base_url=base_url or _NOWHERE, include=include or ("*",))
     if form:
-        click.echo(json.dumps(_definitions(tools, form), ensure_ascii=False, indent=2))
+        click.echo(json_text(_definitions(tools, form), indent=2))
     elif as_json:
         left = [{"name": each.name, "route": _route(each), "why": each.reason} for each in tools.left_out]
         told = [{**_facts(tool), "route": _route(tool.operation)} for tool in tools.operations]
-        click.echo(json.dumps({"v": 1, "tools": told, "left_out": left}, ensure_ascii=False))
+        click.echo(json_text({"v": 1, "tools": told, "left_out": left}))
     else:
         rows = [
             (tool.name, tool.effect or "undeclared", _asks(tool), _route(tool.operation), tool.summary)
