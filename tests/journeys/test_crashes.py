@@ -234,7 +234,7 @@ def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_qu
     run_id = f"r_{token_hex(6)}"
     model = ScriptedModel([call("open_key", title="a"), call("open_key", title="b"), "Two tickets."])
     begin = partial(run_status, verb="run", on="Go on.", run_id=run_id, model=model)
-    go_on = partial(run_status, verb="resume", on=run_id, model=model)
+    go_on = partial(run_status, verb="resume", on=run_id, model=model, anyway=True)
     frozen, after = frozen_and_replaced(begin, go_on, [tool(far, "key")], store, Boundary.AFTER_EFFECT)
     assert (frozen, after) == ("moved", "done")
     assert (far.happened("a"), far.happened("b")) == (1, 1)
