@@ -17,7 +17,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from handrail import late, logkeys, plugins, reimports, shaping, showing
+from handrail import late, logkeys, plugins, reimports, schema, shaping, showing
 from handrail.approvals import Approvals
 from handrail.asking import Asker, check_injected
 from handrail.audit import notice_of_word
@@ -117,6 +117,7 @@ class Host:
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        schema.prepare()
         if result_bytes < shaping.LEAST_RESULT_BYTES:
             raise ConfigError(f"result_bytes is {result_bytes}; at least {shaping.LEAST_RESULT_BYTES} are needed")
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")

@@ -180,6 +180,16 @@ def of_function(
     return Signature(tool, visible, hidden, docs, defaults, None if defaults else _only_model(visible))
 
 
+@cache
+def prepare() -> None:
+    """Import what describing a tool takes, so that no thread is importing it when the process is forked.
+
+    pydantic imports most of itself when it is first used. A fork inherits the lock of a module that another thread is
+    importing, and waits for it for good.
+    """
+    pydantic.TypeAdapter(_typed_dict("Nothing", {"at": int}))
+
+
 def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
     """Return a function's parameters; cheap enough for the moment a tool is declared.
 

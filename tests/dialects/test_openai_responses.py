@@ -581,6 +581,12 @@ def test_an_event_lost_doubled_or_out_of_place_never_makes_another_call(turn, da
         assert len(outcome.calls) == len(turn.calls)
 
 
+def test_arguments_that_come_after_the_last_event_are_not_added_to_those_that_it_told():
+    late = sse(added({**PARIS, "arguments": ""}), completed(PARIS), done(PARIS), arguments_delta(PARIS["arguments"]))
+    turn = read(DIALECT.stream(KNOWN), late)[1]
+    assert [call.arguments for call in turn.calls] == [PARIS["arguments"]]
+
+
 def test_an_announcement_that_comes_late_announces_nothing_and_one_id_may_serve_two_calls():
     late = read(DIALECT.stream(KNOWN), sse(done(PARIS), added(EMPTY), completed()))[1]
     assert [call.id for call in late.calls] == ["call_1"]

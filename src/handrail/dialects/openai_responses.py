@@ -295,6 +295,8 @@ class ResponsesStream(EventStream):
         name = named if isinstance(named, str) else event.type
         if name == "error" or (not name.startswith("response.") and provider_errors.error_in(told)):
             raise provider_errors.classify(None, {}, told)
+        if self._end:
+            return  # the last event tells the whole answer, so one that comes after it adds nothing
         index = told.get("output_index")
         if telling := _PIECES.get(name) or _WHOLES.get(name):
             item = self._answer.item_of(telling.item, told.get("item_id"), index)
