@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from handrail import owners
 from handrail.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
-from handrail.errors import Fenced, StoreUnavailable
+from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
 from handrail.stores import upkeep
@@ -63,6 +63,16 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         finally:
             process.kill()
             process.communicate(timeout=PATIENCE_S)
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(self, store):
+        fits, too_long = "r" * 300, "r" * 301
+        now(store.begin_run(RunRecord(fits, {})))
+        assert now(store.recorded(fits)).record.run_id == fits
+        with pytest.raises(ConfigError, match="301 characters, and 300 are possible"):
+            now(store.begin_run(RunRecord(too_long, {})))
+        assert now(store.recorded(too_long)) is None
 
     # -- resources, among processes ------------------------------------------------------------------------------------
 

@@ -176,6 +176,17 @@ def test_a_store_whose_log_or_index_was_removed_takes_no_claim_that_others_would
         assert claimed(store).state is ClaimState.FRESH
 
 
+def test_a_second_store_on_the_file_lets_go_of_no_lock_so_nobody_removes_the_log_of_the_first(file):
+    """Two runtimes of one process, while another process closes the file: it is not the last one that has it open."""
+    leave = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM effects'); db.close()"
+    with SqliteStore(file) as first, SqliteStore(file):
+        subprocess.run([sys.executable, "-c", leave, file], check=True, timeout=30)
+        assert file.with_name(f"{file.name}-wal").exists()
+        assert claimed(first).state is ClaimState.FRESH
+        with SqliteStore(file) as another:
+            assert claimed(another).state is ClaimState.BUSY
+
+
 def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
     """The kernel refuses to let the files grow, as it would on a full disk."""
     with SqliteStore(file) as store:

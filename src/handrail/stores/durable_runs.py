@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from handrail.chain import FIRST, digest, refusal
 from handrail.chain import spelled as canonical
 from handrail.effects import SettledState
-from handrail.errors import Fenced, Json, RunNameTaken, StoreUnavailable
+from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.owners import has_died_here
 from handrail.records import (
     RUN_CANCELLED,
@@ -36,6 +36,7 @@ from handrail.records import (
     WriteRecord,
 )
 from handrail.stores.durable import (
+    LONGEST_NAME,
     Again,
     Deed,
     DurableStore,
@@ -67,6 +68,11 @@ class DurableRuns(DurableStore):
     def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[Begun]:
         """See `ports.RunStore.begin_run`."""
         run_id, given, owner = spelled(record.run_id), journaled(record.input), spelled(record.owner)
+        if read_name(run_id) != record.run_id:  # read back, it would name another run
+            raise ConfigError(
+                f"the run {record.run_id[:40]!r}... cannot be kept: its name has {len(record.run_id):,} characters, "
+                f"and {LONGEST_NAME} are possible"
+            )
 
         def deed(base: Keeper, now: float) -> Begun | RunNameTaken:
             rows = base.run(_SQL["begin_new" if new else "begin"], (

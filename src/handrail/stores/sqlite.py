@@ -13,6 +13,7 @@ Rule 2: a file that is no longer at its path takes no claim: another process wou
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
@@ -202,10 +204,16 @@ class SqliteBase:
             raise ConfigError(f"the store {file} is a directory; name a file in it")
         if not file.parent.is_dir():
             raise ConfigError(f"the store {file} cannot be made: there is no directory {file.parent}")
-        try:
-            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise ConfigError(f"the store {file} cannot be written to: {error.strerror}") from error
+        # POSIX: closing a file lets go of every lock that this process has on it, also those of another connection.
+        # Others would take that one for closed, and remove its log. So a file that is there is not opened here.
+        with _CREATING:
+            try:
+                if not file.exists():
+                    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+            except OSError as error:
+                raise ConfigError(f"the store {file} cannot be written to: {error.strerror}") from error
+        if not os.access(file, os.R_OK | os.W_OK):
+            raise ConfigError(f"the store {file} cannot be written to: {os.strerror(errno.EACCES)}")
 
     def _prepare(self) -> None:
         """Set the connection up, and the tables where there are none."""
@@ -264,6 +272,9 @@ class SqliteBase:
         except OverflowError as error:
             raise Refused(f"the store {self.file} was given a number that is too large: {error}") from error
 
+
+_CREATING = Lock()
+"""Held while a file is made, so that no connection of another thread has locks on it when it is closed again."""
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
