@@ -9,8 +9,8 @@ in any. Such a grant is bound to the tool as it describes itself, can be listed,
 Where several people must agree, a question stays open until they have; one no decides it. No standing word stands for
 several people. What was agreed to by fewer than the policy asks for now is asked anew.
 
-An approval is used once. Of a write it is used by the claim, in the same moment, where one store keeps both; of a read,
-and where it does not, right before the call is started.
+An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
+without such a store, it is used right before the call starts.
 
 Rule 1: the first word counts. Whoever is still being asked then is told, and what they say is not heard.
 Rule 2: what is said here is kept as if it had been said elsewhere.
@@ -128,7 +128,7 @@ class Approvals:
                     return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
                 case "approved" if await later(store.use(kept.id)):
                     return Approval(True, kept.by, kept.because, kept.edited)
-            # Another call has used it: ask anew.
+            # Another call has used it: ask again.
         return None
 
     def _is_for_claim(self, asked: AskHuman) -> bool:
@@ -141,8 +141,8 @@ class Approvals:
         In a kept run that is the one of its place. The turns of other runs are counted anew by each process, and a call
         is handed over again to learn its answer, so there it is the one of what is asked: each word is for one call.
 
-        The question of a run that was cancelled is closed: where that run is resumed, its call is asked about anew.
-        A used approval is returned for a write that may be the one that used it: its claim knows, and refuses another.
+        The questions of a cancelled run are closed; if the run is resumed, its call gets a new question.
+        A used approval is returned for a write that may have used it itself; the claim refuses any other write.
         """
         within_s, in_place = self._policy.approval_s, session.recording is not None
         known = [
@@ -158,7 +158,7 @@ class Approvals:
             was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
             if was_for_claim and last.id != asked.refused and last.people >= asked.people:
                 return last
-            # A no is told once where the same may be asked for again: who asks after that wants a new word.
+            # Outside a kept run a refusal is returned once: the next equal call asks a new question.
             if last.state in ("denied", "expired") and (in_place or last.id not in self._told):
                 return last
         place = asked.place if in_place else asked.reason
@@ -222,7 +222,7 @@ def _question(session: Session, asked: AskHuman, place: str) -> Question:
 
 
 def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str, Mapping[str, Json]]]:
-    """Yield what is asked of a store; return the arguments that people wrote in place of the model's, by the step."""
+    """Yield the store's answers; return the arguments that people edited, by the step of the call."""
     questions = (yield store.questions(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
     return {each.step: each.edited for each in questions if each.edited is not None}
 

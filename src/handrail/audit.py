@@ -45,7 +45,7 @@ MOST_ARGUMENTS_CHARS = 32 * 1024
 """How much of the texts in one call's arguments is recorded."""
 _LONGEST_KEY = 4096
 _MARGIN = 1024
-"""How much more is looked at than is recorded, so that no secret is recorded by half."""
+"""How many more characters are redacted than recorded, so that no secret is cut in half and recorded."""
 
 
 class Account:
@@ -131,7 +131,7 @@ def _admitted(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
 
 
 def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
-    """Return the key of a write without what is hidden of the arguments, for that may be a part of it."""
+    """Return the key of a write, without the values that were redacted in the arguments: a key may contain them."""
     if len(event.key) > _LONGEST_KEY:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
     key = redactor.text(event.key)
@@ -214,10 +214,10 @@ def _arguments(arguments: Mapping[str, Json], redactor: Redactor) -> dict[str, J
 
 
 class _Excerpt:
-    """Redacts texts one after the other, as far as there is room, and counts and digests what is left of them.
+    """Redacts texts in turn, up to a number of characters, and counts and digests the rest.
 
     Args:
-        room: How many characters are recorded of all texts together.
+        room: How many characters of all texts together are recorded.
     """
 
     __slots__ = ("_redactor", "_rest", "_room", "rest_chars")
@@ -240,13 +240,13 @@ class _Excerpt:
         return f"{_beginning(text, chars, self._redactor)}[... {left:,} more characters]"
 
     def rest(self) -> dict[str, Json]:
-        """Return what is recorded of all that was left. No digest where it is so short that it could be guessed."""
+        """Return the length and digest of the rest; no digest if the rest is short enough to be guessed."""
         digest = {"rest_sha256": _sha256("".join(self._rest))} if self.rest_chars > _MARGIN else {}
         return {"rest_chars": self.rest_chars, **digest}
 
 
 def _beginning(text: str, chars: int, redactor: Redactor) -> str:
-    """Return about so much of a text without secrets, and nothing of one that begins there and goes on."""
+    """Return about the first `chars` characters, redacted, with no part of a secret that crosses the cut."""
     window = text[: chars + _MARGIN]
     shown = redactor.text(window)
     return shown[: max(0, len(shown) - (len(window) - chars))]
@@ -262,7 +262,7 @@ def _tool(call: ToolCall, redactor: Redactor) -> str:
 
 
 def _digest(text: str, redactor: Redactor) -> str:
-    """Return the digest of a result: of its redacted form, as far as that is looked at."""
+    """Return the digest of a result, of which the beginning is redacted first."""
     if len(text) <= MOST_TEXT_CHARS + _MARGIN:
         return _sha256(redactor.text(text))
     return _sha256(_beginning(text, MOST_TEXT_CHARS, redactor) + text[MOST_TEXT_CHARS:])

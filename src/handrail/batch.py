@@ -165,7 +165,7 @@ class Batch:
 
     @cached_property
     def _positions(self) -> Mapping[str, Sequence[int]]:
-        """Where the calls of this turn stand, by id: read by each call that names another, made once."""
+        """The positions of this turn's calls by id, computed once for all references."""
         return planning.positions(lane.call.id for lane in self.lanes)
 
     @property

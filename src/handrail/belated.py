@@ -1,7 +1,7 @@
 """What becomes of a report that comes after its call was answered: the truth in the ledger, and an event.
 
-A claim that was told to be in doubt is settled by what its tool says at last, as long as it is still ours; where the
-store is away just then, as soon as it answers.
+When the tool of a write in doubt ends after all, its claim is settled with that result, if the claim is still ours. If
+the store is unreachable at that moment, the claim is settled as soon as the store answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def record(
     store: Store, unrecorded: Unrecorded, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *,
     newest: bool,
 ) -> None:  # fmt: skip
-    """Settle the claim of a write that reports late; where the store does not take it now, once it does.
+    """Settle the claim of a write that ended late, now or as soon as the store answers.
 
     Args:
         lease: None of a read.

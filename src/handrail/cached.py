@@ -1,9 +1,9 @@
-"""A value that is worked out when it is first asked for, without a lock.
+"""A cached property without a lock.
 
-`functools.cached_property` of Python 3.11 holds one lock for all instances of a class while a value is worked out. A
-process that is forked meanwhile has that lock for good, and its first call hangs. Python 3.12 has none either.
+`functools.cached_property` of Python 3.11 holds one lock for all instances of a class while it computes a value. A
+process forked at that moment inherits the locked lock, and its first call hangs. Python 3.12 removed the lock.
 
-Rule 1: two threads that ask at once may both work it out, so what is worked out is a plain value: either one will do.
+Rule 1: two threads may compute the value at once, so it must be a plain value of which either copy will do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):  # noqa: N801  # used as the one of `functools` is
-    """Makes a method an attribute whose value is worked out once."""
+    """Turns a method into an attribute that is computed once."""
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:
         self._work_out = work_out
@@ -31,6 +31,6 @@ class cached_property(Generic[T]):  # noqa: N801  # used as the one of `functool
     def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
         if instance is None:
             return self
-        # Found there from now on, before this: it has no `__set__`.
+        # Without `__set__`, the instance's own attribute is found first from now on.
         value = instance.__dict__[self._name] = self._work_out(instance)
         return value

@@ -101,8 +101,8 @@ class ToolResult(Struct):
         repairs: Names of what was mended in the model's arguments, in order; see `jsontext.REPAIRS`.
         handle: Where the rest of a cut value can be read with `read_result`.
         media: What the model is shown beside the text.
-        done_under: The key under which the ledger has the write, where that is not the call's own: an earlier call of
-            the same act did it, or a person had it done again.
+        done_under: The ledger's key of the write if it is not the call's own: an earlier call made the same write, or a
+            person had it made again.
     """
 
     call_id: str

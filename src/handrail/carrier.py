@@ -83,7 +83,7 @@ class Carrier:
         self.asked_at: dict[Lane, float] = {}
         self.latest: dict[Lane, int] = {}
         self.progress: deque[tuple[Lane, Progressed]] = deque()
-        """What tools have said of how far they have come, until it is told."""
+        """Progress of tools that observers have not seen yet."""
         self.timers: list[Stoppable] = []
         self.unanswered: deque[tuple[float, Lane, Waiting]] = deque()
         """What the store was asked, perhaps answered by now, and when it is said not to answer."""
@@ -164,7 +164,7 @@ class Carrier:
     def answer(self, lane: Lane, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
         if self.progress:
-            self.tell_progress()  # a tool's last step comes before its end, also where both come at once
+            self.tell_progress()  # observers see a tool's last step before its end, even if both arrive at once
         try:
             self.batch.answer(lane, answer)
         except Exception as error:
@@ -358,7 +358,7 @@ class Carrier:
             self.answer(lane, answer)
 
     def not_stored(self, lane: Lane, effect: Effect, error: StoreUnavailable) -> None:
-        """The store has not answered. How a write ended is kept until it does."""
+        """Throw that the store has not answered; keep the end of a write until it does."""
         if isinstance(effect, Settle):
             refused = partial(belated.tell_refused, self.session, lane, effect)
             self.host.unrecorded.settle(effect, self.leases[lane].claim, refused)
@@ -402,7 +402,7 @@ class Carrier:
         """Start the tool, in a task or a thread, with a timer at its side.
 
         Args:
-            is_recorded: The audit log has what was decided about the call.
+            is_recorded: The audit log has recorded the call's admission.
         """
         admitted = lane.admitted
         assert admitted is not None
@@ -457,8 +457,8 @@ class Carrier:
             self.ground.post(self.tell_progress)
 
     def tell_progress(self) -> None:
-        """Tell how far tools have come; what one says after its call has its result is no news."""
-        with suppress(IndexError):  # both this thread and a tool's may look, once the ground has been left
+        """Tell observers the progress of tools, except of calls that have their result."""
+        with suppress(IndexError):  # once the ground is left, this thread and a tool's may empty the queue at once
             while True:
                 lane, event = self.progress.popleft()
                 if self.batch.results[lane.index] is None:
@@ -477,10 +477,10 @@ class Carrier:
         self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
 
     def record_first(self, lane: Lane, effect: Invoke, trail: Trail) -> None:
-        """Start a write of high risk once the audit log has what was decided about it, or not at all.
+        """Start a write of high risk once the audit log has recorded its admission, or not at all.
 
-        The records were handed to the store before the claim: where it keeps both, they are in the claim's commit or in
-        one before it, and nothing is waited for here.
+        The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
+        earlier one, and there is no wait here.
         """
 
         def recorded(failure: Exception | None) -> None:
@@ -549,7 +549,7 @@ def silent(error: Exception) -> StoreUnavailable:
 
 
 def not_recorded(tool: BaseTool, failure: Exception) -> Raised:
-    """Return how a write of high risk ends that the audit log has no record of."""
+    """Return the outcome of a write of high risk whose admission the audit log could not record."""
     error = NoEffect(
         Code.UNAVAILABLE,
         f"`{tool.name}` was not started: its risk is high, and the audit log takes no record of it.",

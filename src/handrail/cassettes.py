@@ -114,7 +114,7 @@ class Tape(Struct):
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
-        file.chmod(0o600)  # what no redaction knows is for whoever recorded it, until they hand it on
+        file.chmod(0o600)  # redaction may miss a secret, so only the owner may read the file
         file.write_text(f"{laid_out(told)}\n", encoding="utf-8")
 
 
@@ -301,7 +301,7 @@ class TapedModel(Struct):
 
 
 def _masked(arguments: str, redactor: Redactor) -> str:
-    """Return a call's arguments without secrets: as the model spelled them where they hold none."""
+    """Return a call's arguments without secrets; unchanged text if they hold none."""
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):  # what is no JSON is recorded all the same

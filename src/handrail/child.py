@@ -70,7 +70,7 @@ def main(fd: int, life_fd: int) -> None:
     from multiprocessing.connection import Connection
 
     join_empty_key_ring()
-    drop_rights(filter_here())  # first of all: threads that are there already would keep theirs
+    drop_rights(filter_here())  # before any thread starts: existing threads would keep their rights
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)

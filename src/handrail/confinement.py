@@ -1,10 +1,10 @@
-"""What a process gives up for good before it runs a stranger's code: its key ring, its capabilities, some system calls.
+"""What a process gives up before it runs untrusted code: its key ring, its capabilities and some system calls.
 
-Nothing here is undone: what the process starts inherits it, and no program gives more back, not even a setuid one.
-It is for Linux; elsewhere nothing happens.
+This cannot be undone. Child processes inherit it, and no program restores the rights, not even a setuid one.
+On systems other than Linux nothing happens.
 
-Rule 1: it needs the standard library alone, and is read as text: `sandboxes.outside` sends it ahead of `inside`, to an
-interpreter that has no handrail.
+Rule 1: this module imports the standard library only, because an interpreter without handrail runs its source text:
+`sandboxes.outside` sends it there, followed by `inside`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MOST_CAPABILITIES = 64
 
 
 def join_empty_key_ring() -> bool:
-    """Give this thread, and what it starts from now on, an empty session key ring instead of the one that it shares.
+    """Give this thread, and what it starts from now on, an empty session key ring of its own.
 
-    Returns False where the kernel or a container refuses key rings: there is none to be reached then.
+    Returns False where the kernel or a container refuses key rings; then no key ring can be reached at all.
     """
     number = _KEYCTL.get(os.uname().machine) if sys.platform == "linux" else None
     if number is None:
         return False
-    import ctypes  # dear, and not needed in every process
+    import ctypes  # slow to import, and not needed in every process
 
     joined: int = ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
     return joined >= 0
@@ -45,7 +45,7 @@ def drop_rights(seccomp_filter: bytes) -> None:
         seccomp_filter: See `seccomp.filter_for`; empty for none.
 
     Raises:
-        OSError: The kernel did not take it all.
+        OSError: The kernel refused a part of it.
     """
     if sys.platform != "linux":
         return
@@ -55,7 +55,7 @@ def drop_rights(seccomp_filter: bytes) -> None:
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012  # ctypes wants a list
 
     libc = ctypes.CDLL(None, use_errno=True)
-    for capability in range(_MOST_CAPABILITIES):  # fails for those that there are not, and for whoever has none
+    for capability in range(_MOST_CAPABILITIES):  # fails for unknown ones, and without CAP_SETPCAP
         libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     failed = libc.capset(header, none) or libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0)

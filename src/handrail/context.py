@@ -21,8 +21,8 @@ class Injected:
     is refused.
 
     Args:
-        secret: Whether its text, from 6 characters on, is taken out of what the model reads, of the audit log and of
-            the log. `Annotated[str, Injected(secret=False)]` is for what anybody may read, such as a tenant's name.
+        secret: Whether its text, if 6 characters or longer, is hidden from the model, the audit log and the log. Use
+            `Annotated[str, Injected(secret=False)]` for what anybody may read, such as a tenant's name.
     """
 
     __slots__ = ("secret",)
@@ -32,7 +32,7 @@ class Injected:
 
 
 class InjectedOpenly(Injected):
-    """What `Injected(secret=False)` is among a tool's hidden parameters."""
+    """Stands for `Injected(secret=False)` among a tool's hidden parameters."""
 
     __slots__ = ()
 
@@ -66,19 +66,19 @@ class Context(Struct, Generic[D]):
     def run(self, question: Any, *, model: Any, runtime: Any = None, **how: Any) -> Awaitable[Any]:
         """Start a run as part of this call, and await its `Run`: an agent as a tool.
 
-        The run is named by this call. When the call is made again, after a failure or in a resumed run, the run is
-        resumed: it asks and writes nothing twice, in a store that keeps runs. It ends with the time of this call.
+        The run is named after this call. When the call is repeated, after a failure or in a resumed run, the run is
+        resumed: in a store that keeps runs, no question and no write is repeated. It ends at the call's deadline.
 
-        A tool that does nothing else to the world declares `effect="write", replay="key"`, or `effect="read"` where
-        the run writes nothing: it is then called again after a crash. `hr.agent_tool` makes such a tool.
+        A tool that changes nothing else declares `effect="write", replay="key"`, or `effect="read"` if the run writes
+        nothing; then a crashed call is repeated. `hr.agent_tool` makes such a tool.
 
         Args:
             question, model, how: As for `Runtime.run`; `deps` and `inject` are those of this call unless given.
-            runtime: Whose tools the run has; the runtime that carries out this call unless given.
+            runtime: Whose tools the run has; by default the runtime that carries out this call.
 
         Raises:
-            RunWaits: The run waits for a person. Let it pass: the outer run waits, too.
-            JournalMismatch: The run of this name was asked something else.
+            RunWaits: The run waits for a person. Do not catch it: the outer run must wait, too.
+            JournalMismatch: The run of this name was given another question.
         """
         run: Awaitable[Any] = self._starter().run(question, model=model, runtime=runtime, **how)
         return run

@@ -57,7 +57,7 @@ class Progress(Struct):
     reads_on: bool = False
     """Some result was cut, so the model is shown `read_result`."""
     nonce: str = ""
-    """Part of the keys of writes that declare none, where turns are counted by a process and not by a journal."""
+    """Part of the default keys of writes if a process counts the turns, and not a journal."""
 
 
 class AskModel(Struct):

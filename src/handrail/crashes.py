@@ -200,12 +200,12 @@ class MortalStore:
     """
 
     def __init__(self, store: Store, moment: Moment, reached: Callable[[], None]) -> None:
-        # As attributes, not by `__getattr__`: what a store can do is asked by what it has.
+        # As attributes, not by `__getattr__`: protocol checks look at the attributes of a store.
         for name in dir(store):
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
         self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
-        self._unrecorded = 0  # writes that were settled and do not stand in the journal yet
+        self._unrecorded = 0  # settled writes that the journal does not have yet
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
             "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
@@ -223,7 +223,7 @@ class MortalStore:
         if isinstance(asked, Entry):
             ended = sum(step.kind == "call" for step in asked.steps)
             if not (ended and self._unrecorded):
-                return ask(asked)  # of no write: of a turn, of a read, of a call that was refused
+                return ask(asked)  # not the end of a write, but a turn, a read or a refused call
             self._unrecorded = max(0, self._unrecorded - ended)
         before, after = self._at[name]
         self._come_to(before)

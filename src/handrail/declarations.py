@@ -20,7 +20,7 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 
 
 class SettingRaised(Exception):  # noqa: N818  # it carries an error, its cause
-    """The author's function that a setting is, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
+    """A setting's function, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
 
     Attributes:
         setting: Its name.
@@ -59,12 +59,12 @@ def fault_in(declared: Mapping[str, Any]) -> str:
 
 
 def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
-    """Say which function cannot be called as it will be, as the rest of a sentence; empty when each can.
+    """Return which function has the wrong signature, as the rest of a sentence; empty if none has.
 
     Args:
-        declared: The settings, and `then`: the function that gives a step its arguments, if that is one.
-        bound: Names of what `run` gets from a model.
-        arguments: Names of the arguments as JSON; None where they are not known.
+        declared: The settings, and under `then` the function that makes the arguments of a step, if it is one.
+        bound: Names of the parameters that `run` gets from a model.
+        arguments: Names of the JSON arguments; None if they are not known.
     """
     named: dict[str, Sequence[str] | None] = {"check": bound, "compensate": (*bound, "result")}
     named["approve"] = named["key"] = arguments
@@ -80,7 +80,7 @@ def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments:
 def _misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # built in: nothing is known of it
+    except (TypeError, ValueError):  # a built-in without a signature
         return ""
     try:
         signature.bind(*by_place, **by_name)
@@ -117,7 +117,7 @@ def strange_name(declared: Mapping[str, Any], described: Mapping[str, Json], als
 
 
 def is_open(described: Mapping[str, Json]) -> bool:
-    """Whether arguments may have names that the schema of the parameters does not list."""
+    """Whether the schema of the parameters allows names that it does not list."""
     more = described.get("additionalProperties")
     return bool(described.keys() & _MORE_NAMES or more or (not described.get("properties") and more is not False))
 

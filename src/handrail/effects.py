@@ -4,7 +4,7 @@ The core decides and never performs: its generators *yield* one of these effects
 it. A driver that performs them runs a call; one that looks the answers up in a journal resumes or replays it; one that
 raises between two of them is a crash test.
 
-    LookUp     -> Claimed, what the ledger answers whoever asks; None when the write has yet to be done
+    LookUp     -> Claimed, what the ledger knows of a write that may not start now; None when it may
     AskHuman   -> Approval, or None when nobody is there to ask
     Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
                   is over; a Failure when the rate does not let it go in time
@@ -72,7 +72,7 @@ class AskHuman(Struct, frozen=True):
         agreed: Who has agreed so far, where that are several.
         principal: On whose behalf the call is made; where several must agree, another one has to.
         writes: Whether the call is a write, whose claim uses the approval.
-        refused: The kept approval that a claim has just refused: another one is needed.
+        refused: The id of the kept approval that a claim has just refused; another one is needed.
     """
 
     call: ToolCall
@@ -117,8 +117,8 @@ class Approval(Struct, frozen=True):
 
     `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
     meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that keeps standing words keeps one; anywhere else it is meant once. `question` names the kept question that it
-    answers, where the claim of the write is still to use it.
+    that keeps standing words keeps one; anywhere else it is meant once. `question` is the id of the kept question that
+    it answers, if the write's claim has yet to use it.
     """
 
     granted: bool
@@ -154,8 +154,8 @@ class Claim(Struct, frozen=True):
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
         repeat_window_s: The guard looks so far back for such a write of any run, too; 0 looks into this run only.
         key_ttl_s: For how long the far side knows a key again; one that was begun before that is in doubt.
-        approval: The kept question whose approval this write stands on; the claim uses it. Empty for a write that needs
-            none, or whose approval was used before.
+        approval: The id of the kept question whose approval the claim uses. Empty for a write that needs none, or whose
+            approval was used before.
     """
 
     scope: str
@@ -173,7 +173,7 @@ class Claim(Struct, frozen=True):
 
 
 class LookUp(Struct, frozen=True):
-    """Ask what the ledger would answer to a claim that it answers without starting the write. It claims nothing."""
+    """Ask what the ledger would answer to a claim, without claiming. The answer is None where the write may start."""
 
     claim: Claim
 
@@ -198,7 +198,7 @@ class ClaimState(Enum):
     CONFLICT = "conflict"
     """The key was used with other arguments."""
     UNAPPROVED = "unapproved"
-    """Nobody has done it, and its approval is gone: another call has used it, or its time is over."""
+    """The write may start, but not under this approval: another call has used it, or it has expired."""
 
     @property
     def taken(self) -> bool:
@@ -324,7 +324,7 @@ class Settle(Struct, frozen=True):
 class Renew(Struct, frozen=True):
     """Say that a claimed write is still under way: its lease, and that of its locks, lasts for `lease_s` from now.
 
-    One that lasts longer is not shortened. No call asks for it: a driver says it for as long as it lives.
+    A lease that lasts longer is not shortened. No call yields this effect: a driver renews for as long as it lives.
     """
 
     scope: str

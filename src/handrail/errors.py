@@ -10,7 +10,7 @@ an exception:
     │   ├── MissingInjection       an injected parameter that nobody filled
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
     │       ├── RunNameTaken       a new run has the name of one that is kept
-    │       └── RunUnderWay        a run is to be resumed that another process drives
+    │       └── RunUnderWay        a run cannot be resumed: a living process carries it out
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
@@ -128,14 +128,14 @@ class ConfigError(SetupError):
 
 
 class RunNameTaken(ConfigError):
-    """A new run has the name of one that is kept; nothing was begun, and the other one goes on undisturbed.
+    """A new run has the name of a kept run. Nothing was started, and the kept run is not affected.
 
-    Of workers to whom one job is delivered twice all but the first catch it.
+    Where a job is delivered to several workers, all but the first get this error and should drop the job.
     """
 
 
 class RunUnderWay(ConfigError):
-    """A run is to be resumed that another process drives, which lives; nothing was taken from it."""
+    """A run cannot be resumed because a living process carries it out. Nothing was changed."""
 
 
 class ModelError(HandrailError):
@@ -223,7 +223,7 @@ class ToolError(HandrailError):
 
 
 class RunWaits(ToolError):
-    """A run that a tool started waits for a person, and so does the call. Raised by `Context.run`; let it pass."""
+    """A run that a tool started waits for a person, so its call waits too. Raised by `Context.run`; do not catch it."""
 
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(
@@ -234,7 +234,7 @@ class RunWaits(ToolError):
 
     @property
     def told(self) -> Failure:
-        """What the model is told: its run waits, for somebody who was asked."""
+        """What the model reads: this failure itself, since a person was really asked."""
         return self.failure
 
 
@@ -247,9 +247,9 @@ class HeldBack(NoEffect):
 
 
 class TooLarge(ToolError):
-    """A tool returned more than any result may be. Raised in the place of its value, and told as `TOO_LARGE`.
+    """A tool returned more than a result may hold. Replaces the value, and the model reads `TOO_LARGE`.
 
-    The tool has ended, so a write with this end is done.
+    The tool has ended, so if it is a write, the write is done.
 
     Args:
         what: What it returned, such as `more than 1,000,000 values`.

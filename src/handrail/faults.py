@@ -34,7 +34,7 @@ MOST_FAULTS = 8
 """Faults told at once. A model mends a handful in one go; a longer list buries the first."""
 
 MOST_WORDED = 200
-"""Errors that are put into words, so that those that differ can be chosen from."""
+"""How many errors are put into words, to choose the distinct ones from."""
 
 MOST_TOLD = 2_000
 """Characters of all faults together; the first is told in any case."""
@@ -46,7 +46,7 @@ MOST_SHOWN = 60
 """Characters of a wrong value that are shown."""
 
 MOST_SAID = 200
-"""Characters of the validator's own words, where nothing better is known."""
+"""How many characters of the validator's own message are shown, if there is no better one."""
 
 MOST_STEPS = 20
 """Steps of a path that are spelled."""
@@ -80,7 +80,7 @@ def failure(found: Iterable[Fault], *, beyond: int = 0) -> Failure:
     """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are.
 
     Args:
-        beyond: Faults besides those found, which nobody has put into words.
+        beyond: How many more faults there are that were not put into words.
     """
     faults = list({fault.message: fault for fault in found}.values())
     told = [fault for i, fault in enumerate(faults[:MOST_FAULTS]) if i == 0 or _told_by(faults[: i + 1]) <= MOST_TOLD]
@@ -199,7 +199,7 @@ def _nouns(types: Iterable[str]) -> str:
 def of_errors(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
     """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest.
 
-    Where there are errors there is a fault: what none of the sentences here fits is told in an error's own words.
+    Errors always give at least one fault: if no sentence here fits, the validator's own message is used.
     """
     flat = list(_without_unions(errors))
     objects = sorted({error.place for error in flat if _is_about_names(error)}, key=_nearest_the_top)
@@ -215,9 +215,9 @@ def of_errors(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
 
 
 def _in_its_own_words(error: Violation) -> Fault:
-    """Tell an error that no other fault explains, such as a name that some branch of the schema takes and others not.
+    """Return the fault of an error that no other sentence fits, such as a name that only some branches allow.
 
-    The validator's words are used, cut: they hold names of the schema and of the call.
+    The validator's message is used, cut short, since it contains names of the schema and of the call.
     """
     place, said = named(error.place), _cut_short(error.error.message)
     message = f"The schema as a whole refuses {place}: {said}."
@@ -229,7 +229,7 @@ def _cut_short(said: str) -> str:
 
 
 def of_too_many(first: TooManyErrors) -> list[Fault]:
-    """Return the one fault that is told of a call with more errors than are looked at."""
+    """Return the only fault reported for a call with too many errors to examine."""
     place, said = named(first.place), _cut_short(first.words)
     message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
     return [Fault(field_of(first.place), "too_many", message, f"correct {place} and all that is wrong in the same way")]
@@ -396,7 +396,7 @@ def _properties_beside(schema: Schema, schema_path: Place) -> dict[str, Json]:
 
 
 def _part_of(schema: Json, step: str | int) -> Json:
-    """Return a part of a schema. A path spells a name of digits as a number and leaves an empty one out."""
+    """Return a part of a schema. A path has a numeric name as a number, and omits an empty name."""
     if isinstance(schema, dict):
         return schema.get(step if isinstance(step, str) else str(step))
     return schema[step] if isinstance(schema, list) and isinstance(step, int) and step < len(schema) else None

@@ -4,8 +4,8 @@ They are made once all calls of the turn have ended and are recorded, so a crash
 neither: who goes on with the run finds the call's result and makes the step from it.
 
 Rule 1: a step follows a call that succeeded, and no other.
-Rule 2: what a step is follows from the recorded call alone: its arguments, its plain result, its place and the key
-        under which it was done, which of a repeated write is that of the first call.
+Rule 2: a step depends on the recorded call alone: its arguments, its plain result, its place, and the key under which
+        the ledger has the write (for a repeated write, the key of the first call).
 Rule 3: the model made one call and reads one result; what became of the step is a note beside it.
 """
 
@@ -54,7 +54,7 @@ def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
 def _step(lane: Lane, result: ToolResult, then: Then, stem: str, width: int, tell: Tell | None) -> Following | None:
     admitted = lane.admitted
     assert admitted is not None
-    # The act names its step: a write that an earlier call has done, under its key, has been followed then.
+    # The write's key names the step, so a write that an earlier call made is not followed a second time.
     act = result.done_under or admitted.key or f"{stem}/{lane.place}"
     key = f"{admitted.tool.name}/{act}/then"
     call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), Slot(lane.place + width, key)

@@ -26,7 +26,7 @@ def fork_of(
     """Return a new run that has the first turns of this one, and those turns.
 
     Args:
-        edits: The arguments that people wrote in place of the model's, by the step of the call.
+        edits: The arguments that people edited, by the step of the call.
 
     Raises:
         ConfigError: It has not come so far.
@@ -64,10 +64,10 @@ def _done_from(begun: Begun, turn: int, tools: Toolset, edits: Mapping[str, Mapp
 
 
 def _may_have_happened(result: ToolResult | None) -> bool:
-    """Return whether the write behind a result may have taken effect.
+    """Return whether the write of a result may have taken effect.
 
-    A result says so without an attempt of its own where an earlier process made the attempt: the ledger or `verify`
-    answered then, or nobody knows. No result at all means that the process died before it could record one.
+    A result without attempts may stand for an attempt of an earlier process: then the ledger or `verify` answered, or
+    nobody knows. No result at all means that the process died before it could record one.
     """
     if result is None or result.failure is None or result.attempts > 0:
         return True

@@ -41,7 +41,7 @@ class Ground(Protocol):
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The event loop that runs there, if one does."""
+        """The event loop of this ground, if it has one."""
         ...
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:

@@ -89,7 +89,7 @@ def _as_object(arguments: str) -> str:
     parsed = jsontext.parse(arguments, lossy=False)
     if isinstance(parsed, jsontext.Parsed):
         return keys.canonical(parsed.value)
-    # Half a character has no form that every provider takes: some refuse it escaped too.
+    # Some providers refuse half a character even when it is escaped.
     told = arguments.encode("utf-8", "replace").decode()
     return json.dumps({"INVALID_JSON": told}, ensure_ascii=False)
 

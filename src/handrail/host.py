@@ -89,11 +89,11 @@ class Host:
         backoff: How long to wait between attempts.
         repair: Mend malformed JSON by named repairs; False refuses it.
         selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
-        scope: Tenant. Runtimes of different scopes share nothing of a store: no run, question, approval, long result,
-            key of a write or lock, also where these have one name.
+        scope: The tenant. Runtimes of different scopes share nothing in a store, even under equal names: no run,
+            question, approval, long result, key of a write or lock.
         principal: On whose behalf the calls are made, for the audit log.
-        secrets: Values that no model, ledger or log may get, beside what is injected; the audit log also leaves out
-            what looks like a key.
+        secrets: Values that are hidden from models, ledger and logs, in addition to injected ones; the audit log also
+            hides what looks like a key.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
     """
@@ -208,7 +208,7 @@ class Host:
         return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
-        """Return the secrets of the runtime and of what is injected, but for what a tool declares to be none."""
+        """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
         openly = self.tools.remembered("openly", partial(_openly_injected, self.tools))
         texts = [text for name, value in inject.items() if name not in openly for text in texts_in(value)]
         return Known((*self._secrets, *texts)) if texts else self._known
@@ -216,7 +216,7 @@ class Host:
     def _recalled(self, run_id: str) -> Progress:
         with self._guard:
             progress = self._remembered.get(run_id)
-            if progress is None:  # its turns are counted from 1, perhaps once more: its keys must be others
+            if progress is None:  # its turns are counted from 1, perhaps for the second time, and must get new keys
                 progress = self._remembered[run_id] = Progress(nonce=token_hex(4))
             self._remembered.move_to_end(run_id)
             while len(self._remembered) > MOST_RUNS_REMEMBERED:
@@ -255,7 +255,7 @@ class Host:
         )
 
     def leave(self, session: Session) -> None:
-        """Let go of a kept run that ends for its caller and not in the store: anybody may go on with it."""
+        """Release a kept run that ended for its caller but not in the store, so that any process may resume it."""
         if session.recording is not None and (entry := session.recording.left()):
             self.unrecorded.enter(entry)
 
@@ -309,7 +309,7 @@ class Host:
         check_injected(called, session.injected)
         session.conduct.keeps = run is not None
         if nonce := session.progress.nonce:
-            # Another process may count the turns of this run too, and two writes must not share the key of their place.
+            # Another process may count turns of this run too, so the place alone would give two writes one key.
             session.conduct.stem = f"{session.id}/{nonce}"
         with self._guard:  # two turns of one number would share the keys of their writes
             session.progress.turn += 1
@@ -449,7 +449,7 @@ class Host:
         """Return a kept run of this runtime's scope.
 
         Raises:
-            ConfigError: The store keeps none, or the name is one of another scope.
+            ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
         check_run_name(run_id, self._scope)
         return self.runs.recorded(run_id)
@@ -531,11 +531,11 @@ class Host:
         return is_asked
 
     def begin_close(self) -> None:
-        """Begin no run and no call until it is entered again: a tool would be opened that nobody closes."""
+        """Refuse runs and calls until the runtime is entered again: they would open tools that nobody closes."""
         self._closed = True
 
     def reopen(self) -> None:
-        """Take runs and calls again: whoever enters it will close it."""
+        """Accept runs and calls again, after the runtime was entered again."""
         self._closed = False
 
     def close_store(self) -> None:
@@ -605,7 +605,7 @@ def _store(store: str | Store) -> Store:
 
 
 def _openly_injected(tools: Toolset) -> set[str]:
-    """Return the names whose injected values are no secret, as each tool that takes one declares."""
+    """Return the names whose injected values are public according to every tool that takes them."""
     kinds = [(name, kind) for tool in tools for name, kind in tool.hidden.items()]
     return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}
 

@@ -1,10 +1,10 @@
-"""What a tool returned, measured, and with its iterators read: one is read once, and a second look finds nothing in it.
+"""Measuring what a tool returned, and reading its iterators, which can be read only once.
 
-What is returned is written out as JSON later, on the event loop: 425 bytes of YAML, in which each list names the next
-one ten times, are gigabytes then, and some iterators never end. So a value is measured where its tool runs, within its
-tool's time, before anything else looks at it.
+A value becomes JSON later, on the event loop. There, 425 bytes of YAML in which each list names the next one ten times
+would become gigabytes, and some iterators never end. So a value is measured where its tool runs, within the tool's
+time, before anything else uses it.
 
-Rule 1: what stands in several places counts each time. A part that holds itself is looked at once.
+Rule 1: a part that occurs several times counts each time. A part that contains itself is visited once.
 Rule 2: no more of an iterator is read than a result may hold.
 Imported by sandboxed children too, so it needs only what our errors need.
 """
@@ -29,11 +29,11 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 _AT_ONCE = 64
-"""What is taken of an iterator before it is measured."""
+"""How many items of an iterator are read before they are measured."""
 
 
 class _Room:
-    """What is left for a value."""
+    """How much more a value may hold."""
 
     __slots__ = ("bytes", "values")
 
@@ -51,7 +51,7 @@ class _Room:
 
 
 def is_flat(value: Any, kind: type) -> bool:
-    """Whether a value is a text, a number or the like, or holds nothing else, and is not too large.
+    """Whether a value is a scalar, or a list or dict of scalars, and not too large.
 
     Args:
         kind: The value's own class.
@@ -84,7 +84,7 @@ def _read(value: Any, room: _Room) -> Any:
 
 
 def _rebuilt(value: Any, room: _Room) -> Any:
-    """Return a value, which has been measured, with its iterators read and what they give measured."""
+    """Return a measured value with its iterators read into lists; their items are measured too."""
     kind = type(value)
     if kind is dict:
         return {name: _rebuilt(each, room) for name, each in value.items()}
@@ -99,7 +99,7 @@ def _rebuilt(value: Any, room: _Room) -> Any:
 
 
 def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
-    """Return a copy of a value of another class with fields or items. A model of pydantic keeps its iterators."""
+    """Return a copy of a tuple, deque, struct or dataclass with its iterators read; other values as they are."""
     if isinstance(value, tuple | deque):
         parts = [_rebuilt(each, room) for each in value]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
@@ -115,7 +115,7 @@ def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
 
 
 def _measure(value: Any, room: _Room) -> bool:
-    """Take the room of a value, and say whether there are iterators in it. They are not read."""
+    """Subtract a value's size from `room`; return whether it contains iterators, which are not read."""
     found, values, size = False, 0, 0
     waiting = [value]
     while waiting:
@@ -150,7 +150,7 @@ def _measure(value: Any, room: _Room) -> bool:
 
 
 def _holds_itself(value: Any) -> bool:
-    """Whether a value stands somewhere within itself. Each part is looked at once, in however many places it stands."""
+    """Whether a value contains itself. Each part is visited once, however often it occurs."""
     done, path = set[int](), set[int]()
     waiting = [(value, False)]
     while waiting:
@@ -168,9 +168,9 @@ def _holds_itself(value: Any) -> bool:
 
 
 def _expanded(value: Any) -> tuple[int, int]:
-    """Count the values and bytes of what holds itself, up to a little more than a result may be.
+    """Count the values and bytes of a value that contains itself, up to a little more than a result may hold.
 
-    What holds itself is looked at once on each way down: it is shown as Python shows it.
+    On each path a part that contains itself is visited once, as Python prints it.
     """
     values = size = 0
     path: list[int] = []

@@ -15,7 +15,7 @@ from handrail.effects import Claim, Claimed, Renew
 from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.ports import LeaseStore
 
-# How often it is looked whether a lease is to be renewed. The shortest lease that there is has three of them.
+# How often leases are checked for renewal: at least three times within the shortest lease.
 BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
 
 

@@ -64,9 +64,9 @@ from handrail.violations import count_values
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
-"""Where leases are renewed. A process that dies in an hour's call then keeps its key and locks for this long only.
+"""The longest lease that is renewed, so that a process that dies in an hour's call keeps its key and locks no longer.
 
-Not in a call of class verify: what the process has sent may arrive until the hour is over, and `verify` would miss it.
+Not for class verify: a request of the dead process may arrive until the hour is over, and `verify` would miss it.
 """
 _SHORTEST_ATTEMPT_S = 0.01
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
@@ -74,7 +74,7 @@ _ALLOW = Decision.ALLOW
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
 _LONGEST_EDIT_TOLD = 500
 _MOST_QUESTIONS = 10
-"""How often a call asks for another approval because others have used what it had. Each time somebody got on."""
+"""How often a call asks for another approval because another call has used its own."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
 Life: TypeAlias = Generator[Effect, Any, ToolResult]
@@ -109,7 +109,7 @@ class Admitted(Struct):
     place: str = ""
     """Where in its run the call stands; known of those that a person may be asked about."""
     approval: str = ""
-    """The kept question whose approval the claim is to use; see `effects.Claim`."""
+    """The id of the kept question whose approval the claim uses; see `effects.Claim`."""
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
@@ -125,8 +125,8 @@ class Conduct(Struct):
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
         epoch: How often the run was begun or taken over, where it is kept.
-        looks_up: Whether the store says what became of a write without claiming it.
-        secrets: What no result may hold; None where nothing is known.
+        looks_up: Whether the store can report the state of a write without claiming it.
+        secrets: What no result may contain; None if there are no known secrets.
         refusal: Why a model may not call a tool at this step of the run; None where no rules are.
     """
 
@@ -254,7 +254,7 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
 
 
 def _not_admitted(read: Read, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
-    """Refuse a call on whose way the author's code raised, and log where."""
+    """Refuse a call because the author's code raised during its admission, and log where."""
     raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
     logs.raised(f"{read.tool.name} was not admitted{why} (reference {raised.reference})", error, function)
     if tell is not None:
@@ -267,7 +267,7 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
     checked = tool.arguments_of(read.arguments)
     if isinstance(checked, Failure):
         return checked
-    if checked.repairs and (failure := _too_many(checked.arguments, tool)):  # text may have become a list of anything
+    if checked.repairs and (failure := _too_many(checked.arguments, tool)):  # a text may now be a list
         return failure
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
@@ -311,7 +311,7 @@ class Ended(Struct):
     replayed: bool = False
     note: str = ""
     done_under: str = ""
-    """The key of the write in the ledger, where that is not the key with which the call was admitted."""
+    """The ledger's key of the write, if it is not the key with which the call was admitted."""
 
 
 def is_plain(call: Admitted) -> bool:
@@ -344,7 +344,7 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
     try:
         known: Claimed | None = None
         if call.verdict.decision is Decision.ASK:
-            # Before anybody is asked: what was done, or is under way, needs no approval to be told.
+            # Before a person is asked: nobody needs to approve a write that is done or under way.
             known = yield from _looked_up(call, conduct)
             if known is None:
                 answer = yield _question(call, call.verdict.reason, call.place)
@@ -468,10 +468,10 @@ def _at_rest(value: Any) -> Any:
 
 
 def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Generator[Effect, Any, Ended]:
-    """Perform a claimed write; where its tool leaves it to a person whether it is done again, ask, and go on.
+    """Claim and perform a write; ask a person whether to do it again if its tool leaves that to a person.
 
     Args:
-        known: What the ledger answers to the claim, where that is known already.
+        known: What the ledger answers to the claim, if it was looked up already.
     """
     ended: Ended | None = None
     reason, place, own_key = call.verdict.reason, call.place, call.key
@@ -533,7 +533,7 @@ def claim_of(call: Admitted, conduct: Conduct) -> Claim:
 
 
 def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claimed | None]:
-    """Return what the ledger answers a call that it lets nobody start; None where somebody could, or it is a read."""
+    """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
     if not (call.tool.writes and conduct.looks_up):
         return None
     claimed: Claimed | None = yield from _claimed(LookUp(claim_of(call, conduct)), call.tool, conduct)
@@ -541,7 +541,7 @@ def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claim
 
 
 def _approved(call: Admitted, conduct: Conduct, reason: str, place: str) -> Generator[Effect, Any, Claimed | Failure]:
-    """Claim under the call's approval; where another call has used that meanwhile, ask for one more."""
+    """Claim under the call's approval; if another call has used it, ask for another approval."""
     for _ in range(_MOST_QUESTIONS):
         claimed: Claimed = yield from _claimed(claim_of(call, conduct), call.tool, conduct)
         if claimed.state is not ClaimState.UNAPPROVED:
@@ -599,15 +599,15 @@ def _key_again(call: Admitted, claimed: Claimed) -> str:
 
 def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
     lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
-    # Of class verify it covers the tool's whole time: what a dead process has sent is waited for until it is over.
+    # For class verify it covers the tool's whole time: a dead process's request may arrive until then.
     return min(lease_s, LONGEST_LEASE_S) if conduct.renews and tool.replay_class != "verify" else lease_s
 
 
 def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Any]:
-    """Claim, or look up; while somebody else is at the same act, wait for its end up to this call's own time.
+    """Claim, or look up; while another process performs the same write, wait for its end within this call's own time.
 
-    A run that is gone on with waits longer for a write: what it meets is mostly its own, from before. Once the lease is
-    over the ledger knows more than that it is under way.
+    A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
+    gives a final answer.
     """
     began, wait_s = conduct.now(), _FIRST_LOOK_S
     while True:

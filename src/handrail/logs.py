@@ -44,8 +44,8 @@ def raised(
     """Log that something raised, as `what`: a sentence without contents.
 
     Args:
-        function: The author's, which was called; the place is then the last step in its file, else the function itself.
-        redacted: Returns the traceback without what is known to be secret in it.
+        function: The author's function that was called. The logged place is the last frame in its file, or its start.
+        redacted: Returns the traceback without known secrets.
     """
     if isinstance(error, RaisedElsewhere):
         log.warning("%s: %s in %s, as told from its sandbox", what, error.kind, error.place)
@@ -58,7 +58,7 @@ def raised(
 
 
 def _place(trace: TracebackType | None, function: Any) -> str:
-    """Say where an exception came from: the last step of its traceback, or the last one in a function's file."""
+    """Return where an exception was raised: the last frame of its traceback, or the last one in the function's file."""
     own = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     last = (own, own.co_firstlineno) if own is not None else None
     while trace is not None:

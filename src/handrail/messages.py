@@ -21,9 +21,9 @@ class Usage(Struct, frozen=True):
     """Tokens as the provider counted them; 0 where it did not say.
 
     Attributes:
-        input_tokens: All that the model read, with what came from the provider's cache and what was written to it.
-        cached_tokens: Of those, what came from the cache, at a fraction of the price.
-        cache_written_tokens: Of those, what was written to the cache, at a higher price with some providers.
+        input_tokens: All tokens that the model read, including those read from and written to the provider's cache.
+        cached_tokens: Those of them read from the cache, at a fraction of the price.
+        cache_written_tokens: Those of them written to the cache, at a higher price with some providers.
     """
 
     input_tokens: int = 0
@@ -50,7 +50,7 @@ class Turn(Struct, frozen=True):
         refusal: The provider's own refusal text, where it has one.
         raw: The provider's message as received, so that signatures and encrypted parts go back byte for byte.
         server_side: What the provider ran itself (web search, code), as it told it: calls and their results, in order.
-        waits_for: What the provider needs from the program to go on, where that is no call of a tool; for a sentence.
+        waits_for: What the provider needs to continue, other than results of calls; part of a sentence.
     """
 
     text: str = ""

@@ -1,15 +1,15 @@
 """Runs that a tool starts: an agent as a tool.
 
-A run that a tool starts through its context is named by the call that started it and by a number: `r_7.2.0.1` is the
+A run that a tool starts through its context is named after the call that started it, with a number: `r_7.2.0.1` is the
 first run that the first call of the second turn of `r_7` started. When the call is made again (a retry, a resumed run),
 the tool starts the run of that name again, and it is resumed instead: its answers come from its journal, its writes
 from the ledger.
 
-A tool of a kept run that calls `runtime.run` itself, without a name for the run, is helped in the same way: that run is
-named by the call and by a digest of its question.
+If a tool of a kept run calls `runtime.run` itself without a name for the run, that run is named after the call and a
+digest of its question, and resumed in the same way.
 
-Rule 1: runs are numbered in the order in which the tool starts them. One that asks something else than before is a
-        `JournalMismatch`, and nothing runs.
+Rule 1: runs are numbered in the order in which the tool starts them. If the question of a number differs from before,
+        `JournalMismatch` is raised and nothing runs.
 Rule 2: a run that waits for a person makes the call that started it wait, and so the run of that call.
 Rule 3: a run ends with the time of the call that started it.
 """
@@ -42,11 +42,11 @@ from handrail.sessions import Session
 from handrail.tools import FunctionTool
 
 KEY_TTL_S = 30 * 24 * 3600.0
-"""For how long the run of an agent's call is known again: as long as a store keeps runs by default."""
+"""How long the run of an agent's call can be resumed: as long as a store keeps runs by default."""
 
 
 class Runs(Protocol):
-    """What is needed of a runtime, of either kind, beside what a `Host` is."""
+    """What a runtime of either kind has in addition to `Host`."""
 
     @property
     def run(self) -> Callable[..., Any]:
@@ -63,10 +63,10 @@ class Nested(Struct, eq=False):
     """Starts the runs of one attempt of a call.
 
     Attributes:
-        runtime: The one that carries out the call; its runs are started there unless another one is named.
-        stem: What the names of its runs begin with: the place of the call.
+        runtime: The runtime that carries out the call, and its runs unless another one is named.
+        stem: The place of the call, with which the names of its runs begin.
         deadline: When the attempt ends, on `time.monotonic`.
-        loop: That of the runtime, where it is on asyncio.
+        loop: The event loop of an asyncio runtime.
     """
 
     runtime: Any
@@ -76,7 +76,7 @@ class Nested(Struct, eq=False):
     loop: asyncio.AbstractEventLoop | None
     number: int = 0
     asked: list[str] = []
-    """Digests of the questions that `runtime.run` was asked by this attempt."""
+    """Digests of the questions that this attempt has given to `runtime.run`."""
 
     async def run(self, question: Any, *, runtime: Any = None, **how: Any) -> Run:
         """See `Context.run`."""
@@ -110,7 +110,7 @@ class Nested(Struct, eq=False):
         return f"{self._dotted}.{name}" if again == 1 else f"{self._dotted}.{name}.{again}"
 
     def around(self, start: Callable[[], Any], *, is_async: bool) -> partial[Any]:
-        """Return the start of a tool, made so that `current` finds this while the tool runs."""
+        """Wrap the start of a tool so that `current` returns this object while the tool runs."""
 
         async def begin_async() -> Any:
             _CURRENT.set(self)  # in the tool's own context, which ends with it
@@ -136,7 +136,7 @@ class Nested(Struct, eq=False):
     def _start(
         self, runtime: Any, run_id: str, begun: Begun | None, question: Any, how: Mapping[str, Any]
     ) -> Callable[[], Any]:
-        """Return what begins the run, or goes on with it."""
+        """Return the function that starts or resumes the run."""
         session = self.session
         how = {"deps": session.deps, "inject": session.injected, **how}
         budget, left_s = how.get("budget") or runtime.budget, max(self.deadline - monotonic(), 0.0)
@@ -164,16 +164,16 @@ _CURRENT: ContextVar[Nested | None] = ContextVar("handrail_call", default=None)
 
 
 def current() -> Nested | None:
-    """Return what starts the runs of the call in which this is asked; None outside of a call of a kept run."""
+    """Return the `Nested` of the call that runs this code; None outside of a call of a kept run."""
     return _CURRENT.get()
 
 
 ONLY_AT_FIRST = ("system", "options")
-"""What a run takes when it begins, and keeps."""
+"""Arguments of `run` that `resume` does not take, because the run keeps them."""
 
 
 def check_same_question(begun: Begun, question: Any, how: Mapping[str, Any]) -> None:
-    """Raise `JournalMismatch` when a kept run was asked something else."""
+    """Raise `JournalMismatch` if a kept run was given another question."""
     messages = conversation_of(question, system=how.get("system", ""))
     now = input_as_json(Asked(messages, ""))["messages"]
     if input_as_json(Asked(input_from_json(begun.record.input).messages, ""))["messages"] != now:
@@ -208,17 +208,17 @@ def agent_tool(
     timeout_s: float = 300.0,
     **how: Any,
 ) -> FunctionTool:
-    """Return a tool that leaves a task to an agent: a run of `runtime`, with the tools of that runtime.
+    """Return a tool that delegates a task to an agent: a run of `runtime`, with the tools of that runtime.
 
-    After a crash the outer run is resumed, the call is made again, and the agent's run is resumed: nothing that it
-    wrote is written again, if both runtimes keep runs. While the agent waits for a person, the outer run waits too.
+    After a crash, resuming the outer run repeats the call, which resumes the agent's run: if both runtimes keep runs,
+    no write is repeated. While the agent waits for a person, the outer run waits too.
 
     Args:
         description: What the agent can be asked to do, for the model that asks it.
         system: What the agent is told before its task.
         output: The form of its answer, as for `Runtime.run`; plain text without one.
         effect: `read` where none of the agent's tools writes.
-        timeout_s: When the call, and with it the agent's run, is ended.
+        timeout_s: The time limit of the call, and of the agent's run within it.
         how: What else `Runtime.run` takes: `budget`, `deps`, `selector`, `flow`, ...
     """
     how = {"runtime": runtime, "model": model, "system": system, "output": output, **how}

@@ -57,7 +57,7 @@ def has_died_here(owner: str) -> bool:
 
 
 def shares_our_clock(owner: str) -> bool:
-    """Whether the monotonic clock of a process is ours too: it began on this machine since this machine was started."""
+    """Whether a process has our monotonic clock: it was started on this machine, since its last boot."""
     boot, _, room = owner.rpartition(":")[2].partition("-")
     return bool(boot and room) and boot == _boot() and _is_seen_from_here(owner)
 

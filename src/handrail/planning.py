@@ -6,8 +6,8 @@ may use what an earlier one of the same turn returns, by naming it in an argumen
     {"$call": "call_1", "path": "/user_id"}      the call's id, and a JSON Pointer (RFC 6901) into its result
     "$var1.user_id$"                             the first call of the turn, a path with dots and [n]
 
-A reference is a whole argument. Within a longer text it stands only for tools that declare `inline_references`: a model
-that quotes what it has read would else hand another call's result to whoever wrote the mark there.
+A reference is a whole argument. Inside a longer text it counts only for tools that declare `inline_references`:
+otherwise a model that quotes a page would pass another call's result to whoever wrote the reference there.
 
 Rule 1: planning never drops a call, and never reorders calls that share a resource.
 Rule 2: a resource that is not known yet, because it depends on a result, is taken to be any resource.
@@ -311,8 +311,8 @@ def filled(
         inline: Whether references within a longer text are replaced.
 
     Raises:
-        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have, or stands
-            within a longer text where none may; or all references together insert more than `MAX_FILLED_CHARS`.
+        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have; it is
+            inside a longer text without `inline`; or all references together insert more than `MAX_FILLED_CHARS`.
     """
     texts: dict[int, str] = {}  # a value, by its identity -> its text
     inserted = 0

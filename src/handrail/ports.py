@@ -90,7 +90,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class LookUpStore(Protocol):
-    """A store that says what became of a write without claiming it."""
+    """A store that can report the state of a write without claiming it."""
 
     def look_up(self, claim: Claim) -> Answer[Claimed | None]:
         """Return what `claim` would answer, None where the caller could start the write. Nothing is claimed."""
@@ -123,10 +123,10 @@ class RunStore(Protocol):
         anew, without that wish.
 
         Args:
-            new: Take nothing over. Of all who begin a run of one name at once exactly one has it.
+            new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
 
         Raises:
-            RunNameTaken: It is to be new, and there is one of that name. Nothing was changed.
+            RunNameTaken: `new` was given and a run of that name is kept. Nothing was changed.
             StoreUnavailable: Nothing was begun.
         """
         ...
@@ -153,8 +153,8 @@ class RunStore(Protocol):
     def request_cancel(self, run_id: str) -> Answer[bool]:
         """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run.
 
-        Its open questions, and approvals that nobody has used, are `cancelled` at once; so they are when an entry says
-        that the run has ended `cancelled`.
+        Its open questions and unused approvals become `cancelled` at once; so they do when an entry ends the run as
+        `cancelled`.
         """
         ...
 
@@ -192,8 +192,8 @@ class ApprovalStore(Protocol):
 class ApprovedClaimStore(ApprovalStore, Protocol):
     """A store whose `claim` uses the approval that it names, in the same moment.
 
-    It answers UNAPPROVED, and claims nothing, where the write could start and the approval does not allow it: it was
-    used by another claim, or its time is over.
+    If the write may start but the approval was used by another claim, or has expired, it claims nothing and answers
+    UNAPPROVED.
     """
 
     claims_use_approvals: bool
@@ -224,8 +224,8 @@ class LedgerStore(Protocol):
         """Return writes, the newest first.
 
         Args:
-            state: Only those that stand so. One that nobody is at and that has no end is in doubt, whatever its row
-                says: it comes with `in_doubt` and not with `claimed`, as it stands in its row.
+            state: Only writes in this state. A claimed write whose process is gone, or whose lease is over, is in
+                doubt: it is returned for `in_doubt` and not for `claimed`, although its row still says `claimed`.
         """
         ...
 
@@ -246,7 +246,7 @@ class LedgerStore(Protocol):
     def release(self, scope: str, key: str, *, fence: int, by: str) -> Answer[bool]:
         """Free the key of a write that was done and has been taken back, so that the act can be performed again.
 
-        False when the write of this fence is not `done`: somebody has freed the key, or performed the act again.
+        False when the write of this fence is not `done`: the key was freed already, or the write was made again.
         """
         ...
 

@@ -3,8 +3,8 @@
 A thread cannot be stopped, so what a blocking tool does may land after its deadline. A process can. A worker stays
 alive from call to call, so that a call costs two messages; one that was killed is replaced at once.
 
-This level protects against accidents, not against malice: the tool has our environment, files and network, and is our
-user, without capabilities and the system calls that `seccomp` refuses.
+This level protects against accidents, not against malice: the tool runs as our user with our environment, files and
+network, but without capabilities and the system calls that `seccomp` refuses.
 
 Rule 1: a killed call leaves nothing running: the worker is killed with everything that it started.
 Rule 2: a worker carries one call at a time, and is never killed for a call that it has already answered.

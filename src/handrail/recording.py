@@ -48,7 +48,7 @@ class Recording:
         """What has been noted here. Not its steps: a run that is long would hold all that it said and heard twice."""
         self._noted: list[Step] = []
         self._asked: Entry | None = None
-        """What the store was asked to take, until it has."""
+        """The entry that the store has yet to confirm."""
         self._over = False
         self._elapsed_s = elapsed_s
 
@@ -104,12 +104,12 @@ class Recording:
         return self._asked
 
     def entered(self) -> None:
-        """The store has taken what it was asked to."""
+        """Note that the store has taken the entry."""
         self._over = self._asked is not None and self._asked.status is not None
         self._asked = None
 
     def left(self) -> Entry | None:
-        """Return what is still to be entered of a run that is left here: its end, or that nobody drives it now."""
+        """Return the last entry of a run that this process stops driving: its end, or the status `queued`."""
         if self.replaying or self._over:
             return None
         if self._asked is not None and self._asked.status is not None:

@@ -20,7 +20,7 @@ JOURNAL_V = 1
 
 RecordStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "poisoned"]
 """How a kept run stands. `done` is every end that a resume would not change; `Run.status` says which. `queued` is a run
-that its process left before its end: anybody may go on with it."""
+that its process left unfinished: any process may resume it."""
 
 StepKind: TypeAlias = Literal["model", "call", "person"]
 
@@ -84,7 +84,7 @@ class RunRecord(Struct, frozen=True):
         return self.takeovers + has_left(self.owner, now - self.updated)
 
     def name_taken(self) -> RunNameTaken:
-        """Return the error of a new run that was to have this one's name."""
+        """Return the error for a new run with this run's name."""
         stands, advice = "", f"resume({self.run_id!r}) tells its end again or goes on with it"
         if self.status == "running" and self.owner and not is_gone(self.owner):
             process = self.owner.rpartition(":")[0] or self.owner
@@ -116,7 +116,7 @@ class Entry(Struct, frozen=True):
 
 
 RUN_CANCELLED = "the run was cancelled"
-"""Why a question is closed that nobody has answered."""
+"""The reason of a question that was closed without an answer."""
 
 ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used", "cancelled"]
 
@@ -133,7 +133,7 @@ class Question(Struct, frozen=True):
         pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
         place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
-        used_by: Scope, key and fence of the claim that used the approval, as JSON; empty where no claim did.
+        used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 
     id: str
@@ -181,7 +181,7 @@ class Question(Struct, frozen=True):
         return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
 
     def closed(self) -> Question:
-        """Return the question once its run is cancelled: nobody answers it any more, and no approval is left to use."""
+        """Return the question as it is after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
         return replace(self, state="cancelled", because=RUN_CANCELLED)
@@ -240,11 +240,11 @@ class WriteRecord(Struct, frozen=True):
     owner: str = ""
 
     def is_abandoned(self, now: float) -> bool:
-        """Whether nobody is at it although it has no end: its process has died, or its lease is over."""
+        """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""
         return self.state == "claimed" and (self.lease_until < now or has_died_here(self.owner))
 
     def stands_at(self, now: float) -> str:
-        """Return the state under which people find it: without an end, and with nobody at it, it is in doubt."""
+        """Return the state as people see it: an abandoned write is in doubt."""
         return "in_doubt" if self.is_abandoned(now) else self.state
 
 

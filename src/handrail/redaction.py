@@ -1,14 +1,12 @@
 """Secrets taken out of what is kept or shown: logs, audit, spans, the wire view.
 
 Known secrets are found exactly, also as base64 and URL encoding spell them; unknown ones by what keys look like, and
-by the name that stands before them, of a field or in a text. Letters that nobody sees, or that are only a wider form
-of others, hide nothing.
+by the name before them, of a field or in a text. Invisible letters and wider forms of letters do not hide a secret.
 
 Rule 1: what is taken out is replaced by `***`, so that a reader sees that something was there.
 Rule 2: a short value (under 6 characters) is no secret that could be found without blackening half of a text.
-Rule 3: the time is linear in the text, whatever stands in it. A pattern that needs something behind a repeat
-        takes the whole repeat as its match, or bounds it, so that no letter is looked at again from each place
-        before it.
+Rule 3: the time is linear in the length of the text. A pattern with something after a repeat bounds the repeat or
+        matches it possessively, so that no character is scanned again from every earlier position.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from handrail.shaping import media_in, plain, text_of
 from handrail.unseen import is_unseen
 
 _compiled = cache(re.compile)
-"""Patterns are compiled when they are first met: whoever keeps no audit log never needs them."""
+"""Patterns are compiled at first use: without an audit log they are never needed."""
 
 HIDDEN = "***"
 _LEAST_CHARS = 6
@@ -65,7 +63,7 @@ _KINDS = (
     r"(?<=://)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",  # user and password in an address
     r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
 )
-"""What keys look like. What is taken out is the group; a match without one is a run that is looked at once."""
+"""What keys look like. The group is redacted; a match without a group only skips text that is no key."""
 
 _MARKS = (
     r"-(?:(?=----BEGIN )|(?=[\w\-]{10})(?:(?<=\b[spr]k-)|(?<=gl[a-z][a-z]-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]{4}-)"
@@ -73,8 +71,8 @@ _MARKS = (
     r"|_(?=[\w\-]{10})(?:(?<=\b[spr]k_)|(?<=gh[pousr]_)|(?<=_pat_)|(?<=npm_)|(?<=\bhf_)|(?<=gsk_))"
     r"|\.(?:(?<=hooks\.)|(?<=ya29\.)|(?<=SG\.))|:(?=//[^/\s:@]{0,200}:[^/\s@]{1,200}@)|A(?:Iza|KIA|SIA)|J(?<=eyJ)"
 )
-"""Stands in every text that has such a key, but for `Bearer`. All that a run decides and does is searched for it, and
-most texts have none; so each begins with a letter that is rare, and looks ahead before it looks back."""
+"""Found in every text with such a key, except for `Bearer`. Every text of a run is searched for it, and most have none;
+so each alternative begins with a rare letter, and looks ahead before it looks back."""
 
 _NAMED = (
     rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
@@ -84,21 +82,21 @@ _NAMED = (
 )
 _WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
 _CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
-"""One of them stands in every name of a secret."""
+"""Every name of a secret contains one of these."""
 _COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
 
 _DISGUISED = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uffa0\U0001d400-\U0001d7ff\U000e0000-\U000e0fff]"
 )
-"""Letters that are shown as nothing, and wider and slanted forms of plain ones."""
+"""Invisible letters, and wide and slanted forms of plain ones."""
 
 
 class Known:
-    """Secrets that are known, as they are and as they may be spelled: injected keys, passwords. Finds nothing else.
+    """Redacts known secrets, such as injected keys, in their own and in encoded spellings, and nothing else.
 
     Args:
-        secrets: Those under 6 characters are left out.
+        secrets: Those shorter than 6 characters are ignored.
     """
 
     __slots__ = ("forms",)
@@ -115,7 +113,7 @@ class Known:
         return text
 
     def value(self, value: Any) -> Any:
-        """Return what a tool returned without them: itself where none is in it, else as JSON, with its media."""
+        """Return a tool's value without them: the same object if it contains none, else JSON with its media."""
         if isinstance(value, str):
             return self.text(value)
         told = text_of(value)
@@ -152,7 +150,7 @@ class Known:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts among what a caller injects: itself, in lists and under names, and what hides its own text."""
+    """Yield the texts in an injected value, also in lists, mappings, bytes and pydantic's secret types."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -196,7 +194,7 @@ class Redactor:
         """Return a JSON value without secrets, in its texts, its names and under names that speak of one.
 
         Args:
-            text: Redacts its texts, in place of the method of that name.
+            text: Redacts its texts, instead of `Redactor.text`.
         """
         text = text or self.text
         if isinstance(value, str):
@@ -278,7 +276,7 @@ def _names_a_secret(small: str) -> bool:
 
 
 def _private_keys(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where private keys stand, from mark to mark; where the second is missing, as far as it may be one."""
+    """Yield the spans of private keys, from BEGIN to END; without END, as far as the letters of a key go."""
     begin, ends = 0, True
     while (begins := _compiled(_KEY_BEGINS).search(text, begin)) is not None:
         end = _compiled(_KEY_ENDS).search(text, begins.end()) if ends else None
@@ -293,7 +291,7 @@ _KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 
 def _is_value(named: re.Match[str], text: str) -> bool:
-    """Whether what stands behind the name of a secret is one, and no word of prose, count or name."""
+    """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
     name, place = named[1], named.lastindex or 0
     count = _compiled(_COUNT_OF_TOKENS).search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
     if count is not None:
@@ -312,7 +310,7 @@ _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 def _undisguised(text: str) -> tuple[str, list[int]]:
-    """Return the text without letters that nobody sees, others in their plain form, and where each of it stood."""
+    """Return the text without invisible letters and with the others in plain form, and the original place of each."""
     plain, places = [], []
     for place, char in enumerate(text):
         if char.isascii():

@@ -42,9 +42,9 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
 
 
 def is_under_way(record: RunRecord) -> bool:
-    """Whether another process drives a run, so that nobody takes it away unasked.
+    """Whether another process drives a run, so that it may be taken over only if somebody insists.
 
-    A process of this machine is there or is not; of another one its last step is the last sign of life.
+    A process of this machine can be looked up; on another machine the run's last step is the last sign of life.
     """
     if record.status != "running" or record.owner in ("", owner()):
         return False

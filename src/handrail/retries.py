@@ -106,7 +106,7 @@ def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
 
 
 def done_but_too_large(tool: str, error: TooLarge) -> Failure:
-    """Return the failure of a write that happened, and returned more than can be shown."""
+    """Return the failure of a write that was made and returned more than can be shown."""
     return replace(
         error.failure,
         message=f"`{tool}` was carried out. {error.failure.message}",

@@ -4,10 +4,10 @@ A tenant's runs have names of their own in the store: run `ticket-1` of the scop
 and so is everything that belongs to a run: its steps, questions, approvals, long results, audit records. Writes, and
 the acts that the repeat guard knows, have the scope in their own names (`effects.Claim.scope`); locks get it here.
 
-`ScopedStore` translates between the two. Commands and whoever else opens the store itself see the names as kept, of all
-tenants.
+`ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the kept names of
+all tenants.
 
-Rule 1: a method that is not translated here is not there: what would pass by would be visible to every tenant.
+Rule 1: `ScopedStore` has only the methods that are translated here; any other would show every tenant's rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST_SCOPE = 100
 
 
 def check_scope(scope: str) -> None:
-    """Raise ConfigError for a text that is no scope: it stands in names, before a slash."""
+    """Raise ConfigError unless a text can be a scope: it is written into names, before a slash."""
     if not isinstance(scope, str) or not (scope == "" or scope.isprintable()) or "/" in scope:
         raise ConfigError(f"scope is {scope!r}; it is a name of printable characters without a slash")
     if len(scope) > LONGEST_SCOPE:
@@ -75,27 +75,27 @@ def name_in(kept: str) -> str:
 
 
 def grant_id(run_id: str, tool: str, pin: str, reason: str) -> str:
-    """Return the id of a standing word, of a run by its name as it is kept: the same word twice is one."""
+    """Return the id of a standing word, the same for the same word; `run_id` is the name as kept."""
     name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
     return f"g_{name}{_tag(scope_of(run_id))}"
 
 
 def _tag(scope: str) -> str:
-    """Return what the ids of a scope's questions and standing words end with."""
+    """Return the suffix of the ids of a scope's questions and standing words."""
     return f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}" if scope else ""
 
 
 class ScopedStore:
-    """What one tenant sees of a store. It has the methods that the store has, and no others.
+    """One tenant's view of a store. It has the methods that the store has, as far as `_View` translates them.
 
     Args:
-        store: Whose owner closes it.
+        store: The store of all tenants.
     """
 
     def __init__(self, store: Any, scope: str) -> None:
         check_scope(scope)
         view = _View(store, scope)
-        # As attributes: what a store can do is asked by what it has.
+        # As attributes: protocol checks look at the attributes of a store.
         for name in dir(view):
             if not name.startswith("_") and hasattr(store, name):
                 setattr(self, name, getattr(view, name))
@@ -109,11 +109,11 @@ class ScopedStore:
 
 
 _AS_THEY_ARE = ("claims_use_approvals", "audit_key", "log_refuses", "settle", "renew", "close")
-"""What names no run: a settlement and a renewal belong to a claim by its scope, key and fence."""
+"""Names of no run, so they need no translation: settlements and renewals name a claim by scope, key and fence."""
 
 
 class _View:
-    """The methods of every port, in the order of `ports`, in names of one scope."""
+    """The methods of every port, in the order of `ports`, translated to one scope."""
 
     def __init__(self, store: Any, scope: str) -> None:
         self._store, self._scope, self._tag = store, scope, _tag(scope)
@@ -237,7 +237,7 @@ def _begun(begun: Begun) -> Begun:
 
 
 def _then(answer: Answer[T], change: Callable[[T], U]) -> Answer[U]:
-    """Return what becomes of an answer, now or once it is there."""
+    """Return an answer with `change` applied, now or when it arrives."""
     if not isinstance(answer, Future):
         return change(answer)
     changed: Future[U] = Future()

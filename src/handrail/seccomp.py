@@ -3,10 +3,10 @@
 The filter refuses what no ordinary program needs and what opens a way past namespaces and file permissions: io_uring,
 which acts beside every other filter; ptrace and its kin; key rings; user namespaces and mounts; programs and modules
 for the kernel; sockets other than local, IP and netlink ones (AF_VSOCK reaches the host of a virtual machine).
-Everything else passes: threads, subprocesses, asyncio, sqlite3 and ssl go on.
+Everything else passes: threads, subprocesses, asyncio, sqlite3 and ssl work.
 
-Rule 1: a call that cannot be judged is refused: another architecture's, x32's, and `clone3`, whose flags lie in memory
-that a filter cannot read. For that one the answer is ENOSYS, on which libc turns to `clone`.
+Rule 1: a call that cannot be judged is refused: another architecture's, x32's, and `clone3`, whose flags are in memory
+that a filter cannot read. `clone3` fails with ENOSYS, so that libc falls back to `clone`.
 
 Numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h);
 the layout of an instruction and of what it reads is in linux/filter.h and linux/seccomp.h.
@@ -41,21 +41,21 @@ _REFUSED = {
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
 }  # fmt: skip
 _NOT_THERE = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
-"""Refused as if the kernel had no such call, so that programs turn to the older one. The same number everywhere."""
+"""Refused with ENOSYS, so that programs fall back to older calls. The numbers are the same everywhere."""
 
 _NAMESPACES = 0x7E02_0000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 _TIME_NAMESPACE = 0x80
-"""CLONE_NEWTIME. Of `clone`, this bit belongs to the number of a signal."""
+"""CLONE_NEWTIME. In `clone`, this bit is part of a signal's number."""
 _BUFFER_SIZES = {"SO_SNDBUF": 7, "SO_RCVBUF": 8, "SO_SNDBUFFORCE": 32, "SO_RCVBUFFORCE": 33}
-"""Options of SOL_SOCKET that pass for set and change nothing: what lies in a socket counts for no limit of ours."""
+"""Options of SOL_SOCKET that succeed without effect, because no limit of ours counts the data in sockets."""
 _SOL_SOCKET = 1
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
-"""Sockets that may be made; by netlink libc asks for the addresses of this machine."""
+"""Sockets that may be opened; libc uses netlink to list the addresses of this machine."""
 
 
 class Machine(Struct, frozen=True):
-    """An architecture: how the kernel calls it, and the numbers of those calls of which arguments matter."""
+    """An architecture: its number in the kernel, and the numbers of the calls whose arguments are checked."""
 
     audit_arch: int
     column: int
@@ -126,7 +126,7 @@ def _without_bits(bits: int) -> bytes:
 
 
 def _equal(value: int, then: bytes) -> bytes:
-    """Do `then` where what was loaded has this value; go on behind it elsewhere."""
+    """Run `then` if the loaded word has this value; otherwise skip it."""
     return _instruction(_EQUAL, value, 0, len(then) // 8) + then
 
 

@@ -33,7 +33,7 @@ from handrail.toolset import Toolset
 from handrail.workers import raised
 
 _MOST_UNWRITTEN = 1000
-"""Records of one run that are offered to the audit log once more after it has failed; the oldest go."""
+"""How many records of one run are kept to be written again after the audit log has failed; the oldest are dropped."""
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
@@ -101,9 +101,9 @@ class Session(Struct, eq=False):
 
 
 class Trail:
-    """Writes what a run decides and does into the audit log. Whether that fails is logged.
+    """Writes what a run decides and does into the audit log, and logs failures to do so.
 
-    The log is waited for only where somebody asks, with `written`.
+    Nothing waits for the log, except `written`.
     """
 
     __slots__ = ("_account", "_asked", "_last", "_run_id", "_store", "_unwritten")
@@ -113,7 +113,7 @@ class Trail:
         self._run_id = run_id
         self._asked: Future[None] | None = None
         self._last: list[Notice] = []
-        """What `_asked` answers for."""
+        """The records that `_asked` confirms."""
         self._unwritten: deque[Notice] = deque(maxlen=_MOST_UNWRITTEN)
 
     def __call__(self, event: Event) -> None:
@@ -132,14 +132,14 @@ class Trail:
             self._last.extend(notices)
             return
         self._asked, self._last = answer, list(notices)
-        # No method of ours: the future that we hold would hold us.
+        # Not a bound method: the future, which this object refers to, would refer back to it.
         answer.add_done_callback(partial(_written, self._run_id, self._last, self._unwritten))
 
     async def written(self, within_s: float) -> Exception | None:
-        """Wait until the log has all that this run has told so far, offering once more what it has not taken.
+        """Wait until the log has all records of this run so far; write those again that it did not take.
 
         Returns:
-            Why it has not.
+            The reason if it did not take them; None if it did.
         """
         try:
             if self._unwritten:

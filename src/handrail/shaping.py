@@ -85,7 +85,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _in_base64(value: Any) -> Any:
-    """Return a value with its bytes in the base64 that everybody reads (RFC 4648, 4); pydantic's is that of URLs."""
+    """Return a value with its bytes in standard base64 (RFC 4648, 4); pydantic would use the URL-safe alphabet."""
     if isinstance(value, bytes | bytearray):
         return b64encode(value).decode()
     if isinstance(value, dict):
@@ -210,7 +210,7 @@ _SAYS_NOTHING: Any = object.__repr__
 
 
 def _repr(value: Any) -> str:
-    """Return what stands for a value without a JSON form; where its class says nothing, its name and no address."""
+    """Return the text for a value without a JSON form: its `repr`, or the class name instead of a memory address."""
     try:
         return f"<{type(value).__name__}>" if type(value).__repr__ is _SAYS_NOTHING else repr(value)
     except _NO_JSON:  # the author's own `__repr__`, or a structure too deep for it
@@ -347,7 +347,7 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
 
 
 def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]:
-    """Return `most` matches from the one at `offset`. Those behind them are counted up to `_MOST_COUNTED`."""
+    """Return `most` matches from the one at `offset`; up to `_MOST_COUNTED` further ones are counted."""
     shown: list[str] = []
     count = 0
     for hit in _hits(text, pattern):
@@ -362,7 +362,7 @@ def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]
 
 
 def _hits(text: str, pattern: str) -> Iterator[str]:
-    """Yield the lines of a text with the pattern, each with its number, and no line without it."""
+    """Yield the lines that contain the pattern, each with its number."""
     number = counted = 0
     found = -1 if "\n" in pattern else text.find(pattern)
     while found >= 0:

@@ -66,7 +66,7 @@ _ENDS = ("cancelled", "deadline", "remaining_s")
 
 
 def requests_in(function: Callable[..., Any]) -> list[int]:
-    """Return the lines in which a function sends a request by a library's own function, such as `requests.post`."""
+    """Return the lines in which a function calls a library's request function, such as `requests.post`."""
     calls = (node for node in _nodes(function) if isinstance(node, ast.Call))
     return sorted(node.lineno for node in calls if _sends(_resolved(node.func, function)))
 

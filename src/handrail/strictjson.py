@@ -76,7 +76,7 @@ def loads(text: str) -> Json:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of JSON that shares no list and no object with it; what is of another kind is copied deeply."""
+    """Return a deep copy of a JSON value, quicker than `deepcopy`, which copies values of other kinds."""
     kind = type(value)
     if kind is dict:
         return {name: copied(part) for name, part in value.items()}

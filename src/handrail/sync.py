@@ -419,17 +419,17 @@ class SyncRunStream:
 
     @property
     def run(self) -> Run:
-        """How it ended.
+        """The run, after its events were read to the end.
 
         Raises:
-            RuntimeError: Its events have not ended yet, or nobody has read them.
+            RuntimeError: The events have not been read to the end.
         """
         if self._run is None:
             raise RuntimeError("the run has not ended: read all of its events first")
         return self._run
 
     def __iter__(self) -> Generator[Event, None, Run | None]:
-        # A generator of its own, which only the loop holds: whoever leaves the loop closes it.
+        # A new generator that only the loop refers to, so that leaving the loop closes it.
         self._run = (yield from self._events) or self._run
         return self._run
 

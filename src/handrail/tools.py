@@ -294,7 +294,7 @@ class BaseTool:
     @cached_property
     def weighs(self) -> Risk:
         """Its risk, declared or by its effect."""
-        if self.effect is None and self.by_schema:  # nobody here has said what it does, or written it
+        if self.effect is None and self.by_schema:  # its author is elsewhere and has not said what it does
             return self.risk or "high"
         return self.risk or _RISK_OF[self.effect]
 
@@ -614,7 +614,7 @@ class BaseTool:
         self.returns = Page if self.returns is None else self.returns
 
     def check_names(self) -> None:
-        """Check that templates and conditions look at parameters that there are, without describing the tool if so.
+        """Check that templates and conditions name existing parameters, describing the tool only in case of doubt.
 
         Raises:
             ToolDefinitionError: One does not.
@@ -624,13 +624,13 @@ class BaseTool:
 
     @cached_property
     def _names_hold(self) -> bool:
-        """True, found out once; see `check_names`."""
+        """Always true, computed once; see `check_names`."""
         names = self._names()
         if names is not None:
             described = {"properties": {name: {} for name in names}, "additionalProperties": False}
             if not declarations.strange_name(self._declared(), described, self._looked_at_by_step()):
                 return True
-        return self.parameters is not None  # the whole description decides, and raises: a name may be an alias
+        return self.parameters is not None  # a name may be an alias, so describe the tool; that raises if it is not
 
     def _names(self) -> Sequence[str] | None:
         """The names of the arguments; None where only the whole description tells them."""
@@ -639,7 +639,7 @@ class BaseTool:
         return self.signature.names if self.signature.model is None else None
 
     def _check_functions(self) -> None:
-        """Check that the functions among the settings take what they will be given."""
+        """Check the signatures of the functions among the settings."""
         declared = {each: getattr(self, each) for each in ("check", "approve", "key", "compensate")}
         declared["then"] = self.then.arguments if self.then else None
         if not any(map(callable, declared.values())):

@@ -2,7 +2,7 @@
 
 A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
 with a key of its own, so that it happens at most once too; whether the world is then as it was is the tool's affair.
-A write that was taken back frees its key: the same act is performed again when somebody asks for it.
+Undoing a write frees its key, so that the same write can be made again.
 
 Rule 1: the ledger says what has happened, not the journal: a process may have died between the two. Only `done` writes
         of this run are offered; one in doubt is first to be resolved there.
@@ -42,7 +42,7 @@ class Undoable(Struct, frozen=True):
     Attributes:
         step: Its place in the run, which names it for `undo`.
         value: Its result.
-        write: The write as the ledger keeps it.
+        write: The ledger's record of the write.
     """
 
     step: str
@@ -53,10 +53,10 @@ class Undoable(Struct, frozen=True):
 
 
 def undoable(store: object, begun: Begun, tools: Toolset, scope: str) -> Generator[Answer[Any], Any, list[Undoable]]:
-    """Yield what is asked of a store; return what a run has done and its tools can take back, the newest first.
+    """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
-        scope: What the scopes of its writes begin with.
+        scope: The prefix of the scopes of its writes.
 
     Raises:
         ConfigError: The store has no ledger that can be read.
@@ -70,14 +70,14 @@ def undoable(store: object, begun: Begun, tools: Toolset, scope: str) -> Generat
 
 
 def release(store: object, undone: Undoable, result: ToolResult) -> Generator[Answer[Any], Any, None]:
-    """Yield what is asked of a store once a write was taken back, or could not be: its key is free again."""
+    """Yield the store's answers; free the key of a write if it was taken back."""
     if result.ok and isinstance(store, LedgerStore):
         write = undone.write
         yield store.release(write.scope, write.key, fence=write.fence, by=f"undo of {undone.step}")
 
 
 class _Done:
-    """The writes of a run that the ledger has as `done`, each to be matched with one call."""
+    """The writes of a run that the ledger records as `done`, each matched with at most one call."""
 
     def __init__(self, writes: Sequence[WriteRecord], scope: str) -> None:
         self._left, self._scope = [*writes][::-1], scope
@@ -85,7 +85,7 @@ class _Done:
     def take(self, call: Admitted, result: ToolResult | None, *, by_code: bool) -> WriteRecord | None:
         """Return the write of a call, once; None where this run did not perform it.
 
-        A step that follows a call by `then=` has a key that does not stand in the journal: it is known by its act.
+        The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
         """
         scope = f"{self._scope}{call.tool.name}"
         of_tool = [each for each in self._left if each.scope == scope]

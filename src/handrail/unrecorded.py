@@ -1,11 +1,11 @@
-"""What a store did not take although it is true: kept in this process, and offered again until the store answers.
+"""Records that a store could not take: kept in this process, and offered again until the store answers.
 
-How a write ended, when the store was away or its disk full just then; and how far a run came that was left here.
-Whoever asks for such a write in this process meanwhile is answered from here.
+These are ends of writes while the store was unreachable or its disk full, and the last entries of runs that were left
+here. Until then, a repeated call of such a write in this process is answered from here.
 
-Rule 1: only what may be told twice is kept: a settlement names its fence, an entry its epoch. A store that has it
-        already, or has given the write or the run to somebody else, changes nothing.
-Rule 2: nothing waits here: a thread offers it again, and ends when nothing is left.
+Rule 1: only records that may be sent twice are kept: a settlement names its fence, an entry its epoch. A store that has
+        the record already, or has given the write or the run to another process, changes nothing.
+Rule 2: no caller waits here: a thread offers the records again, and ends when none is left.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from handrail.ports import Answer, LedgerStore, LookUpStore, RunStore, Store, no
 from handrail.records import Entry
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
-"""How long to wait before it is offered again: doubling."""
+"""How long to wait before records are offered again: doubling."""
 
 MOST_KEPT = 10_000
 KEPT_S = 24 * 3600.0
-"""Beyond either it is given up: a write is in doubt then, as after a crash, and a run is this process's still."""
+"""Beyond either limit a record is given up: its write is in doubt, as after a crash; its run stays this process's."""
 
 
 class _Kept(Struct, eq=False):
@@ -50,7 +50,7 @@ class _Kept(Struct, eq=False):
 
 
 class Unrecorded:
-    """What the store of one deployment has not taken. Safe for threads.
+    """The records that one store has not taken yet. Safe for threads.
 
     Args:
         runs: The same store as the keeper of runs, where it is one.
@@ -68,7 +68,7 @@ class Unrecorded:
         self._open = True
 
     def enter(self, entry: Entry) -> None:
-        """Record how far a run came that was left here, now or as soon as the store takes it."""
+        """Record the last entry of a run that was left here, now or as soon as the store takes it."""
         kept = _Kept(entry, monotonic() + KEPT_S)
         try:
             answer = self._ask(kept)
@@ -87,7 +87,7 @@ class Unrecorded:
         """Record how a write ended as soon as the store takes it.
 
         Args:
-            refused: Called when the store does not: somebody else has the write, or has said how it ended.
+            refused: Called if the store refuses it, because another process has the write or has settled it.
         """
         logs.log.warning(
             "how %s ended could not be recorded; the store is asked again until it answers (key %s)",
@@ -96,11 +96,11 @@ class Unrecorded:
         self._keep(_Kept(settle, monotonic() + KEPT_S, claim, refused))
 
     def claim(self, claim: Claim) -> Answer[Claimed]:
-        """Claim a write; one whose end is known here and not yet in the store is answered with it."""
+        """Claim a write, or answer with its end if it is known here and not yet in the store."""
         return self._known(claim) or self._store.claim(claim)
 
     def look_up(self, store: LookUpStore, claim: Claim) -> Answer[Claimed | None]:
-        """Say what became of a write without claiming it."""
+        """Return the state of a write without claiming it."""
         return self._known(claim) or store.look_up(claim)
 
     def _known(self, claim: Claim) -> Claimed | None:
@@ -115,7 +115,7 @@ class Unrecorded:
         return None
 
     def offer(self, run_id: str) -> None:
-        """Offer what is kept of a run, before somebody goes on with it."""
+        """Offer the kept entry of a run before it is resumed."""
         if self._kept:
             for kept in self._kept_of(lambda kept: isinstance(kept.record, Entry) and kept.record.run_id == run_id):
                 self._offer(kept)
@@ -172,7 +172,7 @@ class Unrecorded:
             wait_s = FIRST_WAIT_S if taken else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     def _is_over(self, kept: _Kept) -> bool:
-        """Offer something, and whether the store has answered; what it does not take is offered after the others."""
+        """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
         over = True
         try:
             if now_of(self._ask(kept)) is False and self._was_refused(kept) and kept.refused is not None:
@@ -190,7 +190,7 @@ class Unrecorded:
         return over
 
     def _was_refused(self, kept: _Kept) -> bool:
-        """Whether the ledger says otherwise. Where only the answer had been lost, it says the same."""
+        """Whether the ledger has another end. If only the store's answer was lost, it has the same."""
         settle, ledger = kept.record, self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
@@ -199,7 +199,7 @@ class Unrecorded:
 
 
 def _is_same_act(known: Claim, claim: Claim) -> bool:
-    """Whether a claim is for a write by its key, or by what it does where that counts in its run."""
+    """Whether two claims are for the same write, by their keys or, within a run, by their fingerprints."""
     if known.scope != claim.scope:
         return False
     in_run = claim.guard and bool(claim.run_id) and known.run_id == claim.run_id

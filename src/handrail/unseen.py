@@ -1,7 +1,7 @@
-"""Letters that nobody sees: zero-width, selectors, fillers, and whatever reorders or covers the letters beside it.
+"""Invisible characters: zero-width ones, selectors, fillers, and those that reorder or cover their neighbours.
 
-Two texts that differ by such letters only look alike to a person and differ to a machine. A prompt shows them escaped;
-redaction and names that are compared look through them.
+Texts that differ only in such characters look alike to a person but not to a machine. Prompts show them escaped;
+redaction and comparisons of names ignore them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _IGNORABLE = (
 """Shown as nothing: Default_Ignorable_Code_Point of Unicode, and the Braille pattern without dots."""
 
 _OVERLAY = "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]"
-"""Drawn across the letter before it: another letter to the eye, or none."""
+"""Drawn across the letter before it, which then looks like another letter or cannot be read."""
 
 _UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Control, format, surrogate, and the two separators that end a line."""
 
 _AS_PICTURE = "\ufe0f"
-"""Behind a sign it asks for the sign's picture, as many texts of models do."""
+"""Asks for the emoji form of the character before it; common in texts of models."""
 
 _WIDE_SPACE = "\u3000"
 """The space of Chinese and Japanese text, as wide as a letter: it looks like no other."""
@@ -39,7 +39,7 @@ def is_unseen(char: str) -> bool:
 
 
 def hides(char: str) -> bool:
-    """Whether a terminal that prints a character may show nothing for it, or its neighbours elsewhere or not at all.
+    """Whether a terminal may show nothing for a character, or move or hide its neighbours.
 
     >>> [hides(char) for char in ("a", "\\u3164", "\\u202e", "\\ufe0f", "\\u00a0")]
     [False, True, True, False, False]
@@ -79,7 +79,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 _NOT_PLAIN = r"[^\n\x20-\x7e\u3001-\u312f\u4e00-\u9fff\uff01-\uff5e]"
-"""What is worth a look: most texts are of letters that show."""
+"""Characters that need a closer check; most texts have none."""
 
 
 def _in_json(found: re.Match[str]) -> str:

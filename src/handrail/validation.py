@@ -183,7 +183,7 @@ class Checker:
         try:
             return violations(self._closed, arguments, budget) or violations(self._original, arguments, budget)
         except TooManyErrors:
-            if self._fits_as_a_whole(arguments):  # nothing but unknown names inside, too many to look for misspelt ones
+            if self._fits_as_a_whole(arguments):  # only unknown names, too many to look for misspelt ones
                 return []
             raise
 

@@ -1,7 +1,7 @@
 """The errors of a compiled schema, each with its place in the value that was checked.
 
-Errors cost a thousand times what the verdict costs: the validator makes all of them at once, with texts and copies of
-what they are about. So they are counted before they are made, and a value with too many is refused for the first one.
+Errors cost a thousand times as much as the verdict: the validator makes all of them at once, with messages and copies
+of the values. So they are counted first, and a value with too many is refused for the first one.
 
 Rule 1: a place is `sure` only if the error's own value stands there and no other place could be meant. The validator
         spells a key of digits as a number (`"01"` and `"1"` as 1) and leaves out an empty one.
@@ -21,8 +21,8 @@ from msgspec import Struct
 from handrail.errors import Json
 
 MOST_ERRORS = 2_500
-"""Errors of one call that are made, in all rounds of coercion together: about 25 ms. A list of 2,500 numbers as text
-is read."""
+"""How many errors of one call are made, in all rounds of coercion together: about 25 ms. A list of up to 2,500 numbers
+as text can be coerced."""
 
 FEW_VALUES = 1_000
 """Values whose errors are made without counting them first."""

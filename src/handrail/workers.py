@@ -56,7 +56,7 @@ def attempted(work: Callable[[], Any]) -> Returned | Raised:
 
 
 def returned(value: Any) -> Returned | Raised:
-    """Say what a tool returned, measured: `TooLarge` where it is more than a result may be.
+    """Return the outcome of a tool's value: `Raised` with `TooLarge` if it is more than a result may hold.
 
     Iterators in it are read to their end, into lists. One runs when it is read, so this is a part of the tool: what it
     raises, the tool raises, and whoever looks at the result a second time (the ledger, the journal, a cut) finds what

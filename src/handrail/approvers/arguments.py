@@ -1,10 +1,10 @@
-"""A call's arguments as a person reads them who is to agree: nothing hidden in them, and nothing far from the question.
+"""How a call's arguments are shown to the person who approves it: with nothing hidden, and the destination in sight.
 
-They were written by a model, perhaps on the word of a page. Two addresses may look alike and be two; a long text may
-push the address out of sight.
+A model wrote the arguments, perhaps following a page that it read. Two different addresses may look alike, and a long
+text may push the address off the screen.
 
-Rule 1: every character is told from every other: what shows nothing, covers or reorders its neighbours is escaped.
-Rule 2: to whom or where something goes stands last, next to the question.
+Rule 1: every character is distinguishable: invisible, overlapping and reordering characters are escaped.
+Rule 2: arguments that name a destination come last, next to the question.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"
 
 
 def exact(arguments: Json) -> str:
-    """Return the exact arguments as JSON that may be shown: still the same JSON, with more of it escaped."""
+    """Return the arguments as JSON that is safe to show: the same value, with more characters escaped."""
     text = json.dumps(arguments, ensure_ascii=False, indent=2)
     return "".join(json.dumps(char)[1:-1] if char != "\n" and misleads(char) else char for char in text).replace(
         "\x7f", "\\u007f"
@@ -42,7 +42,7 @@ def exact(arguments: Json) -> str:
 
 
 def in_short(arguments: Mapping[str, Json]) -> str:
-    """Return the arguments as `exact` does, with destinations last, and of what is long both ends and its size."""
+    """Return the arguments as `exact` does, with destinations last, and long values cut to both ends and their size."""
     cuts: dict[str, str] = {}
     nonce = token_hex(8)
 
@@ -73,7 +73,7 @@ def in_short(arguments: Mapping[str, Json]) -> str:
 
 
 def warnings(arguments: Mapping[str, Json]) -> list[str]:
-    """Return a sentence for each word that mixes letters of scripts which look alike, but no more than three."""
+    """Return a sentence for each word that mixes letters of look-alike scripts, three at most."""
     found = (
         f"{_quoted(word)} mixes {' and '.join(scripts)} letters."
         for text in _texts(arguments)
@@ -100,6 +100,6 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 def _scripts_of(word: str) -> list[str]:
-    """Return the scripts of a word's letters that look like those of others, by their names in Unicode."""
+    """Return the Unicode names of the look-alike scripts that a word's letters belong to."""
     told = {unicodedata.name(char, "").partition(" ")[0] for char in word}
     return sorted(script.capitalize() for script in told.intersection(_ALIKE))

@@ -177,7 +177,7 @@ class _Question:
         return name
 
     def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Let the person change the arguments. What does not fit the tool changes nothing, and can be edited again."""
+        """Let the person edit the arguments. Arguments that do not fit the schema are refused, to be edited again."""
         editor, before = self._approver.editor, self._draft or exact(arguments)
         self._draft = ""
         try:
@@ -190,7 +190,7 @@ class _Question:
         return edited
 
     def _edited_line(self, text: str) -> str:
-        """Return a line that begins as the text and that the person can edit, where this terminal allows it.
+        """Read a line from the person, prefilled with `text` where this terminal can do that.
 
         Raises:
             OSError: The person left it with Ctrl-C.
@@ -251,7 +251,7 @@ def _read(text: str, parameters: Mapping[str, Json]) -> Mapping[str, Json]:
     return value
 
 
-# Reads one line that is filled in already, for `_line_editor`. The prompt goes to the terminal, the line to stdout.
+# Reads one prefilled line, for `_line_editor`. The prompt goes to the terminal, the line to stdout.
 _EDIT_LINE = """
 import os, readline, sys
 result = os.dup(1)
@@ -269,8 +269,8 @@ os.write(result, line.encode())
 def _line_editor(prompt: str, line: str, keyboard: TextIO, screen: TextIO) -> Iterator[subprocess.Popen[bytes]]:
     """Let the person edit a line, in a process of its own.
 
-    `readline` in this process could not be left: it holds the lock of stdin until somebody presses Enter, and nobody
-    could take the question back meanwhile.
+    In this process `readline` could not be interrupted: it holds the lock of stdin until Enter is pressed, and the
+    question could not be withdrawn meanwhile.
     """
     import termios  # not on Windows
 
@@ -304,7 +304,7 @@ def _has_line(keyboard: TextIO) -> bool:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Join the lines that an author has wrapped. A line that is set in, or begins a list, stays a line."""
+    """Join the lines that an author has wrapped. An indented line or a list item starts a new one."""
     paragraph = ""
     for line in text.splitlines():
         goes_on = paragraph and line and line[0].isalnum() and not re.match(r"\d+[.)] ", line)
@@ -321,7 +321,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _room(screen: TextIO) -> int:
-    """Return how many columns there are beside the indent; 0 where nothing is wrapped."""
+    """Return the columns available after the indent; 0 if nothing is wrapped."""
     try:
         columns = os.get_terminal_size(screen.fileno()).columns
     except (OSError, ValueError):  # no terminal, or no file at all
@@ -330,13 +330,13 @@ def _room(screen: TextIO) -> int:
 
 
 def _wrapped(line: str, screen: TextIO) -> list[str]:
-    """Part a line of prose at its spaces where the screen is narrower; nothing else of it changes."""
+    """Break a line of prose at its spaces to fit the screen; nothing else changes."""
     room = _room(screen)
     return (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room else []) or [line]
 
 
 def _folded(line: str, screen: TextIO) -> Iterator[str]:
-    """Break a line of JSON at the edge and keep every character; what follows is set in two columns further."""
+    """Break a line of JSON at the screen's edge without losing a character; indent continuations by two more."""
     room, row = _room(screen), ""
     inset = " " * (len(line) - len(line.lstrip()) + 2)
     for char in line:

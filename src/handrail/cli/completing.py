@@ -1,7 +1,7 @@
-"""What a shell completes in the place of a file, a name or an id.
+"""What a shell completes for a file, a name or an id.
 
 Rule 1: a completion never fails and prints nothing: what cannot be read has no names.
-Rule 2: tools are completed where `--tools` stands before them, so their file is imported when Tab is pressed.
+Rule 2: names of tools are completed after `--tools`, so that file is imported when Tab is pressed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Comp
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Let the shell complete a file, as it would for any program."""
+    """Leave the completion of files to the shell."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def names(known: Callable[[click.Context], Iterable[str]]) -> Completer:
-    """Return what completes one of these names, each of them once."""
+    """Return a completer for these names, without those already on the command line."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -76,7 +76,7 @@ def _grants(context: click.Context) -> Iterable[str]:
 
 
 _MOST_RUNS = 100
-"""The newest: more than a person looks through."""
+"""The newest ones; nobody looks through more."""
 
 tools = names(_tools)
 dialects = names(lambda _: plugins.known("dialects"))
@@ -86,4 +86,3 @@ examples = names(lambda _: apps.app_files())
 runs = names(_runs)
 questions = names(_questions)
 grants = names(_grants)
-

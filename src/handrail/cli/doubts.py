@@ -40,7 +40,7 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
 
 
 def _consents(run: Run, setup: Setup) -> Iterator[str]:
-    """Name the risk that was missing for each tool that waits. Where several people must agree, none would do."""
+    """Name the `--yes-to` risk that each waiting tool needs; none helps where several people must agree."""
     results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
     waiting = [each.name for each in results if each.failure and each.failure.code == Code.APPROVAL_PENDING]
     for name in dict.fromkeys(waiting):

@@ -78,7 +78,7 @@ class Port(Generic[T]):
             ConfigError: As `keeping.opened`, or it has not.
         """
         if place == NO_STORE:
-            raise self._missing(place)  # it would be a new one, empty, whatever it can keep
+            raise self._missing(place)  # a store in memory would be new and empty
         with opened(place) as store:
             yield self.of(store, place)
 
@@ -105,10 +105,10 @@ LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
 
 def whole_id(given: str, known: Iterable[str]) -> str:
-    """Return the one id that is given, or that begins so; what is given where none does.
+    """Return the only known id that equals or begins with `given`; `given` itself if there is none.
 
     Raises:
-        ConfigError: Several begin so.
+        ConfigError: Several ids begin with it.
     """
     begun = [id for id in known if id.startswith(given)]
     if not given or not begun or given in begun:
@@ -123,10 +123,10 @@ _MOST_NAMED = 5
 
 
 def run_named(kept: object, given: str) -> str:
-    """Return the id of the run that is meant, by its whole id or by its beginning.
+    """Return the id of the run with this id, or with an id that begins so.
 
     Raises:
-        ConfigError: Several begin so.
+        ConfigError: Several ids begin so.
     """
     if not given or not isinstance(kept, RunStore) or now_of(kept.recorded(given)) is not None:
         return given
@@ -175,7 +175,7 @@ def brief(value: Json) -> str:
 
 
 def laid_out(value: Json) -> str:
-    """Return a value whole, over several lines, with every letter told from every other."""
+    """Return a whole value as indented JSON in which every character is distinguishable."""
     return exact(value)
 
 

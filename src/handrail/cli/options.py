@@ -78,7 +78,7 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None
 
 
 class _Printable(logging.Formatter):
-    """Writes records whose text, of tools and of services, cannot paint the terminal, without what looks like a key."""
+    """Formats log records without secrets, and with the characters escaped that would control the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(Redactor().text(super().format(record)), keep="\n\t")
@@ -114,10 +114,10 @@ def model(*, required: bool) -> Callable[[F], F]:
 
 
 STORE_HERE = "sqlite:///handrail.db"
-"""The store of the present folder: the default of every command once it is there."""
+"""The store in the current folder: the default of every command if the file exists."""
 
 NO_STORE = "memory:"
-"""The default before that; what it keeps is gone with the process."""
+"""The default otherwise; it ends with the process."""
 
 _STORE_SETTINGS = ("place", "audit_key_file")
 
@@ -125,8 +125,8 @@ _STORE_SETTINGS = ("place", "audit_key_file")
 def default_store() -> str:
     """Return the store that every command uses unless `--store` names one.
 
-    HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the present folder if it is
-    there, else none that outlives the process: nothing is written to a disk before somebody has named a place.
+    HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the current folder if it
+    exists, else memory: nothing is written to a disk unless somebody has named a place.
     """
     here = STORE_HERE if Path(STORE_HERE.removeprefix("sqlite:///")).is_file() else NO_STORE
     return os.environ.get("HANDRAIL_STORE") or store_setting("place") or here
@@ -279,7 +279,7 @@ def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
 
 
 def _highest_risk(said: str) -> Risk | None:
-    """Return the highest of the risks that are named, which includes those below it; None where none is."""
+    """Return the highest of the named risks; None if none is named."""
     named = {word.strip().lower() for word in said.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
         raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")

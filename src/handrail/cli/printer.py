@@ -44,7 +44,7 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
 }
 """Mark and style of every kind of line."""
 
-# Columns of a file or a pipe, which have no edge: a program that picks out a line or a path gets it whole.
+# The width of a file or a pipe: wide enough that no line or path is ever broken.
 NO_EDGE = 1_000_000
 
 # The answer stands where the timeline's words stand.
@@ -215,7 +215,7 @@ class Flow:
 def console(file: TextIO | None = None) -> Console:
     """Return where to print: colours only on a terminal, and as NO_COLOR, FORCE_COLOR, TERM and COLUMNS say.
 
-    Only a terminal, or COLUMNS, wraps and cuts lines.
+    Lines are wrapped and cut only on a terminal, or if COLUMNS is set.
     """
     made = _Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:

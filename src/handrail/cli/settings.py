@@ -11,7 +11,7 @@ from handrail.errors import ConfigError
 from handrail.names import nearest
 
 TABLES = ("store", "lint")
-"""The tables that there are."""
+"""All tables that the settings may have."""
 
 FILES = ("handrail.toml", "pyproject.toml")
 """Where settings are looked for, in the present folder; the first that has the table is taken."""

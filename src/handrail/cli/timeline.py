@@ -108,7 +108,7 @@ class Timeline:
 
     @staticmethod
     def _redacted(told: Told, redactor: Redactor) -> Told:
-        """Return a line without what looks like a secret; the model's own answer is the result, and stays whole."""
+        """Return a line without secrets; pieces of the model's answer are the program's result and stay unchanged."""
         if isinstance(told, Piece):
             return told
         return Line(told.kind, redactor.text(told.text), redactor.text(told.about), told.whole)

@@ -1,4 +1,4 @@
-"""Which means of this machine's kernel the sandboxes are built of. Looked at by trying them, on nobody's files."""
+"""Which kernel features the sandboxes of this machine use, found by trying each; no file is touched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LANDLOCK_CREATE_RULESET_VERSION = 1
 
 
 class Wall(Struct, frozen=True):
-    """One means, and what this machine has of it."""
+    """One kernel feature, and whether this machine has it."""
 
     name: str
     state: str
@@ -27,7 +27,7 @@ class Wall(Struct, frozen=True):
 
 
 def walls() -> Iterator[Wall]:
-    """Try each; nothing of this process is changed."""
+    """Try each feature, without changing this process."""
     if not sys.platform.startswith("linux"):
         return
     length = len(filter_here()) // 8
@@ -49,7 +49,7 @@ def _has_own_key_ring() -> bool:
 
 
 def _has_user_namespaces() -> bool:
-    """Whether an ordinary user may make one; as root, nobody is asked, as whom a box is entered."""
+    """Whether an ordinary user may create one. As root it is tried as `nobody`, the user of a sandbox."""
     as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
     try:
         command = [*as_nobody, "unshare", "--user", "true"]

@@ -1,13 +1,13 @@
 """How a wire format or a prompt format spells requests, calls and results. One file per dialect, one contract for all.
 
-A dialect is pure: it turns values into text or dictionaries and back, and never opens a connection, reads a clock (but
-one that it was given, where what a provider said expires) or keeps state between two calls. Only a `DialectStream` has
+A dialect is pure: it turns values into text or dictionaries and back, and never opens a connection, reads a clock
+(except one that it was given, to see what has expired) or keeps state between two calls. Only a `DialectStream` has
 state, that of one answer on its way.
 
 Rule 1: decoding never invents. A call is what the provider sent; text that is no call stays text.
 Rule 2: whatever a provider sends, decoding gives a `Turn` or raises `ModelError`; no other exception leaves a dialect.
-Rule 3: what a stream has given is never taken back: its deltas, joined, are the turn that `close` returns, but for what
-        was still open when the stream ended, which only `close` can read: an event, or the half of a character.
+Rule 3: a stream never takes back a delta: all deltas, joined, equal the turn that `close` returns, except for what was
+        incomplete when the stream ended (an event, or half a character), which only that turn contains.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def wire_dialect(name: str) -> WireDialect:
     """Return the dialect of a provider's messages.
 
     Raises:
-        ConfigError: There is no such dialect, or it is a prompt's.
+        ConfigError: There is no such dialect, or it writes prompts.
     """
     spoken = dialect(name)
     if _WIRES.get(name) is spoken:

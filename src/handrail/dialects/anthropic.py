@@ -7,8 +7,8 @@ Rule 1: thinking and all blocks of the provider's own tools go back as they came
 Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
 Rule 3: results of calls come first in the one message after the calls; the API refuses others.
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
-Rule 5: what runs code keeps its files: the newest container that has not expired is named in the next request, without
-        which the API refuses the results of calls that a program made.
+Rule 5: code execution keeps its container: the next request names the newest container that has not expired. Without
+        it the API refuses the results of calls that a program made.
 Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream without `message_stop`, is `error`.
 """
 
@@ -422,7 +422,7 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
-    """Return the id of the newest container that an answer tells of, unless it has expired."""
+    """Return the id of the newest container that an answer names, unless it has expired."""
     answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
     newest = next((told for told in own if isinstance(told, Mapping)), {})
@@ -431,7 +431,7 @@ def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str |
 
 
 def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
-    """Whether a moment as the API tells it is over; one that cannot be read is not known to be."""
+    """Whether a time that the API gave has passed; False if it cannot be parsed."""
     try:
         told = datetime.fromisoformat(moment)
     except (TypeError, ValueError):

@@ -116,14 +116,14 @@ class Answered:
 
 
 ENDING = ("stop_reason", "stop_details", "container")
-"""Where an answer tells how it ended, and in which container its programs go on."""
+"""The fields of an answer with its end, and with the container of its programs."""
 
 
 class Ending(Struct, frozen=True):
     """How an answer ended.
 
     Attributes:
-        container: Where the provider runs code for it: `id` and `expires_at`.
+        container: Where the provider runs its code: `id` and `expires_at`.
     """
 
     finish: Finish

@@ -26,7 +26,7 @@ def unreadable(what: str) -> ModelError:
 def object_of(body: Json | bytes) -> Mapping[str, Json]:
     """Return a whole answer, or one event of a stream, as an object.
 
-    Its texts may hold half a character (`received.WholeDeltas`); what comes of them is made whole at last.
+    Its texts may contain half a character (`received.WholeDeltas`), which `received.whole_turn` joins or replaces.
 
     Raises:
         ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).

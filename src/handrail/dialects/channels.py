@@ -28,7 +28,7 @@ class Channels(Struct, frozen=True):
         recipient: Stands in the header before the one it is for.
         channel: Stands in the header before the channel's name.
         text, reasoning: The headers that are written for text and for reasoning.
-        preamble: The header that is written for text before calls, where that of a text ends the turn.
+        preamble: The header of a text before calls, if the usual header of a text would end the turn.
         thinks: The channels or recipients whose messages are reasoning.
         speaks: The recipients whose messages are text.
         prefix: Stands before a tool's name.
@@ -71,7 +71,7 @@ class Channels(Struct, frozen=True):
             if not mark:
                 rest = source.unmark()
                 if not (self.channel and begun and source.ended and source.at == len(source.text)):
-                    taker.text(rest)  # else the answer ended within a header, which says nothing to anybody
+                    taker.text(rest)  # else the answer ended within a header, which nobody needs
                 closed = yield from source.flow(follows, taker.text)
             else:
                 closed = yield from self._message(source, taker, header)
@@ -107,7 +107,7 @@ class Channels(Struct, frozen=True):
             source.unmark()
             taker.begin(name)
             taker.end(whole=(yield from source.json_value(taker.more)))
-        elif is_name(name) and self.channel:  # what is no object, such as code for a tool of the provider's own
+        elif is_name(name) and self.channel:  # not an object, such as code for a built-in tool of the provider
             source.unmark()
             taker.begin(name)
             closed = yield from source.flow(marks(self.starts, *self.ends), taker.more)

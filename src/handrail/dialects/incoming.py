@@ -120,12 +120,12 @@ class Incoming:
         return read
 
     def record(self) -> None:
-        """Keep all that is read from here on, whatever is marked."""
+        """Start to record everything that is read, regardless of marks."""
         self._record = []
         self._record_from = self.at
 
     def recorded(self) -> str:
-        """Return what was read since `record`, and keep nothing any more."""
+        """Return what was read since `record`, and stop recording."""
         read = "".join([*(self._record or ()), self.text[self._record_from : self.at]])
         self._record = None
         return read

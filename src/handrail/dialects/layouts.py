@@ -67,7 +67,7 @@ class Template(Struct, frozen=True):
         user, assistant: Around a turn.
         result: Around one result; `{name}` and `{id}` stand for those of its call.
         results: Around all results of one answer.
-        results_last: Closes results that end the conversation; as any others unless told otherwise.
+        results_last: Closes results at the end of the conversation; None for the same as elsewhere.
         between: Between two of those results.
         system: Around a system message that comes later; None where the family has none, and it is told as a user's.
         answer: Opens the model's answer; the opening of an assistant's turn unless told otherwise.
@@ -83,7 +83,7 @@ class Template(Struct, frozen=True):
         lead: Stands before an answer's text.
         before_calls: Stands between an answer's text and its calls.
         calls_alone: The family has no place for text beside calls, and its template leaves it out.
-        calls_bare: Calls behind a text are written as those without one, though they cannot be read there.
+        calls_bare: Calls after a text are written like calls without one, though the reader does not find them there.
         forgets_calls: Calls and results before the last user turn are left out.
         calls_lead: Stands before the calls of an answer without text.
         stops: The marks at which a server stops; those that end an answer unless told otherwise.

@@ -46,7 +46,7 @@ class LiteralCalls(Struct, frozen=True):
         bracket: Opens the arguments.
         equals: Stands between an argument's name and its value.
         quotes: What a string may stand in; the last one is the one that is written.
-        alone: A list counts only on lines of its own, and where every name is a tool's, for text without any mark.
+        alone: A list without any mark counts only on lines of its own, and only if every name is a tool's.
     """
 
     starts: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class LiteralCalls(Struct, frozen=True):
                 return
 
     def _list_alone(self, source: Incoming, taker: Taker) -> Step[None]:
-        """Read the rest of a list, and tell its calls once all of it is there and no word stands behind it."""
+        """Read the rest of a list, and report its calls if it is complete and no text follows on its line."""
         calls: list[_Call] = []
         closed = False
         while not closed:
@@ -277,7 +277,7 @@ class _Literals:
         return items[0] if closes == ")" and len(items) == 1 and not comma else items
 
     def _is_set(self) -> bool:
-        """Whether the brace just read opens a set of Python's, which JSON has as a list."""
+        """Whether the brace just read opens a Python set, which becomes a list in JSON."""
         if self._quotes != PYTHON_QUOTES:
             return False
         begin = self._space()

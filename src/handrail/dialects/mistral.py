@@ -4,10 +4,11 @@
     [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": "abc123456"}]</s>
     [TOOL_RESULTS] {"content": ..., "call_id": "abc123456"}[/TOOL_RESULTS]
 
-The tools stand before the last question, but at the head in v13, and so does the system message up to version 3.
-SentencePiece's versions have a space after each control token; Tekken's have none. From v11 on a call is a name and its
-arguments. v2 takes one result at a time, so several calls are told one by one, and forgets the calls of questions that
-were answered. Up to v3 the tokenizer refuses text beside a call, and most templates leave it out; so do we.
+The tools come before the last question, except in v13, where they are at the head; up to version 3 the system message
+is there too. SentencePiece versions have a space after each control token; Tekken versions have none. From v11 on a
+call is a name and its arguments. v2 takes one result at a time, so several calls are written one by one, and it omits
+the calls of earlier questions. Up to v3 the tokenizer refuses text next to a call, and most templates omit it; so do
+we.
 """
 
 from __future__ import annotations

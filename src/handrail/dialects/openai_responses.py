@@ -538,7 +538,7 @@ def _messages(told: Json) -> list[Message]:
 
 
 def _message(item: Mapping[str, Json]) -> Message | None:
-    """Return what people or tools say; None for what the model said, and for items that are nobody's words."""
+    """Return a message of a person or a tool; None for items of the model, and for items that are no messages."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
         media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := shown(part))]
@@ -546,7 +546,7 @@ def _message(item: Mapping[str, Json]) -> Message | None:
     if item.get("type") == "item_reference":
         raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
     if item.get("type") not in (None, "message"):
-        return None  # a call, or what only the provider knows, such as `additional_tools`; it goes back as it came
+        return None  # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
     match item.get("role"):
         case "system" | "developer":
             return SystemMessage(_content(item.get("content"))[0])

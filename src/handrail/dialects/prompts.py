@@ -234,7 +234,7 @@ class PromptStream:
         self._reader = reader
         self._names = names
         self._bytes = b""
-        self._half = ""  # of a character, whose other half the next piece may bring
+        self._half = ""  # half a character; the next piece may bring the other half
         self._characters = received.WholeDeltas()
 
     def feed(self, chunk: str | bytes) -> list[Delta]:

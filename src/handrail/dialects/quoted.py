@@ -1,4 +1,4 @@
-"""Calls that a model may only show: they stand in a code fence, and whether the answer goes on behind it decides.
+"""Calls in a code fence, which a model may only show: they are calls only if nothing but the fence's end follows.
 
     A call looks like this:
     ```
@@ -6,7 +6,7 @@
     ```
     Shall I?
 
-A call in a fence at the end of an answer is a call: some models wrap theirs in one. Behind it only the fence may end.
+The calls above are text. At the end of an answer they would be calls, because some models wrap theirs in a fence.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SPACE = " \t\r\n"
 _FENCE = "```"
 _FENCE_LINE = re.compile(r"^ {0,3}```", re.MULTILINE)
 _MOST_LINE_CHARS = 8
-"""Of a line's beginning, in which a fence is to be seen."""
+"""Enough of a line's beginning to recognise a fence."""
 
 
 class Fences:
-    """Tells whether text ends within a code fence. Every piece is looked at once."""
+    """Tells whether text ends within a code fence. Every piece is scanned once."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -33,7 +33,7 @@ class Fences:
         self._open = False
 
     def open_in(self, pieces: Sequence[str]) -> bool:
-        """Whether the text of these pieces, which grow at their end only, ends within a fence."""
+        """Whether the text of these pieces ends within a fence; between calls the list may only grow."""
         text = self._line + "".join(pieces[self._seen :])
         self._seen = len(pieces)
         ended, newline, line = text.rpartition("\n")
@@ -44,23 +44,23 @@ class Fences:
 
 
 class Quoted:
-    """Takes the calls of a fence, and what stands behind them, until it is known what they are; see `Taker`."""
+    """Holds the calls of a fence and the text after them until it is known whether they are calls; see `Taker`."""
 
     def __init__(self, taker: Taker) -> None:
         self._taker = taker
         self._events: list[tuple[str, tuple[object, ...], dict[str, bool]]] = []
         self._raw: list[str] = []
-        self._tail: list[str] = []  # the text behind the calls
-        self._behind = ""  # the same without white space around it
+        self._tail: list[str] = []  # the text after the calls
+        self._behind = ""  # the same, without white space around it
         self.has_calls = False
 
     @property
     def is_over(self) -> bool:
-        """Whether anything stands behind the calls, such as the end of their fence."""
+        """Whether anything follows the calls, such as the end of their fence."""
         return bool(self._behind)
 
     def stays(self, text: str) -> bool:
-        """Take text behind the calls. Return whether they still may be calls."""
+        """Take text that follows the calls; return whether they may still be calls."""
         self._tail.append(text)
         behind = (self._behind + text).lstrip(_SPACE)
         said = behind.rstrip(_SPACE)
@@ -68,7 +68,7 @@ class Quoted:
         return _FENCE.startswith(said)
 
     def section(self, raw: str) -> None:
-        """Take the text of a section whose calls were told."""
+        """Take the raw text of a section whose calls were reported."""
         self._raw.append(raw)
 
     def go_on(self) -> None:
@@ -83,7 +83,7 @@ class Quoted:
         return "".join([*self._raw, *self._tail])
 
     def tell(self) -> None:
-        """Tell the calls, and the text behind them."""
+        """Report the calls and the text after them to the taker."""
         for name, values, named in self._events:
             getattr(self._taker, name)(*values, **named)
         self._taker.text("".join(self._tail))

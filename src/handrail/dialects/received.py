@@ -2,12 +2,12 @@
 
 Python reads more than it can write: lone surrogates, NaN, and values nested deeper than a serializer follows.
 
-A server that counts UTF-16 may cut a character in two, and send each half in a piece of its own. Pieces are read as
-they came; what leaves a dialect is whole.
+A server that counts UTF-16 units may cut a character in two and send the halves in two pieces. Pieces are read as they
+come; what leaves a dialect is whole.
 
 Rule 1: what is sound is returned as it is, the same object.
-Rule 2: half a character is a question mark in text for people, and never in a call: there it stays half a character,
-        for `jsontext` to refuse.
+Rule 2: half a character becomes a question mark in text for people. In a call it stays half a character, so that
+        `jsontext` refuses the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_SHOWN_CHARS = 80
 
 
 def encodable(told: Json) -> Json:
-    """Return a JSON value whose strings all have a form in UTF-8: half a character becomes a question mark."""
+    """Return a JSON value that UTF-8 can encode: half a character becomes a question mark."""
     try:
         text = json.dumps(told, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # no JSON, or too deep: nothing that a provider sent
@@ -47,7 +47,7 @@ _FIRST_HALF = re.compile("[\ud800-\udbff]")
 
 
 def with_pairs_joined(text: str) -> str:
-    """Return the text with every two halves that follow one another made one character.
+    """Return the text with each pair of adjacent halves joined into one character.
 
     >>> with_pairs_joined("\\ud83d" + "\\ude00")
     '😀'
@@ -58,7 +58,7 @@ def with_pairs_joined(text: str) -> str:
 
 
 def first_half_at_end(text: str) -> str:
-    """Return the first half of a character that ends a text; empty where none does."""
+    """Return the first half of a character at the end of a text; empty if there is none."""
     return text[-1] if text and _FIRST_HALF.match(text[-1]) else ""
 
 
@@ -68,9 +68,9 @@ def legible(text: str) -> str:
 
 
 def escaped(arguments: str) -> str:
-    """Return the text of arguments with half a character as JSON escapes it, so that the text can be kept and shown.
+    """Return arguments with half a character escaped as in JSON, so that the text can be stored and shown.
 
-    It stands there twice: behind a backslash of the model's the first one would be read as mere text.
+    The escape is written twice, because after a backslash of the model's the first one would be plain text.
     """
     return _HALF.sub(lambda half: 2 * f"\\u{ord(half[0]):04x}", with_pairs_joined(arguments))
 
@@ -98,13 +98,13 @@ def whole_turn(turn: Turn) -> Turn:
 
 
 class WholeDeltas:
-    """Keeps the first half of a character back until the piece with the other half is there, in each text by itself."""
+    """Holds back the first half of a character until the other half arrives, separately for each text of an answer."""
 
     def __init__(self) -> None:
         self._halves: dict[tuple[type[Delta], int], str] = {}
 
     def take(self, deltas: list[Delta]) -> list[Delta]:
-        """Return what can be told of these deltas by now. A half that nothing follows is told by the turn alone."""
+        """Return the part of these deltas that is whole. A half that stays alone appears in the turn only."""
         for delta in deltas:
             if self._halves or not delta.text.isascii():
                 return [each for delta in deltas if (each := self._whole(delta))]

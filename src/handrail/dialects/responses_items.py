@@ -44,7 +44,7 @@ _WAITING: Mapping[str, str] = {
     "local_shell_call": "the outcome of a command (`local_shell_call_output` for {call_id})",
     "shell_call": "the outcome of a command (`shell_call_output` for {call_id})",
 }
-"""Items that the provider's side of a conversation cannot go on without an answer to, and what that is."""
+"""Items that the provider needs an answer to before it can continue, and what that answer is."""
 
 
 class Place(NamedTuple):
@@ -245,7 +245,7 @@ class Answer:
         )
 
     def _waits_for(self) -> str:
-        """Return what the items wait for; empty where the provider has answered them itself."""
+        """Return what the items wait for; empty if the provider has answered them itself."""
         answered = {_text(item.fields, "call_id") for item in self.items if item.type.endswith("_output")}
         wanted = [
             _WAITING[item.type].format_map(defaultdict(str, item.fields))

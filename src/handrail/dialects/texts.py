@@ -31,7 +31,7 @@ from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, Tex
 _SPACE = " \t\r\n"
 _MOST_SILENT_CHARS = 64
 _PREFIXED = re.compile(r"functions\.([^:]+)(?::\d+)?")
-"""A name in harmony's namespace; Kimi counts its calls too, and others write its ids as names."""
+"""A name in harmony's namespace, perhaps with the number of the call, as Kimi writes it."""
 
 
 class Reasoning(Struct, frozen=True):
@@ -106,7 +106,7 @@ class TextReader:
         self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
         self._over = False
         self._fences = Fences()
-        self._quoted: Quoted | None = None  # calls in a code fence, until it is known whether the answer goes on
+        self._quoted: Quoted | None = None  # calls in a code fence, until it is known whether text follows
         self._cut = False  # the text ended within a call of which nothing was certain yet
         self._marks = _marks_of(syntax)
         self._answer: Step[None] | None = self._read()
@@ -253,7 +253,7 @@ class TextReader:
             self.text(left)
 
     def _release(self) -> None:
-        """Give what stood in a code fence as text."""
+        """Report the contents of a code fence as text."""
         if self._quoted:
             text, self._quoted = self._quoted.as_text(), None
             self.text(text)

@@ -31,7 +31,7 @@ MOST_KEPT_BYTES = 16 * 1024 * 1024
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 _ANSWERS = ("assistant", "model")
 _DECIDED_BY_ANSWERS = frozenset({"container"})
-"""Fields that stand before the history and change with it: a request that has one is written whole."""
+"""Fields before the history that change with it: a request that has one is written anew as a whole."""
 
 
 class _Told(Struct, frozen=True):

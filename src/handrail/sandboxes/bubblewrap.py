@@ -2,11 +2,11 @@
 
 Every namespace is its own. It sees /usr read-only and a folder in memory; no /etc, no home. Limits are set inside, for
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
-Its session key ring is empty, and it makes none of the system calls that `seccomp` refuses.
+Its session key ring is empty, and it cannot make the system calls that `seccomp` refuses.
 
-Limits: what all processes hold together (`outside`) and the number of files (`inside`) are looked at many times a
-second, not held by the kernel: that needs a cgroup. Each process is held by it, and so are bytes in files. The
-kernel is shared.
+Limits: the memory of all processes together (`outside`) and the number of files (`inside`) are polled many times a
+second, because the kernel could enforce them only with a cgroup. The kernel enforces the limits of each process and the
+bytes in files. The kernel is shared.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _run_in_box(python: str, job: Job, cancelled: Event) -> JobEnded:
     with os.fdopen(filter_fd, "wb") as file:
         file.write(seccomp.filter_here())
         file.flush()
-        file.seek(0)  # whoever inherits the descriptor reads from here
+        file.seek(0)  # bubblewrap reads the inherited descriptor from here
         command = [*_box(python, job.mounts, filter_fd), python, "-I", "-S", "-c", program()]
         limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
         inodes = dict.fromkeys(_IN_MEMORY, MOST_INODES)
@@ -99,7 +99,7 @@ def _system_folders() -> Iterator[str]:
 
 
 def _hidden_keys() -> Iterator[str]:
-    """Hide the lists of keys: where we are no root, those of our user are named there."""
+    """Hide the lists of keys: unless we are root, they name the keys of our user."""
     for name in ("/proc/keys", "/proc/key-users"):
         if Path(name).exists():
             yield from ("--ro-bind", "/dev/null", name)

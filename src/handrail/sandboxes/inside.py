@@ -1,8 +1,8 @@
 """What runs inside a sandbox, before and around the program: lays out its files, limits it, ends it, brings files back.
 
 Started as `python -I -S -c SOURCE` by `outside`, so it needs the standard library alone, and little of that: an import
-is paid for by every run (json, pathlib and subprocess would double the time it takes to start). `confinement`, of which
-it takes `drop_rights`, is sent ahead of it in the same text. It reads one
+is paid for by every run (json, pathlib and subprocess would double the time it takes to start). The same text begins
+with `confinement`, for `drop_rights`. It reads one
 order on stdin and writes one report to the descriptor that the order names. The host keeps stdin open as long as it
 wants the program to run; when that ends, because the host says so or is gone, everything ends.
 
@@ -44,7 +44,7 @@ def main() -> None:
     for kind, name, data in _records_of_stdin():
         order.setdefault(kind, {})[name] = data
     if "seccomp_filter" in order:
-        # Before the program is there: one that runs as the same user could write into a supervisor with more rights.
+        # Before the program starts: it runs as the same user, and could write into a supervisor with more rights.
         drop_rights(order["seccomp_filter"][""])
     given = order.get("file", {})
     for name, data in given.items():
@@ -121,7 +121,7 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
 
 
 def _too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
-    """Whether a folder in memory holds more files than it may. Also an empty one takes a kilobyte of the kernel."""
+    """Whether a folder in memory holds too many files. Even an empty one takes a kilobyte of kernel memory."""
     for folder, most in order.get("most_inodes", {}).items():
         room = os.statvfs(folder)
         if room.f_files - room.f_ffree > int(most):

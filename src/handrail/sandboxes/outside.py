@@ -43,10 +43,10 @@ class Place(Struct, frozen=True):
 
     Attributes:
         adopts: Nobody else ends what the program leaves behind, as the first process of a namespace does.
-        seccomp_filter: What `inside.main` drops its rights with (`confinement.drop_rights`); None where the command has
-            dropped them.
-        pass_fds: Descriptors of ours that the command reads.
-        most_inodes: How many files, folders and links may lie in a folder that is in memory, by its path.
+        seccomp_filter: The filter that `inside.main` gives to `confinement.drop_rights`; None if the command drops its
+            rights itself.
+        pass_fds: Descriptors that the command inherits.
+        most_inodes: How many files, folders and links a folder in memory may hold, by its path.
     """
 
     command: Sequence[str]
@@ -109,8 +109,8 @@ def carry_out(job: Job, place: Place, cancelled: Event) -> JobEnded:
 def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
     """Start the command with an empty session key ring.
 
-    A process has the key ring of the thread that starts it, so that is a thread of its own, which takes an empty one
-    first. It stays until the job is `over`: to whoever asks to die with the parent, the parent is the thread.
+    A process inherits the key ring of the thread that starts it, so a new thread first joins an empty one. The thread
+    stays until the job is `over`, because the kernel takes it for the parent with which the process is to die.
     """
     started: Future[subprocess.Popen[bytes]] = Future()
 
@@ -217,7 +217,7 @@ class _Watch:
                 asked_to_end, deadline = True, now + GRACE_S
         if self._end == "exited":
             self._let_go(self._process.stdin)
-        self._close_exit()  # it would wake the loop below without end
+        self._close_exit()  # it stays readable, so the loop below would never wait
         until = monotonic() + DRAIN_S
         while self._open and monotonic() < until:
             self._step(until - monotonic())

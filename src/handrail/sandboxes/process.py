@@ -3,8 +3,8 @@
 It has a clean environment, a folder of its own, a session of its own, limits on CPU, memory and the size of a file, and
 a supervisor. On Linux, where we may make one, it has a process namespace too: it sees no process but its own, and all
 of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. On
-Linux it has no capabilities, an empty session key ring, and not the system calls that `seccomp` refuses. It can read
-our files and use our network.
+Linux it has no capabilities and an empty session key ring, and cannot make the system calls that `seccomp` refuses. It
+can read our files and use our network.
 """
 
 from __future__ import annotations

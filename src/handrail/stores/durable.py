@@ -54,9 +54,9 @@ LONGEST_LEASE_S = 1e9
 
 
 class KeptQuota(Struct):
-    """How many bytes of long results are kept at most; beyond it the oldest go, and `read_result` says so.
+    """How many bytes of long results are kept; beyond that the oldest are deleted, and `read_result` says so.
 
-    It is looked at once in `every` bytes that a process keeps, so it may be exceeded by as much.
+    It is checked after every `every` bytes that a process keeps, so it may be exceeded by as much.
 
     Attributes:
         of_run: Of one run.
@@ -67,10 +67,10 @@ class KeptQuota(Struct):
     of_store: int = 1024 * 1024 * 1024
     every: int = 16 * 1024 * 1024
     since: int | None = None
-    """How much this process has kept since its last look; None before the first one."""
+    """How many bytes this process has kept since its last check; None before the first one."""
 
     def is_due(self, size_bytes: int) -> bool:
-        """Note that a text is kept; return whether it is time to look."""
+        """Count a kept text; return whether the quota is to be checked now."""
         self.since = self.every if self.since is None else self.since + size_bytes
         if self.since < self.every:
             return False
@@ -127,7 +127,7 @@ class Keeper(Protocol):
         ...
 
     def shrink(self, *, rewrite: bool) -> None:
-        """Let the room of what was deleted be used again; with `rewrite` give it back to the disk, alone meanwhile."""
+        """Make the space of deleted rows reusable; with `rewrite` return it to the disk, which blocks all others."""
         ...
 
 
@@ -296,7 +296,7 @@ class DurableStore:
         place: Where the rows lie, for people: no password.
 
     Attributes:
-        quota: How much is kept of long results; set another `KeptQuota` where that is too much, or too little.
+        quota: How much of long results is kept; assign another `KeptQuota` to change it.
     """
 
     def __init__(self, base: Base, place: str) -> None:
@@ -618,7 +618,7 @@ def _holder(want: Claim | Settle | Renew) -> str:
 
 
 class _Hold(Struct, frozen=True):
-    """What a write holds, as a row: `ticks` is `until` by the monotonic clock of its owner's machine."""
+    """The row of a lock; `ticks` is `until` by the monotonic clock of its owner's machine."""
 
     holder: str
     fence: int
@@ -627,9 +627,9 @@ class _Hold(Struct, frozen=True):
     ticks: float
 
     def lasts(self, now: float) -> bool:
-        """Whether the write may still be under way: not once its owner has died, nor once its lease is over.
+        """Whether the write may still be under way: its owner has not died, and its lease is not over.
 
-        A lease of a process of this machine is measured by a clock that nobody can set.
+        The lease of a process of this machine is measured by the monotonic clock, which nobody can set.
         """
         if has_died_here(self.owner):
             return False
@@ -640,7 +640,7 @@ _NOBODY = _Hold("", 0, 0.0, "", 0.0)
 
 
 def _others_hold(want: Claim, resource: str, base: Keeper) -> list[_Hold]:
-    """Return who else holds a resource that a write touches, or did and has not let go of it."""
+    """Return the rows of other writes that hold a resource, or that held it and did not release it."""
     return [_Hold(*row) for row in base.run(_SQL["held"], (resource, _holder(want)))]
 
 
@@ -648,7 +648,7 @@ def _lock(want: Claim, fence: int, past: Mapping[str, _Hold], base: Keeper, now:
     """Take what a write touches, in one order for all, so that nobody waits in a circle.
 
     Args:
-        past: What others hold no longer, though they have not let go of it.
+        past: Locks of others that are over but were not released.
 
     Raises:
         Again: Somebody else was quicker, in a transaction that we could not see.

@@ -31,7 +31,7 @@ class Row(Struct, eq=False):
         owner: The process that began it, where that is known; see `owners`.
         stored: It has been read from a database.
         changed: It is not what was read.
-        resolved_by: Who said how it ended, where a person did and the ledger is in memory.
+        resolved_by: The person who said how it ended; used in memory only.
     """
 
     scope: str
@@ -66,7 +66,7 @@ class Row(Struct, eq=False):
 
 
 class Standing(Struct, frozen=True):
-    """How the approval stands that a claim names: see `records.Question`, of which these are a part."""
+    """The state of the approval that a claim names: some of the fields of `records.Question`."""
 
     state: str
     expires: float
@@ -89,7 +89,7 @@ class Ledger:
         """Answer a claim; docs/decisions/0004-claims.md has the table.
 
         Args:
-            approval: How the question stands that the claim names; None where there is none.
+            approval: The state of the question that the claim names; None if there is no such question.
         """
         if (answer := self.look_up(claim, now)) is not None:
             return answer
@@ -103,9 +103,9 @@ class Ledger:
         return _taken_over(row, claim, now)
 
     def look_up(self, claim: Claim, now: float) -> Claimed | None:
-        """Answer a claim that may not start its write; None where it may.
+        """Answer a claim whose write may not start; None if it may.
 
-        A write that was abandoned, and may not be gone on with, is in doubt from now on.
+        An abandoned write that may not be started again becomes `in_doubt` here.
         """
         row = self.rows.get((claim.scope, claim.key))
         if row is None:
@@ -178,15 +178,15 @@ class Ledger:
 
 
 def use_of(scope: str, key: str, fence: int) -> str:
-    """Return what a used approval says of the claim that used it."""
+    """Return the name under which an approval records the claim that used it."""
     return json.dumps([scope, key, fence])
 
 
 def _is_approved(approval: Standing | None, claim: Claim, row: Row | None, now: float) -> bool:
-    """Whether a write may start under an approval: one that nobody has used, or that this very write has used.
+    """Whether a write may start under an approval that is unused, or that this very write has used.
 
-    A write that was begun under it, by a call that a crash interrupted, is gone on with even after its time. It starts
-    nothing else then, and no other call once the write has failed without effect.
+    A kept run may continue its own write, begun before a crash, even after the approval has expired. Nothing else may
+    start then; and once the write has failed without effect, no other call may use the approval.
     """
     if approval is None:
         return False
@@ -217,9 +217,10 @@ def _unsettled(row: Row, claim: Claim, now: float) -> Claimed | None:
 
 
 def _taken_over(row: Row, claim: Claim, now: float) -> Claimed:
-    """Give a write that somebody else began to the caller."""
+    """Let the caller take over a write that another process began."""
     left_s = max(0.0, row.lease_until - now)
-    until = now + claim.lease_s + (left_s if row.replay == "verify" else 0.0)  # which is waited for before the start
+    # Class verify waits for the end of the old lease before it starts.
+    until = now + claim.lease_s + (left_s if row.replay == "verify" else 0.0)
     row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, until, True
     row.epoch, row.owner = claim.epoch, ""  # alive: whoever asks for it in the same group finds it under way
     if row.replay == "key":

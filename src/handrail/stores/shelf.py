@@ -165,7 +165,7 @@ def _aged(question: Question, now: float) -> Question:
 
 
 class MemoryOffice(Shelf, MemoryStore):
-    """Everything that a durable store keeps but for the audit log, in memory. Safe for threads.
+    """Everything that a durable store keeps, except the audit log, in memory. Safe for threads.
 
     Args:
         clock: Unix time in seconds.
@@ -176,7 +176,7 @@ class MemoryOffice(Shelf, MemoryStore):
 
     def __init__(self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic) -> None:
         MemoryStore.__init__(self, now=now)
-        Shelf.__init__(self, clock)  # from here on one lock is for both
+        Shelf.__init__(self, clock)  # replaces the lock, so that both share one
 
     def _approval(self, id: str) -> Standing | None:
         known = self._questions.get(id)

@@ -22,7 +22,7 @@ from handrail.stores.durable import DurableStore, Keeper
 
 MOST_ROWS_AT_ONCE = 1000
 MOST_RUNS_AT_ONCE = 200
-"""A piece takes some milliseconds, in which nobody else can write to a file."""
+"""A piece takes a few milliseconds, during which nobody else can write to a SQLite file."""
 
 
 class Contents(Struct, frozen=True):
@@ -81,11 +81,11 @@ _OLD = {
     "acts": ("scope, fingerprint", "at < ?"),
     "kept": ("run_id, handle", "created < ?"),
 }
-"""What goes row by row: the key that a table is walked along, and which rows go."""
+"""Tables that are deleted row by row: the key to walk along, and the condition of rows to delete."""
 
 _ENDED = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
 _OF_RUNS = ("steps", "approvals", "runs")
-"""What goes with a run, which itself goes last: the others are found by it."""
+"""Tables with the rows of a run; `runs` is last, because it is needed to find the others."""
 
 
 def contents(store: DurableStore) -> Contents:
@@ -166,14 +166,13 @@ def _follow(records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
 def vacuumed(
     store: DurableStore, *, older_than_s: float, rewrite: bool = False, rest: Callable[[float], object] = sleep
 ) -> dict[str, int]:
-    """Let go what has ended longer ago than this; return how many rows of each table went.
+    """Delete what ended longer ago than `older_than_s`; return how many rows of each table were deleted.
 
-    Each table is walked once along its key, a piece at a time, and after each piece the store is left to others for as
-    long as the piece took.
+    Each table is walked once along its key, in pieces, with a pause after each piece for as long as it took.
 
     Args:
-        rewrite: Give the room back to the disk too: nobody can write meanwhile. Otherwise it is used again.
-        rest: Waits for so many seconds.
+        rewrite: Also return the space to the disk, which blocks all writers; otherwise the store reuses it.
+        rest: Sleeps for a number of seconds.
     """
     before: float = store.alone(lambda base: base.now()) - older_than_s
     gone = dict.fromkeys([*_OLD, *_OF_RUNS], 0)
@@ -198,7 +197,7 @@ def vacuumed(
 
 
 def _parts(store: DurableStore, table: str, key: str, at_once: int) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield the parts of a table, along its key: a condition and what is given with it."""
+    """Yield the pieces of a table along its key: a condition and its parameters."""
     marks = ", ".join("?" * len(key.split(", ")))
     after: Sequence[Any] = ()
     while True:

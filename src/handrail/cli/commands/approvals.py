@@ -177,7 +177,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
 
 
 def _way_on(kept: object, question: Question, place: str) -> str:
-    """Return what becomes of the call, or who makes it, now that somebody has answered."""
+    """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     begun = now_of(kept.recorded(question.run_id)) if isinstance(kept, RunStore) else None
     if begun is None:
         scope = scope_of(question.run_id)
@@ -249,7 +249,7 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
 
 
 def _question_named(kept: ApprovalStore, given: str) -> str:
-    """Return the id of the question that is meant, by its whole id or by its beginning."""
+    """Return the id of the question with this id, or with an id that begins so."""
     return whole_id(given, (question.id for question in now_of(kept.questions(state=""))))
 
 

@@ -25,5 +25,5 @@ def command(context: click.Context, shell: str) -> None:
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three
     script = completion(context.find_root().command, {}, "handrail", "_HANDRAIL_COMPLETE").source()
-    # Where we know nothing, as behind `openapi:`, bash completes what it would without us: files.
+    # Where handrail has no completion, as after `openapi:`, bash completes files.
     click.echo(script.replace("complete -o nosort", "complete -o nosort -o bashdefault -o default"))

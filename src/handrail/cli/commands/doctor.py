@@ -1,7 +1,7 @@
-"""`handrail doctor`: what this machine has, each thing tried where trying does no harm.
+"""`handrail doctor`: what this machine has, tried out where that is harmless.
 
-The store is opened, the model's name and key are looked up, a file is made and removed. No model is asked: a key that
-its provider refuses is not noticed.
+The store is opened, the model's name and key are looked up, and a file is created and removed. No model is called, so a
+key that its provider refuses is not noticed.
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ def _store(environment: Mapping[str, str]) -> Finding:
 
 
 def _tried(place: str) -> str:
-    """Open a store and say that it works; where its file is to be made first, that it can be.
+    """Check that a store opens, or that its file can be created, and say which.
 
     Raises:
-        ConfigError: It is none, or its file cannot be made.
+        ConfigError: It is not a store, or its file cannot be created.
         StoreUnavailable: It cannot be opened now.
     """
     kind, _, where = place.partition(":")
@@ -153,7 +153,7 @@ def _tried(place: str) -> str:
 
 
 def _model(name: str) -> Finding:
-    """Say whether there is such a model, with a key where its provider wants one."""
+    """Check that a model of this name exists and has the key that its provider needs."""
     try:
         asyncio.run(_looked_up(name))
     except ConfigError as error:

@@ -199,7 +199,7 @@ def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any
 
 
 def _agrees_to_take(record: RunRecord) -> bool:
-    """Ask at the terminal whether a run is taken from a process that lives; without one `resume` refuses it."""
+    """Ask at the terminal whether to take a run from a living process; without a terminal the answer is no."""
     if record.is_poisoned or not is_under_way(record) or not sys.stdin.isatty():
         return False
     who = f"{record.run_id} is under way in another process, which lives ({record.owner.rpartition(':')[0]})."

@@ -116,7 +116,7 @@ def script(language: Language) -> list[Line]:
 
 
 def _after_restart(texts: Texts, messages: Sequence[Message]) -> Line:
-    """Look whether the restart helped, if there was one. A person may have denied it, or edited it into another one."""
+    """Check whether the restart helped, unless a person denied it or edited it into one that failed."""
     last = messages[-1]
     code = _code_of(last) if isinstance(last, ToolMessage) else ""
     if code == Code.NOT_APPROVED:
