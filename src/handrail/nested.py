@@ -17,6 +17,7 @@ Rule 3: a run ends with the time of the call that started it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -158,6 +159,21 @@ class Nested(Struct, eq=False):
             yield
         finally:
             self.session.stops.remove(stop)
+
+
+_STARTED_BY_A_CALL = re.compile(r"(.+)\.\d+\.\d+\.(?:\d+|[0-9a-f]{12}(?:\.\d+)?)")
+"""The run of the call, its turn, its place in the turn, and then the number or the digest that tells its runs apart."""
+
+
+def outer_of(run_id: str) -> str:
+    """Return which run's call started this one, going by its name alone; empty where the name says of none."""
+    named = _STARTED_BY_A_CALL.fullmatch(run_id)
+    return named[1] if named else ""
+
+
+def is_within(run_id: str, outer: str) -> bool:
+    """Return whether a run is this one, or was started by a call of it, however deep."""
+    return run_id == outer or (run_id != "" and is_within(outer_of(run_id), outer))
 
 
 _CURRENT: ContextVar[Nested | None] = ContextVar("handrail_call", default=None)

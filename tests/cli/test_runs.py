@@ -444,6 +444,45 @@ def test_a_run_that_waits_goes_on_with_all_others_once_its_question_is_answered(
     assert "It is gone." in waiting(*words).stdout
 
 
+DESK = """
+import os
+
+import handrail as hr
+from handrail.testing import ScriptedModel, call
+
+
+@hr.tool(effect="write", key="refund:{order_id}", approve=True, timeout_s=5)
+def refund(order_id: str) -> str:
+    return "paid"
+
+
+DESK = hr.agent_tool(
+    hr.Runtime([refund], store=os.environ["HANDRAIL_STORE"]), name="desk", description="Leave a refund to the desk.",
+    model=ScriptedModel([call("refund", order_id="A-1"), "It is paid."]),
+)
+"""
+
+
+@pytest.fixture
+def desk(deployed, tmp_path):
+    """A deployment whose run waits, because an agent that one of its calls asked waits for a person."""
+    (tmp_path / "desk.py").write_text(DESK, encoding="utf-8")
+    made = deployed([call("desk", task="Refund A-1."), "The desk has paid."], tools=f"{tmp_path / 'desk.py'}:DESK")
+    made.told = made.process("run", "Refund A-1.", "--tools", made.tools)
+    assert made.told.returncode == 3
+    made.run = made.question()["run_id"].removesuffix(".1.0.1")
+    return made
+
+
+def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_answered(desk):
+    words = ("runs", "resume", "--all", "--tools", desk.tools)
+    assert "no run can go on by itself" in desk.process(*words).stderr
+    desk("approvals", "approve", desk.question()["id"], "--by", "maria")
+    resumed = desk.process(*words)
+    assert (resumed.returncode, resumed.stdout) == (0, "The desk has paid.\n")
+    assert {run["status"] for run in desk.json("runs", "list")["runs"]} == {"done"}
+
+
 @pytest.mark.parametrize("words", [(), ("r_1", "--all")])
 def test_one_run_is_resumed_or_all_of_them(waiting, words):
     assert waiting("runs", "resume", *words, "--tools", waiting.tools).exit_code == 2

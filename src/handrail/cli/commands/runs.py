@@ -36,6 +36,7 @@ from handrail.cli.watching import Watch, watched
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
 from handrail.journal import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
+from handrail.nested import outer_of
 from handrail.owners import is_gone
 from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.records import Begun, RecordStatus, RunRecord
@@ -314,13 +315,23 @@ class Wheel:
         return begun.record
 
     def ready(self) -> Sequence[str]:
-        """Name the runs that can go on, the oldest first."""
+        """Name the runs that can go on, the oldest first. What a run's call started goes on with that run alone."""
         runs = now_of(RUNS.of(self.kept, self.place).records(most=EVERY))
-        return [record.run_id for record in reversed(runs) if self._can_go_on(record)]
+        unfinished = {record.run_id for record in runs if record.status in ("queued", "running", "waiting")}
+        inside: dict[str, list[str]] = {}
+        for record in runs:
+            outer = outer_of(record.run_id)
+            while outer:
+                inside.setdefault(outer, []).append(record.run_id)
+                outer = outer_of(outer)
+        left_to_others = {name for outer in unfinished for name in inside.get(outer, ())}
+        ready = [record for record in reversed(runs) if self._can_go_on(record, inside.get(record.run_id, ()))]
+        return [record.run_id for record in ready if record.run_id not in left_to_others]
 
-    def _can_go_on(self, record: RunRecord) -> bool:
+    def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
         if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
-            asked = now_of(self.kept.questions(state="", run_id=record.run_id))
+            names = (record.run_id, *inside)
+            asked = [each for name in names for each in now_of(self.kept.questions(state="", run_id=name))]
             return bool(asked) and all(question.state != "open" for question in asked)
         return record.status == "queued" or (record.status == "running" and is_gone(record.owner))
 
