@@ -483,6 +483,16 @@ def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_a
     assert {run["status"] for run in desk.json("runs", "list")["runs"]} == {"done"}
 
 
+def test_who_approves_what_an_agent_asked_is_told_to_go_on_with_the_run_that_asked_the_agent(desk):
+    approved = desk("approvals", "approve", desk.question()["id"], "--by", "maria").stdout
+    assert f"go on:   handrail runs resume {desk.run} --tools ...\n" in approved
+
+
+def test_a_run_whose_agent_waits_names_the_question_and_no_risk_that_would_not_help(desk):
+    assert f"decide:  handrail approvals show {desk.question()['id']}\n" in desk.told.stderr
+    assert "--yes-to" not in desk.told.stderr
+
+
 @pytest.mark.parametrize("words", [(), ("r_1", "--all")])
 def test_one_run_is_resumed_or_all_of_them(waiting, words):
     assert waiting("runs", "resume", *words, "--tools", waiting.tools).exit_code == 2

@@ -14,8 +14,9 @@ from handrail.cli.options import STORE_HERE, Setup, failures_of
 from handrail.errors import Code
 from handrail.journal import Doubt, doubt_in
 from handrail.messages import ToolMessage
+from handrail.nested import is_within
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
-from handrail.records import Step, WriteRecord
+from handrail.records import Question, Step, WriteRecord
 from handrail.runs import Run
 from handrail.scopes import name_in
 from handrail.tools import BaseTool
@@ -23,16 +24,18 @@ from handrail.tools import BaseTool
 
 def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     """Return what a person may do next with a run that has just ended; empty when there is nothing."""
-    lines = list(_consents(run, setup)) if run.status == "waiting" else []
+    asked: list[Question] = []
+    if run.status == "waiting" and isinstance(store, ApprovalStore):
+        asked = [question for question in now_of(store.questions()) if is_within(question.run_id, run.id)]
+    within = {question.run_id for question in asked} - {run.id}  # `--yes-to` does not speak for an agent's own runtime
+    lines = list(_consents(run, setup)) if run.status == "waiting" and not within else []
     if not isinstance(store, RunStore):
         lost = f"this run is kept nowhere, so nobody can approve it later; keep it: --store {STORE_HERE}"
         return "\n".join([*lines, lost] if run.status == "waiting" else lines)
     if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
         begun = now_of(store.recorded(run.id))
         lines += lines_on(begun.steps if begun else (), run.id, store, place)
-    if run.status == "waiting" and isinstance(store, ApprovalStore):
-        asked = now_of(store.questions(run_id=run.id))
-        lines += [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked]
+    lines += [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked]
     if run.status in ("waiting", "failed", "cancelled", "budget"):
         words = "".join(f" --tools {quote(each)}" for each in setup.places)
         lines.append(f"go on:   {command_line(f'runs resume {run.id}{words}', place)}")

@@ -28,6 +28,7 @@ from handrail.cli.keeping import (
 from handrail.cli.printer import console, print_columns
 from handrail.effects import ApprovalScope
 from handrail.errors import ConfigError, Json
+from handrail.nested import outer_of
 from handrail.ports import ApprovalStore, RunStore, now_of
 from handrail.records import ApprovalState, Question
 from handrail.resuming import is_under_way
@@ -178,14 +179,19 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
 
 def _way_on(kept: object, question: Question, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
-    begun = now_of(kept.recorded(question.run_id)) if isinstance(kept, RunStore) else None
-    if begun is None:
+    if not isinstance(kept, RunStore) or (begun := now_of(kept.recorded(question.run_id))) is None:
         scope = scope_of(question.run_id)
         of_scope = f", to a runtime with scope={scope!r}" if scope else ""
         return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
     if is_under_way(begun.record):
         return "nothing to do: the process that asked is alive and waits for this answer"
-    return command_line(f"runs resume {question.run_id} --tools ...", place)
+    return command_line(f"runs resume {_outermost(kept, question.run_id)} --tools ...", place)
+
+
+def _outermost(kept: RunStore, run_id: str) -> str:
+    """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
+    outer = outer_of(run_id)
+    return _outermost(kept, outer) if outer and now_of(kept.recorded(outer)) else run_id
 
 
 def _say(after: Question, place: str, as_json: bool, way_on: str) -> None:
