@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from handrail import redaction
 from handrail.redaction import HIDDEN, Redactor
+from handrail.unseen import is_unseen
 from tests.corpus import rows
 from tests.dialects.contract import check_growth
 
@@ -110,6 +111,13 @@ def test_a_key_is_known_by_its_prefix_or_the_name_before_it_also_in_disguise(tex
 
 def test_a_known_secret_is_found_between_letters_that_nobody_sees():
     assert Redactor(["correct horse"]).text("it is c\u200borrect \u2060horse, 好") == f"it is {HIDDEN}, 好"
+
+
+def test_no_invisible_character_hides_a_key():
+    unseen = [char for char in map(chr, range(0x80, 0x110000)) if is_unseen(char)]
+    redactor = Redactor()
+    missed = [char for char in unseen if redactor.text(f"ghp_{'a' * 10}{char}{'b' * 26}") != HIDDEN]
+    assert not missed
 
 
 PIECES = [

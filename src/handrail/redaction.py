@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from handrail.calls import Media
 from handrail.errors import Failure, Json
 from handrail.shaping import media_in, plain, text_of
-from handrail.unseen import is_unseen
+from handrail.unseen import UNSEEN, is_unseen
 
 _compiled = cache(re.compile)
 """Patterns are compiled at first use: without an audit log they are never needed."""
@@ -85,10 +85,7 @@ _CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
 """Every name of a secret contains one of these."""
 _COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
 
-_DISGUISED = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uffa0\U0001d400-\U0001d7ff\U000e0000-\U000e0fff]"
-)
+_DISGUISED = rf"[{UNSEEN}\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]"
 """Invisible letters, and wide and slanted forms of plain ones."""
 
 

@@ -14,11 +14,15 @@ from typing import Any
 
 _compiled = cache(re.compile)  # when first needed
 
-_IGNORABLE = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+UNSEEN = (
+    "\u0080-\u009f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Shown as nothing: Default_Ignorable_Code_Point of Unicode, and the Braille pattern without dots."""
+"""The characters of `is_unseen` beyond ASCII, for a class of a pattern: control and format characters,
+Default_Ignorable_Code_Point of Unicode, and the Braille pattern without dots."""
+
+_IGNORABLE = f"[{UNSEEN}]"
 
 _OVERLAY = "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20da\u20e5\u20e6\u20ea\u20eb\U0001d167-\U0001d169]"
 """Drawn across the letter before it, which then looks like another letter or cannot be read."""
