@@ -477,14 +477,15 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
     reason, place, own_key = call.verdict.reason, call.place, call.key
     while True:
         try:
-            claimed = known or (yield from _approved(call, conduct, reason, place))
+            held = (claim_of(call, conduct), known) if known else (yield from _approved(call, conduct, reason, place))
         except (StoreUnavailable, CallCancelled):
             if ended is None:
                 raise
             return ended  # it was to be done again, and was not: what was known of it before is still true
-        if isinstance(claimed, Failure):
-            return ended or Ended(failure=claimed)
-        known, claim, act = None, claim_of(call, conduct), call.key
+        if isinstance(held, Failure):
+            return ended or Ended(failure=held)
+        claim, claimed = held
+        known, act = None, call.key
         again, state = yield from _performed(claim, claimed, call, conduct)
         again.done_under = claimed.key or (act if act != own_key else "")
         if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
@@ -540,12 +541,15 @@ def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claim
     return claimed
 
 
-def _approved(call: Admitted, conduct: Conduct, reason: str, place: str) -> Generator[Effect, Any, Claimed | Failure]:
+def _approved(
+    call: Admitted, conduct: Conduct, reason: str, place: str
+) -> Generator[Effect, Any, tuple[Claim, Claimed] | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval."""
     for _ in range(_MOST_QUESTIONS):
-        claimed: Claimed = yield from _claimed(claim_of(call, conduct), call.tool, conduct)
+        claim = claim_of(call, conduct)
+        claimed: Claimed = yield from _claimed(claim, call.tool, conduct)
         if claimed.state is not ClaimState.UNAPPROVED:
-            return claimed
+            return claim, claimed
         answer = yield replace(_question(call, reason, place), refused=call.approval)
         if failure := _heeded(answer, call, conduct):
             return failure
