@@ -71,4 +71,4 @@ def _may_have_happened(result: ToolResult | None) -> bool:
     """
     if result is None or result.failure is None or result.attempts > 0:
         return True
-    return result.failure.code in (Code.IN_DOUBT, Code.IN_PROGRESS)
+    return result.failure.code in (Code.IN_DOUBT, Code.IN_PROGRESS, Code.TOO_LARGE)

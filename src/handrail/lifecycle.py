@@ -716,7 +716,7 @@ def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
     name = call.tool.name
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
-        return Ended(claimed.value, replayed=True, note=note)
+        return Ended(claimed.value, retries.too_large_again(claimed.value), replayed=True, note=note)
     failures = {
         ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
@@ -806,7 +806,8 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     if ended.failure is not None:
         failure = ended.failure if conduct.secrets is None else conduct.secrets.failure(ended.failure)
         text = shaping.failure_text(failure)
-        return ToolResult(call.call.id, call.tool.name, None, failure, text, ended.attempts, repairs=call.repairs)
+        name, attempts, replayed = call.tool.name, ended.attempts, ended.replayed
+        return ToolResult(call.call.id, name, None, failure, text, attempts, replayed, repairs=call.repairs)
     value = _shown(ended.value, conduct)
     shaped = shaping.shape(value, call.tool.result_bytes or conduct.result_bytes)
     note, handle = _joined(call.note, ended.note), ""

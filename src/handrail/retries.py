@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, HeldBack, ModelError, NoEffect, TooLarge, ToolError
+from handrail.errors import Code, Failure, HeldBack, Json, ModelError, NoEffect, TooLarge, ToolError
 
 
 class Backoff(Struct, frozen=True):
@@ -112,6 +112,19 @@ def done_but_too_large(tool: str, error: TooLarge) -> Failure:
         message=f"`{tool}` was carried out. {error.failure.message}",
         suggestion="It is done: do not call it again. Look at what it did with a tool that reads less.",
     )
+
+
+def too_large_again(value: Json) -> Failure | None:
+    """Return the failure that `done_but_too_large` put in place of a write's value; None for any other value."""
+    match value:
+        case {
+            "success": False,
+            "error_code": Code.TOO_LARGE,
+            "error_message": str(message),
+            "suggestion": str(suggestion),
+        }:
+            return Failure(Code.TOO_LARGE, message, suggestion)
+    return None
 
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:

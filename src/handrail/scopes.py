@@ -30,6 +30,8 @@ U = TypeVar("U")
 
 _MARK = "@"
 LONGEST_SCOPE = 100
+_MOST_LOOKED_AT = 100_000
+"""Rows of all tenants in which those of one are looked for. A tenant with none among so many newer ones sees none."""
 
 
 def check_scope(scope: str) -> None:
@@ -145,8 +147,9 @@ class _View:
     def recorded(self, run_id: str) -> Answer[Begun | None]:
         return _then(self._store.recorded(self._kept(run_id)), lambda begun: begun and _begun(begun))
 
-    def records(self, **wanted: Any) -> Answer[Sequence[RunRecord]]:
-        return _then(self._store.records(**wanted), lambda found: [_record(each) for each in self._mine(found)])
+    def records(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
+        found = self._store.records(most=_MOST_LOOKED_AT, **wanted)
+        return _then(found, lambda found: [_record(each) for each in self._mine(found)][:most])
 
     def request_cancel(self, run_id: str) -> Answer[bool]:
         return self._store.request_cancel(self._kept(run_id))  # type: ignore[no-any-return]
@@ -185,8 +188,9 @@ class _View:
 
     # ------------------------------------------------------------------ the ledger
 
-    def writes(self, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
-        return _then(self._store.writes(**wanted), lambda found: [each for each in found if self._owns(each.scope)])
+    def writes(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
+        found = self._store.writes(most=_MOST_LOOKED_AT, **wanted)
+        return _then(found, lambda found: [each for each in found if self._owns(each.scope)][:most])
 
     def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
         return self._store.written(scope, key) if self._owns(scope) else None
@@ -205,9 +209,10 @@ class _View:
         mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
         return self._store.append(mine)  # type: ignore[no-any-return]
 
-    def log(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[AuditRecord]]:
-        found = self._store.log(run_id=self._kept(run_id) if run_id else "", **wanted)
-        return _then(found, lambda found: [_named(each) for each in self._mine(found)])
+    def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> Answer[Sequence[AuditRecord]]:
+        looked_at = most if run_id else _MOST_LOOKED_AT
+        found = self._store.log(run_id=self._kept(run_id) if run_id else "", most=looked_at, **wanted)
+        return _then(found, lambda found: [_named(each) for each in self._mine(found)][:most])
 
     # ------------------------------------------------------------------ names
 

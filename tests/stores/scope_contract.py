@@ -79,6 +79,16 @@ class ScopeContract:
         assert now(mine.revoke(grant.id, by="anna"))
         assert (now(mine.grants()), len(now(other.grants()))) == ([], 1)
 
+    def test_a_tenant_s_rows_are_found_behind_newer_ones_of_another(self, shared):
+        mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
+        now(mine.begin_run(replace(RUN, run_id="first")))
+        now(mine.claim(replace(A_REFUND, scope="a/refund")))
+        for number in range(3):
+            now(other.begin_run(replace(RUN, run_id=f"later-{number}")))
+            now(other.claim(replace(A_REFUND, scope="b/refund", key=str(number), guard=False)))
+        assert [each.run_id for each in now(mine.records(most=1))] == ["first"]
+        assert [each.scope for each in now(mine.writes(run_id=A_REFUND.run_id, most=1))] == ["a/refund"]
+
     def test_a_kept_text_of_one_tenant_is_unknown_to_the_other(self, tenants):
         mine, other = tenants
         handle = now(mine.keep("r", "secret"))
