@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,20 +44,6 @@ from handrail.tools import FunctionTool
 
 KEY_TTL_S = 30 * 24 * 3600.0
 """How long the run of an agent's call can be resumed: as long as a store keeps runs by default."""
-
-
-class Runs(Protocol):
-    """What a runtime of either kind has in addition to `Host`."""
-
-    @property
-    def run(self) -> Callable[..., Any]:
-        """See `Runtime.run`."""
-        ...
-
-    @property
-    def resume(self) -> Callable[..., Any]:
-        """See `Runtime.resume`."""
-        ...
 
 
 class Nested(Struct, eq=False):
