@@ -29,10 +29,10 @@ from msgspec.structs import replace
 from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
-from handrail.crashes import Child, opener
-from handrail.journal import result_from_json
+from handrail.journal.codec import result_from_json
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import Child, opener
 
 RUNS_AT_ONCE = 8
 PROCESSES = 2

@@ -16,7 +16,7 @@ from typing import Any, cast
 import handrail as hr
 from benchmarks.measuring import Figure, best_of
 from handrail.dialects import Envelope, ServerDialect, WireDialect
-from handrail.dialects.prompts import PromptDialect
+from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http import HttpModel
 from handrail.ports import Job, Request

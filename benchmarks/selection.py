@@ -22,8 +22,8 @@ from unittest.mock import patch
 
 from benchmarks.measuring import Figure
 from handrail.ports import Described
-from handrail.selectors import lexical, words
-from handrail.selectors.lexical import Bm25, Weights
+from handrail.selectors import bm25, tokenize
+from handrail.selectors.bm25 import Bm25, Weights
 
 CORPUS = Path(os.environ.get("HANDRAIL_CORPUS") or Path(__file__).parents[2] / "shared" / "data") / "retrieval"
 
@@ -59,8 +59,8 @@ def corpus() -> tuple[list[Described], list[dict[str, Any]]]:
 
 
 def _anew(tools: Sequence[Described]) -> Bm25:
-    lexical._words.cache_clear()
-    words.stem.cache_clear()
+    bm25._words.cache_clear()
+    tokenize.stem.cache_clear()
     return Bm25(tools)
 
 
@@ -113,7 +113,7 @@ def _unstemmed(text: str) -> list[str]:
 
 
 def _without_pairs(text: str) -> list[str]:
-    return [words.stem(word) for word in _SPLIT.findall(text)]
+    return [tokenize.stem(word) for word in _SPLIT.findall(text)]
 
 
 _BARE: Mapping[str, Any] = {"NOISE": frozenset(), "PART": 0.0, "COVERED": 1.0}
@@ -142,12 +142,12 @@ def changed(parts: Mapping[str, Any]) -> Iterator[None]:
     parts = dict(parts)
     stems = parts.pop("stems", True)
     with (
-        patch.multiple(lexical, **{"PART": lexical.PART, **parts}),
-        patch.object(words, "stem", words.stem if stems else str.lower),
+        patch.multiple(bm25, **{"PART": bm25.PART, **parts}),
+        patch.object(tokenize, "stem", tokenize.stem if stems else str.lower),
     ):
-        lexical._words.cache_clear()
+        bm25._words.cache_clear()
         yield
-    lexical._words.cache_clear()
+    bm25._words.cache_clear()
 
 
 def main() -> None:

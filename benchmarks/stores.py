@@ -18,8 +18,8 @@ from benchmarks.denominators import Provider
 from benchmarks.loops import READ, FakeModel, get_weather
 from benchmarks.measuring import Figure, interleaved
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.engine.active_run import new_run_id
 from handrail.ports import Store, later
-from handrail.sessions import new_run_id
 from handrail.stores.sqlite import SqliteStore
 
 CALLERS = (1, 4, 16, 64)

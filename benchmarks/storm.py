@@ -40,10 +40,10 @@ from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
 from benchmarks.chaos import Remembering
-from handrail.crashes import Child, opener
-from handrail.journal import result_from_json
+from handrail.journal.codec import result_from_json
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import Child, opener
 
 PROCESSES = 3
 RUNS_OF_A_BATCH = 24

@@ -1,9 +1,9 @@
 """Calls carried by hand: how they are made, and a world that answers their effects from a table."""
 
 from handrail.calls import ToolCall, ToolResult
+from handrail.core.execution import Admitted, Conduct, Read, admit, carry_out
+from handrail.core.policy import Policy
 from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
-from handrail.lifecycle import Admitted, Conduct, Read, admit, carry_out
-from handrail.policy import Policy
 from handrail.testing import ManualClock
 
 SOON = {

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail import decisions
-from handrail.approvals import grant_of
+from handrail import admin
+from handrail.engine.approvals import grant_of
 from handrail.errors import Code, ConfigError, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
-from handrail.stores.shelf import MemoryOffice, Shelf
+from handrail.stores.memory_runs import MemoryOffice, Shelf
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS, Driver, until
@@ -199,7 +199,7 @@ def test_a_cancelled_run_that_is_resumed_asks_anew(shop, decided):
         made.store.decide(closed.id, granted=True, by="otto")
     assert made.driver.runtime.cancel("r_1")
     with pytest.raises(ConfigError, match="'r_1' was cancelled"):
-        decisions.approve(made.store, closed.id, by="otto")
+        admin.approve(made.store, closed.id, by="otto")
     again = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
     assert (again.status, made.refunds) == ("waiting", [])
     made.store.decide(made.question().id, granted=True, by="otto")
@@ -453,7 +453,7 @@ def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_
 
         def with_a_word(order):
             hand_over(made, order)
-            decisions.approve(store, store.questions().result(BOUND_S)[0].id, by="otto")
+            admin.approve(store, store.questions().result(BOUND_S)[0].id, by="otto")
             return hand_over(made, order)
 
         made.down.add("7")

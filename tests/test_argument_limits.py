@@ -5,10 +5,11 @@ import json
 import pytest
 
 import handrail as hr
-from handrail import planning, strictjson
+from handrail.core import planning
+from handrail.core.execution import Read, read
 from handrail.errors import ConfigError, ToolDefinitionError
-from handrail.lifecycle import Read, read
-from handrail.toolset import Toolset
+from handrail.parsing import strictjson
+from handrail.tools.toolset import Toolset
 from tests.dialects.contract import check_growth
 
 ANYTHING = {"type": "object", "properties": {"values": {}}}

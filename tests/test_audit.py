@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.audit import MOST_TEXT_CHARS, Account
-from handrail.chain import FIRST, digest, spelled, verify
+from handrail.audit.chain import FIRST, digest, spelled, verify
+from handrail.audit.trail import MOST_TEXT_CHARS, Account
+from handrail.core.redaction import HIDDEN, Redactor
+from handrail.engine.active_run import Trail
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
@@ -28,8 +30,6 @@ from handrail.events import (
 )
 from handrail.ports import now_of
 from handrail.records import AuditRecord
-from handrail.redaction import HIDDEN, Redactor
-from handrail.sessions import Trail
 from handrail.stores.sqlite import SqliteStore
 from tests.drivers import KINDS, Driver, until
 

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handrail.batch import Batch
-from handrail.budgets import Budget, Spent
 from handrail.calls import ToolCall
+from handrail.core.batch import Batch
+from handrail.core.budgets import Budget, Spent
+from handrail.core.execution import Conduct
+from handrail.core.policy import Policy, Rule
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -27,11 +29,9 @@ from handrail.effects import (
 )
 from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError
 from handrail.events import CallAdmitted, CallFinished
-from handrail.lifecycle import Conduct
-from handrail.policy import Policy, Rule
 from handrail.testing import ManualClock
-from handrail.tools import FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
 from tests.lives import SOON
 
 

@@ -26,15 +26,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import confinement, isolation, logs
-from handrail.boxes import MOST_ANSWER_BYTES, Boxed, visible_to
+from handrail import logs
 from handrail.calls import Media
 from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.ports import JobEnded
-from handrail.processes import ProcessEnded
-from handrail.sandboxes import bubblewrap
+from handrail.sandboxes import bubblewrap, confinement
+from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.inside import descendants
+from handrail.sandboxes.supervisor import descendants
+from handrail.workers.processes import ProcessEnded
+from handrail.workers.sandboxed import MOST_ANSWER_BYTES, Boxed, visible_to
 from tests.drivers import BOUND_S
 
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
@@ -336,7 +337,7 @@ def escape_from_a_process(probe: str, world: dict) -> str:
     return escape.fn(probe, world)
 
 
-# What the probes of system calls share. The numbers of x86_64 and aarch64 are in `handrail.seccomp`.
+# What the probes of system calls share. The numbers of x86_64 and aarch64 are in `handrail.sandboxes.seccomp`.
 BY_NUMBER = """
 import ctypes, platform
 libc, arm = ctypes.CDLL(None, use_errno=True), platform.machine() == 'aarch64'

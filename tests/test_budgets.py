@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.budgets import Budget, Spent, spend_call, used_up
+from handrail.core.budgets import Budget, Spent, spend_call, used_up
 from handrail.errors import Code, ConfigError
 from handrail.messages import Usage
 

@@ -19,14 +19,14 @@ from msgspec import Struct
 from pydantic import BaseModel, SecretStr, computed_field
 
 import handrail as hr
-from handrail import carrier
 from handrail.effects import Claimed, ClaimState
+from handrail.engine import executor
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
 from handrail.ports import now_of
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
-from handrail.workers import Threads
+from handrail.workers.threads import Threads
 from tests.drivers import BOUND_S, Gate, chat_message, until
 
 SHORT_S = 0.03
@@ -1079,7 +1079,7 @@ def test_a_store_that_does_not_answer(drive, how, lost, made, code):
 
 
 def test_a_store_that_never_answers_is_given_up_by_every_call_that_asked_it(drive, monkeypatch):
-    monkeypatch.setattr(carrier, "STORE_S", SHORT_S)
+    monkeypatch.setattr(executor, "STORE_S", SHORT_S)
     made, store = [], SlowStore()
     driver = drive([tickets(made)], store=store)
     message = chat_message(call("create_ticket", title="x"), call("create_ticket", title="y"))
@@ -1089,7 +1089,7 @@ def test_a_store_that_never_answers_is_given_up_by_every_call_that_asked_it(driv
 
 
 def test_a_store_that_falls_silent_after_it_has_answered_is_given_up_too(drive, monkeypatch):
-    monkeypatch.setattr(carrier, "STORE_S", SHORT_S)
+    monkeypatch.setattr(executor, "STORE_S", SHORT_S)
     made, store = [], SlowStore()
     store.claim = lambda claim: MemoryStore.claim(store, claim)
     result = drive([tickets(made)], store=store).call("create_ticket", {"title": "x"})
@@ -1191,7 +1191,7 @@ def test_the_seconds_of_a_call_do_not_count_what_a_person_took(drive):
 def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_now(drive, monkeypatch):
     # A process that was frozen after its claim: its own clock has gone on meanwhile.
     times = iter([0.0, 10_000.0])
-    monkeypatch.setattr(carrier, "monotonic", lambda: next(times, 10_000.0))
+    monkeypatch.setattr(executor, "monotonic", lambda: next(times, 10_000.0))
     started = []
 
     def pay(order: str) -> str:

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import handrail as hr
-from handrail.cassettes import Cassette, NotOnTape
 from handrail.testing import ScriptedModel, call
+from handrail.testing.cassettes import Cassette, NotOnTape
 
 KEY = "sk-proj-abcdefghij0123456789"
 SCRIPT = [[call("find_order", order="7"), call("refund", order="7", amount=5)], "Refunded 5."]

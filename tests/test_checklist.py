@@ -9,9 +9,10 @@ import httpx2
 import pytest
 
 import handrail as hr
-from handrail import checklist, sources
-from handrail.checklist import ITEMS, WRONG_TOOL, check, not_as_promised, run_examples
 from handrail.cli.demo.cluster import TOOLS as DEMO
+from handrail.linting import source_checks
+from handrail.testing import checklist
+from handrail.testing.checklist import ITEMS, WRONG_TOOL, check, not_as_promised, run_examples
 from tests import bad_tools
 
 SIX_TROUBLES = [
@@ -140,7 +141,7 @@ async def hands_over() -> None:
     (sleeps, 1), (starts_a_program, 1), (waits, 0), (sleeps_in_a_thread, 0), (hands_over, 0),
 ])  # fmt: skip
 def test_a_call_that_blocks_is_seen_in_a_coroutine_function_only(function, count):
-    assert len(list(sources.blocking_calls(function))) == count
+    assert len(list(source_checks.blocking_calls(function))) == count
 
 
 def raises_its_own() -> None:
@@ -193,7 +194,7 @@ def tells_the_cause() -> Any:
     (print, ""),  # no source to read
 ])  # fmt: skip
 def test_an_error_that_the_model_would_not_understand_is_seen(function, says):
-    assert bool(found := list(sources.unclear_errors(function))) == bool(says)
+    assert bool(found := list(source_checks.unclear_errors(function))) == bool(says)
     assert not found or says in found[0].what
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import handrail as hr
 from handrail import plugins
+from handrail.core.retries import Backoff
 from handrail.events import Streamed
 from handrail.messages import ArgumentsDelta, Options, Output, Turn, Usage, UserMessage
 from handrail.models.completion import COMPLETIONS, CompletionModel
 from handrail.ports import Request
-from handrail.retries import Backoff
 from handrail.testing import Fault, ScriptedServer, call
 from tests.drivers import BOUND_S
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handrail import jsontext
-from handrail.batch import Batch
-from handrail.budgets import Budget
 from handrail.calls import ToolCall, ToolResult
-from handrail.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
+from handrail.core.batch import Batch
+from handrail.core.budgets import Budget
+from handrail.core.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
+from handrail.core.execution import Conduct
+from handrail.core.policy import Policy
 from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raised, Returned
 from handrail.errors import Code
-from handrail.lifecycle import Conduct
 from handrail.messages import AssistantMessage, ToolMessage, Turn, Usage, UserMessage
-from handrail.policy import Policy
+from handrail.parsing import jsontext
 from handrail.testing import ManualClock, call, turn_of
-from handrail.tools import FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
 from tests.lives import SOON
 
 

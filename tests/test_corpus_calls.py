@@ -7,7 +7,7 @@ import pytest
 
 import handrail as hr
 from handrail.dialects import Envelope
-from handrail.dialects.openai_chat import DIALECT
+from handrail.dialects.wires.openai_chat import DIALECT
 from tests.corpus import rows
 
 SETS = {name: rows(f"{name}/single_turn.jsonl.gz") for name in ("bfcl", "acebench")}

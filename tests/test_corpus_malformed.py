@@ -5,7 +5,7 @@ import json
 import pytest
 
 from handrail.errors import Code, Failure
-from handrail.jsontext import Parsed, loads, parse, split
+from handrail.parsing.jsontext import Parsed, loads, parse, split
 from tests.corpus import rows
 
 ROWS = rows("malformed/arguments.jsonl")

@@ -7,7 +7,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import Code
-from handrail.jsontext import REPAIRS
+from handrail.parsing.jsontext import REPAIRS
 from tests.corpus import rows
 
 MAY_WRITE = {"accept_unchanged", "repair_to_intended", "repair_by_schema", "contested", "collapse_to_one_call_allowed"}

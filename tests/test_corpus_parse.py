@@ -11,12 +11,12 @@ from collections import Counter
 
 import pytest
 
-from handrail import jsontext
 from handrail.calls import ToolCall
-from handrail.dialects import texts
-from handrail.dialects.families import SYNTAXES
-from handrail.dialects.parameter_calls import ParameterCalls
+from handrail.dialects.prompts import reader as texts
+from handrail.dialects.prompts.parameter_calls import ParameterCalls
+from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.messages import ArgumentsDelta, ReasoningDelta, TextDelta, Turn
+from handrail.parsing import jsontext
 from tests.corpus import rows
 
 ROWS = rows("dialects/parse_cases.jsonl")

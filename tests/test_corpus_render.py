@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 import handrail as hr
-from handrail.dialects import mistral
+from handrail.dialects.prompts import mistral
 from handrail.errors import ConfigError
 from handrail.messages import ToolMessage, conversation_of
 from handrail.ports import Described

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from handrail.errors import Failure
-from handrail.schema import imported
-from handrail.validation import Checked, Checker, coerce_text
+from handrail.schemas.hints import imported
+from handrail.schemas.validation import Checked, Checker, coerce_text
 from tests.corpus import rows
 
 MUTATED = rows("validation/mutated_calls.jsonl.gz")

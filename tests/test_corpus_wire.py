@@ -7,8 +7,8 @@ import re
 import pytest
 
 from handrail.dialects import provider_errors
-from handrail.dialects.openai_chat import DIALECT
-from handrail.dialects.sse import EventSplitter
+from handrail.dialects.wires.openai_chat import DIALECT
+from handrail.dialects.wires.sse import EventSplitter
 from handrail.messages import AssistantMessage, ToolMessage, conversation_of
 from tests import wires
 from tests.corpus import rows

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from handrail.dialects.anthropic import DIALECT
+from handrail.dialects.wires.anthropic import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, ToolMessage, Turn
 from tests import wires

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from handrail.dialects.cohere import DIALECT
+from handrail.dialects.wires.cohere import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, Turn, conversation_of
 from tests import wires

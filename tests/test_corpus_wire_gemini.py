@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from handrail.dialects.gemini import DIALECT
+from handrail.dialects.wires.gemini import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, ToolMessage, Turn
 from tests import wires

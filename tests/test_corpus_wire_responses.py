@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from handrail.dialects import bodies
-from handrail.dialects.openai_responses import DIALECT
+from handrail.dialects import json_bodies
+from handrail.dialects.wires.openai_responses import DIALECT
 from handrail.errors import ModelError
 from handrail.messages import AssistantMessage, ReasoningDelta, TextDelta, ToolMessage, Turn
 from tests.dialects.contract import calls_told, in_pieces, joined, read
@@ -89,7 +89,7 @@ def test_a_recording_that_is_no_json_is_told_as_unreadable_and_read_once_it_is_m
     [case] = [case for case in cases(EXCHANGES, "stream") if case.id == MISTYPED]
     recorded, expected = case.values[0]["response"], case.values[0]["expected"]
     assert read_as(answered(DIALECT, recorded)) == {"error": "unreadable"}
-    lines = [line if bodies.is_json(line) else line + "}" for line in recorded["data_lines"]]
+    lines = [line if json_bodies.is_json(line) else line + "}" for line in recorded["data_lines"]]
     assert read_as(answered(DIALECT, {"data_lines": lines})) == wanted({**expected, "finish": "completed"})
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.docstrings import Docs, read
+from handrail.schemas.docstrings import Docs, read
 
 GOOGLE = """Get the current weather of a city. Use it for today only.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import handrail as hr
-from handrail import decisions
+from handrail import admin
 from handrail.effects import Approval
 from handrail.errors import Code, ToolDefinitionError
 from handrail.messages import ToolMessage
@@ -80,7 +80,7 @@ def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_a
     made = bank(**declared)
     assert made.run().status == "waiting"
     assert "already done" in made.question().reason
-    decisions.approve(made.store, made.question().id, by="maria")
+    admin.approve(made.store, made.question().id, by="maria")
     ended = made.run("resume")
     assert [result.value for result in told(ended)] == ["closed 1", "closed 2"]
     assert len(set(made.keys)) == 2
@@ -89,7 +89,7 @@ def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_a
 def test_a_no_gives_the_first_result_again(bank):
     made = bank(on_repeat="ask")
     made.run()
-    decisions.deny(made.store, made.question().id, by="maria")
+    admin.deny(made.store, made.question().id, by="maria")
     assert [result.value for result in told(made.run("resume"))] == ["closed 1", "closed 1"]
     assert made.closed == ["7"]
 
@@ -132,7 +132,7 @@ def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
     (write,) = made.store.writes().result(BOUND_S)
-    decisions.resolve(made.store, write.scope, write.key, happened=True, by="maria", value="closed, I looked")
+    admin.resolve(made.store, write.scope, write.key, happened=True, by="maria", value="closed, I looked")
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed, I looked"]
     assert made.closed == ["7"]
@@ -142,7 +142,7 @@ def test_a_write_in_doubt_that_did_not_happen_is_done_under_its_own_key(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
     (write,) = made.store.writes().result(BOUND_S)
-    decisions.resolve(made.store, write.scope, write.key, happened=False, by="maria")
+    admin.resolve(made.store, write.scope, write.key, happened=False, by="maria")
     assert made.run("resume", script=ONCE).ok
     assert made.keys == [write.key, write.key]
 
@@ -150,7 +150,7 @@ def test_a_write_in_doubt_that_did_not_happen_is_done_under_its_own_key(bank):
 def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
-    decisions.approve(made.store, made.question().id, by="maria")
+    admin.approve(made.store, made.question().id, by="maria")
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed 2"]
     assert len(set(made.keys)) == 2
@@ -162,11 +162,11 @@ def test_a_new_write_that_is_in_doubt_too_asks_anew(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
     first = made.question()
-    decisions.approve(made.store, first.id, by="maria")
+    admin.approve(made.store, first.id, by="maria")
     made.breaks = 1
     assert made.run("resume", script=ONCE).status == "waiting"
     assert made.question().id != first.id
-    decisions.approve(made.store, made.question().id, by="maria")
+    admin.approve(made.store, made.question().id, by="maria")
     assert made.run("resume", script=ONCE).ok
     assert len(set(made.keys)) == 3
 
@@ -174,7 +174,7 @@ def test_a_new_write_that_is_in_doubt_too_asks_anew(bank):
 def test_a_no_leaves_a_write_in_doubt(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
-    decisions.deny(made.store, made.question().id, by="maria")
+    admin.deny(made.store, made.question().id, by="maria")
     ended = made.run("resume", script=ONCE)
     assert [result.failure.code for result in told(ended)] == [Code.IN_DOUBT]
     assert made.closed == ["7"]
@@ -190,7 +190,7 @@ def test_a_doubt_that_a_person_answers_with_another_act_does_that_act_once(bank)
     made = bank(on_doubt="ask", key="close:{account}")
     made.run(script=[call("close", account="8"), "Closed."], run_id="r_0")
     doubtful(made)
-    decisions.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
+    admin.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
     assert [result.value for result in told(made.run("resume", script=ONCE))] == ["closed 1"]
     assert made.closed == ["8", "7"]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import ToolDefinitionError
-from handrail.expressions import MOST_CHARACTERS, condition, names_in
+from handrail.tools.conditions import MOST_CHARACTERS, condition, names_in
 
 ARGUMENTS = {"amount": 120, "currency": "EUR", "tags": ["a", "b"], "user": {"vip": True, "age": 40}, "note": None}
 

@@ -534,7 +534,7 @@ def test_a_rule_by_a_function_must_be_given_again(on, refunds):  # noqa: F811
 
 
 def test_rules_that_a_journal_garbled_are_no_rules():
-    from handrail.flow import rules_from_json
+    from handrail.core.flow import rules_from_json
 
     with pytest.raises(JournalMismatch):
         rules_from_json([["permit", "x", None, False]])

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail import history
 from handrail.calls import ToolCall, ToolResult
+from handrail.core import history
+from handrail.core.history import Window, as_history, folded, mended, to_fold, tokens_of
 from handrail.errors import Code
 from handrail.events import ContextFolded, HistoryMended
-from handrail.history import Window, as_history, folded, mended, to_fold, tokens_of
 from handrail.messages import AssistantMessage, SystemMessage, ToolMessage, Turn, Usage, UserMessage
 from handrail.stores.memory import MemoryStore
 from handrail.testing import WIRES, ScriptedModel, ScriptedServer, call

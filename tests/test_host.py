@@ -716,7 +716,7 @@ def test_a_run_s_budget_is_one(drive):
 
 
 def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_earlier_keys(drive, monkeypatch):
-    monkeypatch.setattr("handrail.host.MOST_RUNS_REMEMBERED", 2)
+    monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 2)
     done = []
 
     @hr.tool(effect="write", repeatable=True)

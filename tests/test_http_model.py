@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 import handrail as hr
+from handrail.core.retries import Backoff
 from handrail.errors import ConfigError, ModelError
 from handrail.events import HttpExchange, Streamed
 from handrail.messages import Options, TextDelta, UserMessage
@@ -17,7 +18,6 @@ from handrail.models import http
 from handrail.models.http import HttpModel
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Request
-from handrail.retries import Backoff
 from handrail.testing import Fault, ScriptedServer, call
 from tests.drivers import BOUND_S, Gate
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import handrail as hr
-from handrail.iterators import MOST_BYTES, MOST_VALUES
-from handrail.workers import returned
+from handrail.core.materialize import MOST_BYTES, MOST_VALUES
+from handrail.workers.threads import returned
 from tests.dialects.contract import check_growth
 
 

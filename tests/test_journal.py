@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail import journal
-from handrail.budgets import Budget
 from handrail.calls import Media, ToolCall, ToolResult
+from handrail.core.budgets import Budget
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
-from handrail.journal import Asked
+from handrail.journal import codec
+from handrail.journal.codec import Asked
 from handrail.messages import (
     AssistantMessage,
     Options,
@@ -24,7 +24,7 @@ from handrail.messages import (
     Usage,
     UserMessage,
 )
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
@@ -72,25 +72,25 @@ def through_json(body):
 
 @given(turns)
 def test_a_models_answer_comes_back_as_it_was(turn):
-    assert journal.turn_from_json(through_json(journal.turn_as_json(turn))) == turn
+    assert codec.turn_from_json(through_json(codec.turn_as_json(turn))) == turn
 
 
 def test_signatures_and_what_the_provider_ran_come_back_byte_for_byte():
     raw = {"content": [{"type": "thinking", "signature": "Eq+/=="}, {"n": 0, "flag": False, "none": None}]}
     turn = Turn("", raw=raw, server_side=[{"type": "web_search_call", "id": "ws_1"}])
-    read = journal.turn_from_json(through_json(journal.turn_as_json(turn)))
+    read = codec.turn_from_json(through_json(codec.turn_as_json(turn)))
     assert read.raw == raw
     assert read.server_side == ({"type": "web_search_call", "id": "ws_1"},)
 
 
 @given(results)
 def test_a_calls_result_comes_back_as_it_was(result):
-    assert journal.result_from_json(through_json(journal.result_as_json(result))) == result
+    assert codec.result_from_json(through_json(codec.result_as_json(result))) == result
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0, None])
 def test_a_value_that_counts_as_false_is_a_value(value):
-    read = journal.result_from_json(through_json(journal.result_as_json(ToolResult("c1", "x", value))))
+    read = codec.result_from_json(through_json(codec.result_as_json(ToolResult("c1", "x", value))))
     assert read.value == value
     assert type(read.value) is type(value)
 
@@ -98,7 +98,7 @@ def test_a_value_that_counts_as_false_is_a_value(value):
 @given(st.booleans(), texts, texts, st.none() | objects)
 def test_a_persons_word_comes_back_as_it_was(granted, by, reason, arguments):
     word = Approval(granted, by, reason, arguments)
-    assert journal.approval_from_json(through_json(journal.approval_as_json(word))) == word
+    assert codec.approval_from_json(through_json(codec.approval_as_json(word))) == word
 
 
 @given(turns, results, texts)
@@ -110,10 +110,10 @@ def test_what_a_run_was_asked_comes_back_as_it_was(turn, result, text):
         Options(tool_choice="required", temperature=0.0, parallel=False, extra={"seed": 0}, output=Output({"a": 1})),
         {"time_s": 120.0, "calls": None},
     )
-    assert journal.input_from_json(through_json(journal.input_as_json(asked))) == asked
+    assert codec.input_from_json(through_json(codec.input_as_json(asked))) == asked
 
 
-@pytest.mark.parametrize("read", [journal.turn_from_json, journal.result_from_json, journal.input_from_json])
+@pytest.mark.parametrize("read", [codec.turn_from_json, codec.result_from_json, codec.input_from_json])
 @pytest.mark.parametrize(
     "body", [None, 7, "text", [], {"calls": 3, "failure": 3, "messages": 3}, {"calls": [[1, 2, 3, 4]]}]
 )
@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_a_mismatch_and_nothing_else(read, body):
 @pytest.mark.parametrize("body", [None, [], {"time_s": "soon"}, {"calls": [3]}, {"per_tool": 3}, {"cost": "NaN"}])
 def test_nor_does_a_budget_that_is_none_come_back(body):
     with pytest.raises(JournalMismatch, match="a budget in the journal"):
-        journal.budget_from_json(body)
+        codec.budget_from_json(body)
 
 
 def test_a_digest_tells_schemas_apart_and_texts_not():
@@ -141,10 +141,10 @@ def test_a_digest_tells_schemas_apart_and_texts_not():
         """Look a city up."""
 
     same_schema.__name__ = other_schema.__name__ = "lookup"
-    digests = [journal.toolset_digest(Toolset([each])) for each in (lookup, same_schema, other_schema)]
+    digests = [codec.toolset_digest(Toolset([each])) for each in (lookup, same_schema, other_schema)]
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_budget_without_end_comes_back_as_it_was():
     budget = Budget(time_s=float("inf"), per_tool={"find": float("inf")}, cost=1.5, price_per_million=(3.0, 10.0))
-    assert journal.budget_from_json(json.loads(json.dumps(journal.budget_as_json(budget)))) == budget
+    assert codec.budget_from_json(json.loads(json.dumps(codec.budget_as_json(budget)))) == budget

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from handrail.errors import ToolDefinitionError
-from handrail.keys import canonical, default_key, fingerprint, names_in, template
+from handrail.tools.keys import canonical, default_key, fingerprint, names_in, template
 
 
 @pytest.mark.parametrize(("text", "arguments", "key"), [

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from handrail import keys, logs
+from handrail import logs
 from handrail.calls import ToolCall
+from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, Read, admit, admitted_at_once, read
+from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -36,11 +38,10 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
-from handrail.lifecycle import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, Read, admit, admitted_at_once, read
-from handrail.policy import Decision, Policy, Rule, Verdict
 from handrail.sync import SyncRuntime
-from handrail.tools import BaseTool, FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools import keys
+from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.toolset import Toolset
 from tests.lives import World, admitted
 
 

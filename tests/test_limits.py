@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.errors import Failure, ToolDefinitionError
-from handrail.limits import REST_S, Breaker, Bucket, Limits, Rate, rate
 from handrail.testing import ManualClock, Overlap
+from handrail.tools.rate_limits import REST_S, Breaker, Bucket, Limits, Rate, rate
 
 
 @pytest.mark.parametrize(

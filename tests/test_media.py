@@ -5,8 +5,8 @@ import base64
 import pytest
 
 import handrail as hr
-from handrail import shaping
 from handrail.calls import ToolCall, ToolResult
+from handrail.core import results as shaping
 from handrail.messages import AssistantMessage, ToolMessage, Turn, UserMessage
 from handrail.testing import WIRES, ScriptedModel, ScriptedServer, call
 from tests.drivers import chat_message

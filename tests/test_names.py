@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail import names as nearness
-from handrail.names import nearest, resolve_name
+from handrail.parsing import names as nearness
+from handrail.parsing.names import nearest, resolve_name
 from tests.corpus import CORPUS, rows
 
 KNOWN = ["get_weather", "create_event", "write_to_file", "terminal", "user_info.get"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from handrail.owners import has_died_here, is_gone, owner
+from handrail.process_identity import has_died_here, is_gone, owner
 
-NAMED = "import handrail.owners as owners; print(owners.owner())"
+NAMED = "import handrail.process_identity as owners; print(owners.owner())"
 
 
 def test_a_process_that_lives_is_not_gone():
@@ -72,7 +72,8 @@ def by_another_clock(program: str) -> list[str]:
 )
 def test_a_process_that_lives_has_not_died_for_one_whose_clock_began_at_another_time():
     asked = (
-        f"from handrail.owners import is_gone, has_died_here as died; print(is_gone({owner()!r}), died({owner()!r}))"
+        f"from handrail.process_identity import is_gone, has_died_here as died; "
+        f"print(is_gone({owner()!r}), died({owner()!r}))"
     )
     told = subprocess.run(by_another_clock(asked), capture_output=True, text=True, check=True)
     assert told.stdout == "False False\n"

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.checklist import not_as_promised
+from handrail.core.results import LEAST_RESULT_BYTES, plain, shape, text_of
 from handrail.errors import ToolDefinitionError
-from handrail.shaping import LEAST_RESULT_BYTES, plain, shape, text_of
+from handrail.testing.checklist import not_as_promised
 
 
 class World:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.calls import ToolCall
-from handrail.dialects import openai_chat
+from handrail.core.placeholders import none_in, refusal
+from handrail.dialects.wires import openai_chat
 from handrail.errors import Code
 from handrail.messages import AssistantMessage, Turn
-from handrail.placeholders import none_in, refusal
 from handrail.sync import SyncRuntime
-from handrail.tools import FunctionTool
+from handrail.tools.tool import FunctionTool
 
 FIND = ToolCall("call_1", "find_user", '{"name": "Ada"}')
 PAY = ToolCall("7", "shop.pay", "{}")

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handrail.calls import ToolCall
-from handrail.effects import Resource
-from handrail.planning import (
+from handrail.core.planning import (
     MAX_FILLED_CHARS,
     NoSuchResult,
     Step,
@@ -18,7 +17,8 @@ from handrail.planning import (
     plan_steps,
     positions,
 )
-from handrail.tools import FunctionTool
+from handrail.effects import Resource
+from handrail.tools.tool import FunctionTool
 
 
 def waves(*steps: Step) -> list[list[str]]:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from handrail.core.policy import Decision, Policy, Rule
 from handrail.errors import ConfigError, SetupError, ToolDefinitionError
-from handrail.policy import Decision, Policy, Rule
-from handrail.tools import FunctionTool
+from handrail.tools.tool import FunctionTool
 
 
 def pay(amount: float, to: str = "") -> str:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from handrail.portability import (
+from handrail.schemas.portability import (
     NotPortable,
     for_anthropic_strict,
     for_gemini,
@@ -13,7 +13,7 @@ from handrail.portability import (
     from_gemini,
     from_openai_strict,
 )
-from handrail.subschemas import compiled, walk
+from handrail.schemas.walk import compiled, walk
 
 ALL = [for_openai_strict, for_anthropic_strict, for_gemini]
 

@@ -19,7 +19,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import ToolDefinitionError
-from handrail.processes import Processes, place_of
+from handrail.workers.processes import Processes, place_of
 from tests.drivers import BOUND_S
 
 

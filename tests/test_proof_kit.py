@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.crashes import Boundary, Child, Crash, NotReached, effects_wanted, ends_in_doubt
 from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import Boundary, Child, Crash, NotReached, effects_wanted, ends_in_doubt
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples/proof/test_tickets.py"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from handrail import redaction
-from handrail.redaction import HIDDEN, Redactor
-from handrail.unseen import is_unseen
+from handrail.core import redaction
+from handrail.core.redaction import HIDDEN, Redactor
+from handrail.invisible import is_unseen
 from tests.corpus import rows
 from tests.dialects.contract import check_growth
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.repeats import Repeats
+from handrail.core.loop_detection import Repeats
 
 
 def rounds(*steps) -> list[int]:

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, StoreUnavailable
 from handrail.events import CallFinished
-from handrail.owners import owner
 from handrail.ports import now_of
+from handrail.process_identity import owner
 from handrail.records import Entry, RunRecord
 from handrail.stores.memory import MemoryStore
-from handrail.stores.shelf import MemoryOffice, Shelf
+from handrail.stores.memory_runs import MemoryOffice, Shelf
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS
@@ -429,7 +429,7 @@ class Deadly(ScriptedModel):
 def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_times_and_then_only_by_who_insists(
     on, monkeypatch
 ):
-    monkeypatch.setattr("handrail.owners.is_gone", lambda owner: True)  # it is this one that dies each time
+    monkeypatch.setattr("handrail.process_identity.is_gone", lambda owner: True)  # it is this one that dies each time
     store, world = MortalStore(), World()
     with pytest.raises(Died):
         on(store, world.tools, "run", "Two tickets.", model=Deadly(SCRIPT), run_id="r_1")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.core.retries import Backoff, diagnose, retry_after_s, without_effect
 from handrail.effects import End, Raised, Unfinished
 from handrail.errors import (
     ONLY_OURS,
@@ -21,7 +22,6 @@ from handrail.errors import (
     ToolDefinitionError,
     ToolError,
 )
-from handrail.retries import Backoff, diagnose, retry_after_s, without_effect
 
 
 def known_of(end, *, one_request=True) -> tuple:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
-from handrail.docstrings import Docs, read
 from handrail.errors import Failure, ToolDefinitionError
-from handrail.schema import imported, of_function, parameters_of
-from handrail.subschemas import MOST_BYTES, MOST_DEPTH, MOST_SUBSCHEMAS
-from handrail.validation import Checked, Checker
+from handrail.schemas.docstrings import Docs, read
+from handrail.schemas.hints import imported, of_function, parameters_of
+from handrail.schemas.validation import Checked, Checker
+from handrail.schemas.walk import MOST_BYTES, MOST_DEPTH, MOST_SUBSCHEMAS
 
 NO_DOCS = Docs()
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from handrail.errors import ToolDefinitionError
-from handrail.validation import Checked, Checker
+from handrail.schemas.validation import Checked, Checker
 
 
 class Case(NamedTuple):

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 import handrail as hr
+from handrail.engine.scoped_store import LONGEST_SCOPE
 from handrail.errors import Code, ConfigError
 from handrail.ports import now_of
-from handrail.scopes import LONGEST_SCOPE
-from handrail.stores.shelf import MemoryOffice
+from handrail.stores.memory_runs import MemoryOffice
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.drivers import BOUND_S, KINDS, Driver

@@ -7,7 +7,7 @@ from errno import EAFNOSUPPORT, ENOSYS, EPERM
 
 import pytest
 
-from handrail.seccomp import MACHINES, filter_for
+from handrail.sandboxes.seccomp import MACHINES, filter_for
 
 ALLOW, ERROR = 0x7FFF_0000, 0x0005_0000
 ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}  # AUDIT_ARCH_* of linux/audit.h

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from handrail.calls import Media, Page
-from handrail.shaping import LEAST_RESULT_BYTES, fitting, page, plain, shape, text_of, with_note
+from handrail.core.results import LEAST_RESULT_BYTES, fitting, page, plain, shape, text_of, with_note
 from tests.dialects.contract import check_growth
 
 

@@ -9,7 +9,7 @@ from handrail.errors import Code
 from handrail.events import ToolsSelected
 from handrail.messages import ToolMessage
 from handrail.ports import Selection
-from handrail.selectors.offering import Automatic, Searching, TwoStage, tokens
+from handrail.selectors.strategies import Automatic, Searching, TwoStage, tokens
 from handrail.testing import ScriptedModel, ScriptedServer, call
 from tests.selectors.tools import FEW, WEATHER, described, two_hundred
 

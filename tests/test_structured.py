@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel, field_validator
 
 import handrail as hr
-from handrail import structured
+from handrail.core import structured_output
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken, AskedOtherwise
 from handrail.messages import AssistantMessage, Output, SystemMessage, ToolMessage, Turn, UserMessage
@@ -78,14 +78,14 @@ def test_the_way_is_chosen_by_what_the_wire_can_do(drive, wire):
     (ScriptedModel([]), "prompt"),
 ])  # fmt: skip
 def test_a_dialect_says_which_way_suits_it_and_others_are_told_in_the_prompt(model, way):
-    assert structured.way_of(model) == way
+    assert structured_output.way_of(model) == way
 
 
 def test_a_model_s_way_is_that_of_its_wire():
     class Behind:
         wire = hr.dialect("openai-chat")
 
-    assert structured.way_of(Behind()) == "native"
+    assert structured_output.way_of(Behind()) == "native"
 
 
 def test_a_stream_ends_with_the_value_too(drive):
@@ -170,7 +170,7 @@ def test_a_form_is_any_type_that_json_can_hold(drive, way, form, spoken, value):
 
 @pytest.mark.parametrize("form", [Report, list[int], Point, SCHEMA, {"type": "string"}, Node, Report | Entry])
 def test_what_the_model_is_told_is_one_closed_object(form):
-    schema = structured.plan(form).schema
+    schema = structured_output.plan(form).schema
     assert (schema["type"], "properties" in schema) == ("object", True)
 
 
@@ -184,7 +184,7 @@ def test_a_form_that_cannot_be_described_is_refused_before_the_model_is_asked(dr
 
 def test_no_attempt_at_all_is_a_mistake_in_the_set_up():
     with pytest.raises(hr.ConfigError, match="at least one"):
-        structured.wanted(hr.Form(Report, attempts=0), "prompt")
+        structured_output.wanted(hr.Form(Report, attempts=0), "prompt")
 
 
 # ---------------------------------------------------------------------- answers that do not fit
@@ -268,7 +268,7 @@ def test_the_budget_ends_a_run_before_its_attempts_do(drive):
     ('{"n": 1} or {"n": 2}', None, None),
 ])  # fmt: skip
 def test_words_around_an_answer_are_passed_over_only_where_the_form_was_told_in_the_prompt(text, native, prompt):
-    plan = structured.plan(SCHEMA)
+    plan = structured_output.plan(SCHEMA)
     for words_around, repairs in ((False, native), (True, prompt)):
         read = plan.read(text, words_around=words_around)
         assert (None if isinstance(read, Failure) else tuple(read.repairs)) == repairs
@@ -281,10 +281,10 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_whatever_a_model_says_is_a_value_of_the_form_or_a_reason(text):
-    plan = structured.plan(SCHEMA)
+    plan = structured_output.plan(SCHEMA)
     for words_around in (False, True):
         match plan.read(text, words_around=words_around):
-            case structured.Answer(value=value):
+            case structured_output.Answer(value=value):
                 assert value == {"n": value["n"]}
                 assert isinstance(value["n"], int)
             case Failure(message=message, suggestion=suggestion):
@@ -455,7 +455,7 @@ def test_openai_s_strict_mode_is_asked_for_where_it_can_say_all_of_the_schema():
     wire = hr.dialect("openai-chat")
 
     def format_of(form):
-        plan = structured.plan(form)
+        plan = structured_output.plan(form)
         options = hr.Options(output=Output(plan.schema, plan.name))
         return wire.encode_request("?", (), options)["response_format"]["json_schema"]
 

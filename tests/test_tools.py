@@ -21,8 +21,8 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
-from handrail.tools import BaseTool, FunctionTool, Then, tool
-from handrail.toolset import Toolset
+from handrail.tools.tool import BaseTool, FunctionTool, Then, tool
+from handrail.tools.toolset import Toolset
 from tests.drivers import BOUND_S
 
 

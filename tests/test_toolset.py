@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from handrail.errors import Code, ConfigError, DuplicateToolError, ToolDefinitionError
-from handrail.tools import BaseTool, FunctionTool, Then, tool
-from handrail.toolset import COVERED, Toolset
+from handrail.tools.tool import BaseTool, FunctionTool, Then, tool
+from handrail.tools.toolset import COVERED, Toolset
 
 
 def find(name: str) -> str:

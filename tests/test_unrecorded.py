@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.effects import Claim, ClaimState, Settle
+from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import StoreUnavailable
 from handrail.events import LateResult
 from handrail.ports import now_of
@@ -18,7 +19,6 @@ from handrail.records import Entry, RunRecord, Step
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
-from handrail.unrecorded import Unrecorded
 from tests.drivers import KINDS, Driver, Gate, until
 
 CLAIM = Claim("refund", "refund:881", b"fp", "r_1", "none", 600.0)
@@ -287,7 +287,7 @@ def test_a_fork_keeps_nothing_of_its_parent():
 
 
 def test_only_so_much_is_kept(monkeypatch):
-    monkeypatch.setattr("handrail.unrecorded.MOST_KEPT", 3)
+    monkeypatch.setattr("handrail.engine.unsaved_records.MOST_KEPT", 3)
     unrecorded = Unrecorded(Silent(), None)
     for fence in range(5):
         unrecorded.settle(Settle("refund", "refund:881", fence, "done", fence), CLAIM, lambda: None)

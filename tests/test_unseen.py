@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.unseen import hides, json_text, printable
+from handrail.invisible import hides, json_text, printable
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(), lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from referencing import Registry
 
 from handrail.errors import Code, Failure, ToolDefinitionError
-from handrail.faults import MOST_FAULTS, field_of, shown
-from handrail.subschemas import compiled
-from handrail.validation import Checked, Checker, closed, coerce_text
-from handrail.violations import MOST_ERRORS, Budget, TooManyErrors, violations
+from handrail.schemas.argument_errors import MOST_FAULTS, field_of, shown
+from handrail.schemas.validation import Checked, Checker, closed, coerce_text
+from handrail.schemas.violations import MOST_ERRORS, Budget, TooManyErrors, violations
+from handrail.schemas.walk import compiled
 from tests.dialects.contract import check_growth
 from tests.random_schemas import random_call, random_schema
 

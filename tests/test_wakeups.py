@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
+from handrail.futures import mailbox
 from handrail.ports import later
-from handrail.wakeups import mailbox
 
 
 def in_a_thread(work):

@@ -11,7 +11,7 @@ from queue import Queue
 import pytest
 
 from handrail.effects import Raised, Returned
-from handrail.workers import Threads, attempted
+from handrail.workers.threads import Threads, attempted
 from tests.drivers import BOUND_S, until
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from handrail import plugins
 from handrail.calls import ToolCall
-from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect, texts
+from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
+from handrail.dialects.prompts import reader
 from handrail.messages import Turn, Usage
-from handrail.tools import FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
 
 QUESTION = "How warm is it in Paris?"
 
@@ -41,7 +42,7 @@ def answer_in(spoken: Dialect) -> str:
     prompt: Any = spoken
     if hasattr(prompt, "written"):
         return prompt.written(TURN, TOOLS)
-    return texts.written(prompt.syntax, TURN, TOOLS)
+    return reader.written(prompt.syntax, TURN, TOOLS)
 
 
 def stream_in(spoken: ServerDialect) -> str:

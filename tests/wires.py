@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from handrail import jsontext
 from handrail.dialects import WireDialect
 from handrail.errors import Failure, ModelError
 from handrail.messages import Turn
+from handrail.parsing import jsontext
 from tests.corpus import rows
 from tests.dialects.contract import in_pieces, read
 

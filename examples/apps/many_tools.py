@@ -12,7 +12,7 @@ import json
 
 import handrail as hr
 from handrail.events import ModelAnswered, ModelAsked
-from handrail.selectors.offering import Searching
+from handrail.selectors.strategies import Searching
 from handrail.testing import ScriptedServer, call
 
 OFFICES = ("berlin", "lagos", "quito", "hanoi")

@@ -18,7 +18,7 @@ from rich.text import Text
 import handrail as hr
 from handrail import plugins
 from handrail.cli.printer import console
-from handrail.dialects.prompts import PromptDialect
+from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.testing import WIRES, ScriptedServer, call
 
 QUESTION = "How warm is it in 北京?"

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 import handrail as hr
+from handrail.core.policy import Decision, Verdict
 from handrail.errors import Json
-from handrail.policy import Decision, Verdict
 
 
 class DeskPolicy(hr.Policy, frozen=True):

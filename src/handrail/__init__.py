@@ -2,7 +2,7 @@
 
 A model can only write down that it wants a tool. handrail reads that wish, checks it, asks whoever must agree, runs
 it at most once, in time and in order, and gives back a result that the model can go on with. Start reading at
-`handrail.lifecycle`.
+`handrail.core.execution`.
 
 Names are imported when they are first used, so that `handrail --version` and a module that only defines tools stay
 quick.
@@ -14,23 +14,30 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from handrail import jsontext as jsontext
-    from handrail import planning as planning
     from handrail import selectors as selectors
     from handrail import testing as testing
-    from handrail.budgets import Budget as Budget
     from handrail.calls import Media as Media
     from handrail.calls import Page as Page
     from handrail.calls import ToolCall as ToolCall
     from handrail.calls import ToolResult as ToolResult
     from handrail.context import Context as Context
     from handrail.context import Injected as Injected
+    from handrail.core import planning as planning
+    from handrail.core.budgets import Budget as Budget
+    from handrail.core.flow import Forbid as Forbid
+    from handrail.core.flow import Require as Require
+    from handrail.core.flow import Step as Step
+    from handrail.core.policy import Policy as Policy
+    from handrail.core.policy import Rule as Rule
+    from handrail.core.retries import Backoff as Backoff
+    from handrail.core.structured_output import Form as Form
     from handrail.dialects import dialect as dialect
     from handrail.effects import Approval as Approval
     from handrail.effects import AskHuman as AskHuman
     from handrail.effects import Found as Found
     from handrail.effects import NotFound as NotFound
     from handrail.effects import Unknown as Unknown
+    from handrail.engine.nested_runs import agent_tool as agent_tool
     from handrail.errors import Code as Code
     from handrail.errors import ConfigError as ConfigError
     from handrail.errors import DuplicateToolError as DuplicateToolError
@@ -44,9 +51,6 @@ if TYPE_CHECKING:
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
     from handrail.errors import ToolError as ToolError
-    from handrail.flow import Forbid as Forbid
-    from handrail.flow import Require as Require
-    from handrail.flow import Step as Step
     from handrail.linting import lint as lint
     from handrail.messages import AssistantMessage as AssistantMessage
     from handrail.messages import Options as Options
@@ -55,47 +59,47 @@ if TYPE_CHECKING:
     from handrail.messages import Turn as Turn
     from handrail.messages import Usage as Usage
     from handrail.messages import UserMessage as UserMessage
-    from handrail.nested import agent_tool as agent_tool
-    from handrail.policy import Policy as Policy
-    from handrail.policy import Rule as Rule
-    from handrail.retries import Backoff as Backoff
+    from handrail.parsing import jsontext as jsontext
     from handrail.runs import Run as Run
     from handrail.runtime import Runtime as Runtime
-    from handrail.structured import Form as Form
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.toolbox.openapi import openapi as openapi
-    from handrail.tools import BaseTool as BaseTool
-    from handrail.tools import FunctionTool as FunctionTool
-    from handrail.tools import Then as Then
-    from handrail.tools import tool as tool
-    from handrail.toolset import Toolset as Toolset
+    from handrail.tools.tool import BaseTool as BaseTool
+    from handrail.tools.tool import FunctionTool as FunctionTool
+    from handrail.tools.tool import Then as Then
+    from handrail.tools.tool import tool as tool
+    from handrail.tools.toolset import Toolset as Toolset
     from handrail.workflows import SyncWorkflow as SyncWorkflow
     from handrail.workflows import Workflow as Workflow
 
-_MODULES = ("dialects", "errors", "events", "jsontext", "planning", "selectors", "testing")
+_MODULES = {
+    **{name: name for name in ("dialects", "errors", "events", "selectors", "testing")},
+    "jsontext": "parsing.jsontext",
+    "planning": "core.planning",
+}
 _HOME_OF = {
     name: home
     for home, names in {
-        "budgets": "Budget",
+        "core.budgets": "Budget",
         "calls": "Media Page ToolCall ToolResult",
         "context": "Context Injected",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
         "RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
-        "flow": "Forbid Require Step",
+        "core.flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
-        "nested": "agent_tool",
-        "policy": "Policy Rule",
-        "retries": "Backoff",
+        "engine.nested_runs": "agent_tool",
+        "core.policy": "Policy Rule",
+        "core.retries": "Backoff",
         "runs": "Run",
         "runtime": "Runtime",
-        "structured": "Form",
+        "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "toolbox.openapi": "openapi",
-        "tools": "BaseTool FunctionTool Then tool",
-        "toolset": "Toolset",
+        "tools.tool": "BaseTool FunctionTool Then tool",
+        "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",
     }.items()
     for name in names.split()
@@ -105,8 +109,8 @@ __all__ = [*_HOME_OF, *_MODULES]  # noqa: PLE0604  # every entry is a string
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"handrail.{name}")
+    if home := _MODULES.get(name):
+        return import_module(f"handrail.{home}")
     if home := _HOME_OF.get(name):
         found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)  # from now on without a search
         return found

@@ -32,7 +32,7 @@ from msgspec import Struct, field
 
 from handrail.calls import ToolCall
 from handrail.errors import Json
-from handrail.unseen import is_unseen
+from handrail.invisible import is_unseen
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]

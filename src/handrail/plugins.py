@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from handrail import late
+from handrail import _lazy
 from handrail.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib import metadata
 else:
-    metadata = late.module("importlib.metadata")
+    metadata = _lazy.module("importlib.metadata")
 
 # fmt: off
 _PROVIDERS = (
@@ -37,7 +37,7 @@ _PROMPTS = {
         "mistral", "mistral-v2", "mistral-v3", "mistral-v3-tekken", "mistral-nemo", "mistral-vllm",
         "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11", "mistral-v13",
     ),
-    "templates": (
+    "more_families": (
         "qwen3-coder", "qwen3.5", "glm4", "deepseek-v3.1", "kimi-k2", "kimi-k2-thinking", "harmony", "gpt-oss",
         "minimax-m2", "granite3", "lfm2", "nemotron-nano-v2", "gemma4",
     ),
@@ -45,24 +45,24 @@ _PROMPTS = {
 }
 # fmt: on
 PROMPTS: dict[str, str] = {
-    name: f"handrail.dialects.{module}:DIALECTS" for module, names in _PROMPTS.items() for name in names
+    name: f"handrail.dialects.prompts.{module}:DIALECTS" for module, names in _PROMPTS.items() for name in names
 }
 """Where the prompts of open models are, by the name of their dialect. A model is named with it too, unless a provider
 has the name: `hermes:NAME@ADDRESS`."""
 
-FORMS = {"mcp": "handrail.dialects.mcp:MCP"}
+FORMS = {"mcp": "handrail.dialects.wires.mcp:MCP"}
 """In what form tools are described beside those of dialects: no model is asked in these."""
 
 _OURS: dict[str, dict[str, str]] = {
     "forms": FORMS,
     "dialects": {
-        "openai-chat": "handrail.dialects.openai_chat:DIALECT",
-        "openai-compatible": "handrail.dialects.openai_chat:COMPATIBLE",
-        "openai-responses": "handrail.dialects.openai_responses:DIALECT",
-        "anthropic": "handrail.dialects.anthropic:DIALECT",
-        "gemini": "handrail.dialects.gemini:DIALECT",
-        "cohere": "handrail.dialects.cohere:DIALECT",
-        "bedrock": "handrail.dialects.bedrock:DIALECT",
+        "openai-chat": "handrail.dialects.wires.openai_chat:DIALECT",
+        "openai-compatible": "handrail.dialects.wires.openai_chat:COMPATIBLE",
+        "openai-responses": "handrail.dialects.wires.openai_responses:DIALECT",
+        "anthropic": "handrail.dialects.wires.anthropic:DIALECT",
+        "gemini": "handrail.dialects.wires.gemini:DIALECT",
+        "cohere": "handrail.dialects.wires.cohere:DIALECT",
+        "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
         **PROMPTS,
     },
     "models": {
@@ -75,7 +75,9 @@ _OURS: dict[str, dict[str, str]] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
-    "selectors": dict.fromkeys(("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.offering:SELECTORS"),
+    "selectors": dict.fromkeys(
+        ("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.strategies:SELECTORS"
+    ),
     "sandboxes": dict.fromkeys(("bubblewrap", "process"), "handrail.sandboxes:KNOWN"),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }

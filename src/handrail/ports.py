@@ -16,9 +16,9 @@ from msgspec import Struct, field
 from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
+from handrail.futures import brought
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
-from handrail.wakeups import brought
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Future[T]"

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from handrail.cassettes import Cassette
-    from handrail.crashes import Crash
+    from handrail.testing.cassettes import Cassette
+    from handrail.testing.crashes import Crash
 
 _BOUNDARIES = ("before claim", "after claim", "after effect", "after settle", "after journal")
 
 
 @pytest.fixture(params=_BOUNDARIES, ids=lambda boundary: boundary.replace(" ", "-"))
 def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
-    """Kill a call of your tool at one boundary, resume, count; see `handrail.crashes.Crash`."""
-    from handrail.crashes import Boundary, Crash
+    """Kill a call of your tool at one boundary, resume, count; see `handrail.testing.crashes.Crash`."""
+    from handrail.testing.crashes import Boundary, Crash
 
     return Crash(Boundary(request.param), f"sqlite:///{tmp_path}/crash.db")
 
@@ -38,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
-    """Play `cassettes/<test>.json` beside the test's file; see `handrail.cassettes.Cassette`."""
-    from handrail.cassettes import Cassette
+    """Play `cassettes/<test>.json` beside the test's file; see `handrail.testing.cassettes.Cassette`."""
+    from handrail.testing.cassettes import Cassette
 
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
     file = request.path.parent / "cassettes" / f"{request.path.stem}.{name}.json"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from handrail.effects import not_counted
 from handrail.errors import Json, RunNameTaken
-from handrail.owners import has_died_here, has_left, is_gone
+from handrail.process_identity import has_died_here, has_left, is_gone
 
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail.budgets import Budget, Spent
-from handrail.conversation import Status
+from handrail.core.budgets import Budget, Spent
+from handrail.core.conversation import Status
+from handrail.core.results import plain
 from handrail.errors import Json
+from handrail.invisible import json_text
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from handrail.shaping import plain
-from handrail.unseen import json_text
 
 
 class Run(Struct, frozen=True):

@@ -10,35 +10,38 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from handrail import late, nested
-from handrail.approvals import edits_in
-from handrail.attempts import CANCEL_GRACE_S
-from handrail.batch import Batch
-from handrail.budgets import Budget
+from handrail import _lazy
 from handrail.calls import ToolCall, ToolResult, arguments_text
-from handrail.carrier import Carrier
-from handrail.conversation import AskModel, Ending
+from handrail.core.batch import Batch
+from handrail.core.budgets import Budget
+from handrail.core.conversation import AskModel, Ending
+from handrail.core.flow import Rules
 from handrail.dialects import fields_of, wire_dialect
+from handrail.engine import nested_runs
+from handrail.engine.active_run import Session
+from handrail.engine.approvals import edits_in
+from handrail.engine.attempts import CANCEL_GRACE_S
+from handrail.engine.eager_tasks import Runners
+from handrail.engine.engine import Host
+from handrail.engine.executor import Carrier
+from handrail.engine.resume import again, check_free, check_left, known, poisoning, taken_over
+from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
-from handrail.flow import Rules
-from handrail.host import Host
+from handrail.futures import mailbox
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later, performed_later
 from handrail.records import Begun, Entry, RunRecord
-from handrail.resuming import again, check_free, check_left, known, poisoning, taken_over
-from handrail.runners import Runners
 from handrail.runs import Run
-from handrail.sessions import Session
-from handrail.showing import selector_of
-from handrail.wakeups import mailbox
 
 if TYPE_CHECKING:
-    from handrail import forking, undoing, workflows
+    from handrail import workflows
+    from handrail.engine import undo as undoing
+    from handrail.journal import fork as forking
 else:
-    forking = late.module("handrail.forking")
-    undoing = late.module("handrail.undoing")
-    workflows = late.module("handrail.workflows")
+    forking = _lazy.module("handrail.journal.fork")
+    undoing = _lazy.module("handrail.engine.undo")
+    workflows = _lazy.module("handrail.workflows")
 
 
 class Runtime(Host):
@@ -131,7 +134,7 @@ class Runtime(Host):
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
             check_free(await later(self.recorded(run_id)))
-        elif self.keeps_runs and (call := nested.current()) is not None:
+        elif self.keeps_runs and (call := nested_runs.current()) is not None:
             run_id = call.named_by_question(messages)
             if await later(self.recorded(run_id)) is not None:
                 return await self.resume(

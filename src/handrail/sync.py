@@ -19,36 +19,40 @@ from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from handrail import forks, late, nested
-from handrail.approvals import edits_in
-from handrail.attempts import CANCEL_GRACE_S
-from handrail.batch import Batch
-from handrail.budgets import Budget
+from handrail import _lazy
 from handrail.calls import ToolCall, ToolResult, arguments_text
-from handrail.carrier import Carrier
-from handrail.conversation import AskModel, Ending
+from handrail.core.batch import Batch
+from handrail.core.budgets import Budget
+from handrail.core.conversation import AskModel, Ending
+from handrail.core.flow import Rules
 from handrail.dialects import fields_of, wire_dialect
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
+from handrail.engine import nested_runs
+from handrail.engine.active_run import Session, new_run_id
+from handrail.engine.approvals import edits_in
+from handrail.engine.attempts import CANCEL_GRACE_S
+from handrail.engine.engine import Host
+from handrail.engine.executor import Carrier
+from handrail.engine.resume import again, check_free, check_left, known, poisoning, taken_over
+from handrail.engine.scheduler import Work
+from handrail.engine.shared import outcome_of
+from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
-from handrail.flow import Rules
-from handrail.grounds import Work
-from handrail.host import Host
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of, performed_now
 from handrail.records import Begun, Entry, RunRecord
-from handrail.resuming import again, check_free, check_left, known, poisoning, taken_over
 from handrail.runs import Run
-from handrail.services import outcome_of
-from handrail.sessions import Session, new_run_id
-from handrail.showing import selector_of
+from handrail.workers import fork_safety
 
 if TYPE_CHECKING:
-    from handrail import forking, undoing, workflows
+    from handrail import workflows
+    from handrail.engine import undo as undoing
+    from handrail.journal import fork as forking
 else:
-    forking = late.module("handrail.forking")
-    undoing = late.module("handrail.undoing")
-    workflows = late.module("handrail.workflows")
+    forking = _lazy.module("handrail.journal.fork")
+    undoing = _lazy.module("handrail.engine.undo")
+    workflows = _lazy.module("handrail.workflows")
 
 T = TypeVar("T")
 
@@ -111,7 +115,7 @@ class SyncRuntime(Host):
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
             check_free(now_of(self.recorded(run_id)))
-        elif self.keeps_runs and (call := nested.current()) is not None:
+        elif self.keeps_runs and (call := nested_runs.current()) is not None:
             run_id = call.named_by_question(messages)
             if now_of(self.recorded(run_id)) is not None:
                 return self.resume(
@@ -449,7 +453,7 @@ class Background:
     """One event loop in a daemon thread, begun when it is first needed."""
 
     def __init__(self) -> None:
-        forks.begin(self)
+        fork_safety.begin(self)
 
     def begin(self) -> None:
         """See `forks.Begun.begin`."""

@@ -24,22 +24,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from handrail import jsontext
-from handrail.asking import check_injected
-from handrail.batch import Batch, Slot
 from handrail.calls import ToolCall, ToolResult, arguments_text
-from handrail.conversation import Ending
+from handrail.core.batch import Batch, Slot
+from handrail.core.conversation import Ending
+from handrail.core.results import text_of
+from handrail.engine.active_run import Session, cancelled
+from handrail.engine.engine import Host
+from handrail.engine.model_calls import check_injected
+from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
-from handrail.host import Host
-from handrail.journal import Asked, budget_as_json, input_as_json, input_from_json
+from handrail.journal.codec import Asked, budget_as_json, input_as_json, input_from_json
 from handrail.messages import Turn, UserMessage
-from handrail.nested import ONLY_AT_FIRST, check_same_question
+from handrail.parsing import jsontext
 from handrail.ports import later, now_of
 from handrail.records import Begun, Entry, RunRecord
 from handrail.runs import Run
-from handrail.sessions import Session, cancelled
-from handrail.shaping import text_of
-from handrail.tools import BaseTool
+from handrail.tools.tool import BaseTool
 
 CallSteps = Generator[Batch | Entry, Any, ToolResult]
 

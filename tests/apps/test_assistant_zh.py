@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.testing import ScriptedApprover, ScriptedModel
+from handrail.testing.checklist import check
 from handrail.testing.mail import Mailbox
 from handrail.toolbox.mail import SendEmail, Server
 

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 import handrail as hr
-from handrail import logkeys
-from handrail.chain import verify
+from handrail.audit import log_key
+from handrail.audit.chain import verify
 from handrail.errors import ConfigError
 from handrail.records import Notice
 from handrail.stores.sqlite import SqliteStore
@@ -276,7 +276,7 @@ def test_a_key_for_a_log_that_takes_none_is_refused():
         def log(self, *, after=0, run_id="", most=1000): ...
 
     with pytest.raises(ConfigError, match="takes none"):
-        logkeys.give(Log(), "audit.key")
+        log_key.give(Log(), "audit.key")
 
 
 @pytest.mark.parametrize("verb", ["tail", "verify", "export"])

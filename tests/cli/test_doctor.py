@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from handrail.cli.commands.doctor import examined, masked
-from handrail.isolation import offered
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.seccomp import filter_here
+from handrail.sandboxes.levels import offered
+from handrail.sandboxes.seccomp import filter_here
 
 
 def test_what_is_needed_is_here(cli):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.cli.records import Recorder, record_of
+from handrail.cli.jsonl import Recorder, record_of
 from handrail.errors import Failure
 from handrail.events import CallAdmitted, CallFinished, HttpExchange, ModelAnswered, RunStarted, Streamed
 from handrail.messages import ArgumentsDelta, TextDelta, Turn

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.calls import ToolCall
 from handrail.cli.commands import demo
-from handrail.cli.keeping import command_line, shown
 from handrail.cli.loading import tools_from
+from handrail.cli.store_access import command_line, shown
 from handrail.dialects import dialect
-from handrail.journal import input_from_json, result_from_json, turn_from_json
+from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
-from handrail.owners import owner
+from handrail.process_identity import owner
 from handrail.records import Entry
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
@@ -584,7 +584,7 @@ def test_a_run_that_another_process_drives_is_asked_to_end(paid):
 
 
 def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
-    program = "from handrail.owners import owner; print(owner(), end='')"
+    program = "from handrail.process_identity import owner; print(owner(), end='')"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
         store.begin_run(replace(recorded(paid, paid.run).record, owner=gone)).result(10)

@@ -23,8 +23,8 @@ from handrail import calls, messages
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import DialectStream, Envelope, ServerDialect, WireDialect
 from handrail.errors import Failure, ModelError
-from handrail.jsontext import parse
 from handrail.messages import ArgumentsDelta, Delta, Options, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.parsing.jsontext import parse
 from handrail.ports import Described
 
 # One test method serves several dialects' classes, which hypothesis would take for a mistake.

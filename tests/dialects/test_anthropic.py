@@ -18,10 +18,9 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 import handrail as hr
-from handrail import jsontext
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
-from handrail.dialects.anthropic import DEFAULT_MAX_TOKENS, DIALECT, Anthropic
+from handrail.dialects.wires.anthropic import DEFAULT_MAX_TOKENS, DIALECT, Anthropic
 from handrail.errors import Code, ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -37,6 +36,7 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.models.providers import PROVIDERS
+from handrail.parsing import jsontext
 from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
 from tests.dialects.contract import TOOLS, DialectContract, in_pieces, read, shared, turns

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Envelope
-from handrail.dialects.bedrock import DIALECT
+from handrail.dialects.wires.bedrock import DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,

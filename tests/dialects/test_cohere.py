@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects.cohere import DIALECT
+from handrail.dialects.wires.cohere import DIALECT
 from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects.gemini import DIALECT
+from handrail.dialects.wires.gemini import DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
     AssistantMessage,

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import handrail as hr
-from handrail.dialects.mcp import NAMES
+from handrail.dialects.wires.mcp import NAMES
 from tests import corpus
 
 

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_create_params
 from pydantic import TypeAdapter
 
-from handrail import jsontext
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
-from handrail.dialects.openai_chat import COMPATIBLE, DIALECT
+from handrail.dialects.wires.openai_chat import COMPATIBLE, DIALECT
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -28,6 +27,7 @@ from handrail.messages import (
     Usage,
     UserMessage,
 )
+from handrail.parsing import jsontext
 from handrail.ports import Described
 from tests.dialects.contract import RICH, TOOLS, DialectContract, in_pieces, read, shared, turns
 

@@ -16,11 +16,10 @@ from openai.types.responses import Response, ResponseStreamEvent, response_creat
 from pydantic import BaseModel, TypeAdapter
 
 import handrail as hr
-from handrail import jsontext
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
-from handrail.dialects.openai_responses import DIALECT
-from handrail.dialects.responses_items import Answer, Place
+from handrail.dialects.wires.openai_responses import DIALECT
+from handrail.dialects.wires.responses_items import Answer, Place
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -35,6 +34,7 @@ from handrail.messages import (
     Usage,
     UserMessage,
 )
+from handrail.parsing import jsontext
 from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
 from tests.dialects.contract import (

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import jsontext, plugins
+from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import dialect, mistral
-from handrail.dialects.layouts import broken
+from handrail.dialects import dialect
+from handrail.dialects.prompts import mistral
+from handrail.dialects.prompts.chat_template import broken
 from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -24,6 +25,7 @@ from handrail.messages import (
     Turn,
     UserMessage,
 )
+from handrail.parsing import jsontext
 from handrail.ports import Described
 from tests.dialects.contract import in_halves
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.dialects.sse import EventSplitter, ServerEvent
+from handrail.dialects.wires.sse import EventSplitter, ServerEvent
 from tests.dialects.contract import in_pieces
 
 

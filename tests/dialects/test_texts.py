@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from handrail import jsontext
 from handrail.calls import ToolCall
-from handrail.dialects import texts
-from handrail.dialects.families import SYNTAXES
-from handrail.dialects.literal_calls import LiteralCalls
-from handrail.dialects.parameter_calls import ParameterCalls
-from handrail.dialects.texts import Syntax
+from handrail.dialects.prompts import reader as texts
+from handrail.dialects.prompts.literal_calls import LiteralCalls
+from handrail.dialects.prompts.parameter_calls import ParameterCalls
+from handrail.dialects.prompts.reader import Syntax
+from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import ConfigError, Failure
 from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
+from handrail.parsing import jsontext
 from handrail.ports import Described
 from tests.dialects.contract import check_growth
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.dialects import wires
+from handrail.core.history import as_history
 from handrail.dialects.received import MOST_LEVELS
+from handrail.dialects.wires import base
 from handrail.dialects.writing import as_object
 from handrail.errors import ConfigError
-from handrail.history import as_history
 from handrail.ports import Described
 
 VALUES = st.recursive(
@@ -56,10 +56,10 @@ SEARCH = [{"type": "search", "name": "web"}]
 ])  # fmt: skip
 def test_a_demand_that_no_model_could_meet_never_leaves(choice, tools, provided, by_name, why):
     if not why:
-        wires.check_choice(choice, tools, provided, by_name=by_name)
+        base.check_choice(choice, tools, provided, by_name=by_name)
         return
     with pytest.raises(ConfigError, match=why):
-        wires.check_choice(choice, tools, provided, by_name=by_name)
+        base.check_choice(choice, tools, provided, by_name=by_name)
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock"])

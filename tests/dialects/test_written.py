@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import written
-from handrail.dialects.written import Written
+from handrail.dialects.wires import request_bytes
+from handrail.dialects.wires.request_bytes import Written
 from handrail.messages import AssistantMessage, Options, SystemMessage, ToolMessage, Turn, UserMessage
 
 WIRES = [name for name in plugins.known("dialects") if hasattr(hr.dialect(name), "history")]
@@ -158,7 +158,7 @@ def test_a_users_own_field_for_the_history_has_the_say():
 
 
 def test_more_than_is_kept_is_spelled_anew(monkeypatch):
-    monkeypatch.setattr(written, "MOST_KEPT_BYTES", 1000)
+    monkeypatch.setattr(request_bytes, "MOST_KEPT_BYTES", 1000)
     counting = Counting("openai-chat")
     kept = Written(counting)
     runs = [[UserMessage("?" * 600)], [UserMessage("!" * 600)]]

@@ -1,7 +1,7 @@
 """Processes are killed with SIGKILL between any two steps of a write, and others go on: never a second effect.
 
-The table of promises is `effects_wanted` and `ends_in_doubt` of `handrail.crashes`; here it is held on both stores that
-survive, for a call from elsewhere, for two calls of one turn, and for runs.
+The table of promises is `effects_wanted` and `ends_in_doubt` of `handrail.testing.crashes`; here it is held on both
+stores that survive, for a call from elsewhere, for two calls of one turn, and for runs.
 """
 
 import json
@@ -15,9 +15,9 @@ from time import monotonic
 import pytest
 
 import handrail as hr
-from handrail import lifecycle
-from handrail.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
+from handrail.core import execution
 from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
 from tests.drivers import chat_message, until
 from tests.journeys.worlds import CLASSES, Far, tool
 
@@ -215,7 +215,7 @@ def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
 
 
 def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_up(store, far, monkeypatch):
-    monkeypatch.setattr(lifecycle, "LEASE_BEYOND_TIMEOUT_S", 0.0)  # or it would have to freeze for half a minute
+    monkeypatch.setattr(execution, "LEASE_BEYOND_TIMEOUT_S", 0.0)  # or it would have to freeze for half a minute
     tools = [tool(far, "verify", key="{title}", timeout_s=1.0)]
     deed = partial(call_and_hear, name="open_verify", run_id=f"r_{token_hex(6)}")
     began = monotonic()

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail import carrier, lifecycle
+from handrail.core import execution
+from handrail.core.execution import claim_of
 from handrail.effects import Claim, ClaimState, Settle, Wait
+from handrail.engine import executor
 from handrail.errors import Code
 from handrail.events import LateResult
-from handrail.lifecycle import claim_of
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
 from tests.drivers import BOUND_S, KINDS, Driver, Gate, until
@@ -52,8 +53,8 @@ def drive(request):
 @pytest.fixture
 def brief(monkeypatch):
     """Leases of a moment, renewed in the wink of an eye."""
-    monkeypatch.setattr(lifecycle, "LONGEST_LEASE_S", 0.06)
-    monkeypatch.setattr(carrier, "BEAT_S", 0.01)
+    monkeypatch.setattr(execution, "LONGEST_LEASE_S", 0.06)
+    monkeypatch.setattr(executor, "BEAT_S", 0.01)
 
 
 def writer(work, **declared):

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.crashes import Child
 from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import Child
 from tests.drivers import until
 
 # A tool that runs in a process of its own must be found there, so it stands here and its world in a folder.

@@ -10,8 +10,8 @@ import handrail as hr
 from handrail.errors import ModelError
 from handrail.selectors import VectorMemory
 from handrail.selectors.endpoint import Endpoint
-from handrail.selectors.offering import Searching
-from handrail.selectors.vectorfile import VectorFile
+from handrail.selectors.strategies import Searching
+from handrail.selectors.vector_file import VectorFile
 from handrail.testing import ScriptedModel
 from tests.selectors.tools import FEW
 

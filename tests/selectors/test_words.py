@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.selectors import words as module
-from handrail.selectors.words import MOST_CHARACTERS, scripts, sentences, words
+from handrail.selectors import tokenize as module
+from handrail.selectors.tokenize import MOST_CHARACTERS, scripts, sentences, words
 
 
 @pytest.mark.parametrize(("text", "found"), [

@@ -17,13 +17,13 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from handrail import owners
-from handrail.chain import verify
+from handrail import process_identity
+from handrail.audit.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
-from handrail.stores import upkeep
+from handrail.stores import maintenance
 from handrail.stores.durable import KeptQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
@@ -168,7 +168,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", ""])
     def test_what_a_process_holds_of_which_nothing_is_known_here_is_its_own_until_its_lease_is_over(self, store, owner):
-        host, _, boot = owners.owner().rsplit(":", 2)
+        host, _, boot = process_identity.owner().rsplit(":", 2)
         owner = owner.format(host=host, pid=2**22 + 1, boot=boot)
         now(store.claim(self.TOUCHING))
         store.alone(lambda base: base.run("UPDATE locks SET owner = ?", (owner,)))
@@ -365,7 +365,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert [step.body for step in now(store.recorded("r1")).steps] == [{"\ud800": 2**70}]
 
     def test_every_table_belongs_to_tenants_or_is_known_not_to(self, store):
-        tables = {each.name for each in upkeep._TABLES} | {"locks"}
+        tables = {each.name for each in maintenance._TABLES} | {"locks"}
         assert tables == TABLES
 
     # -- several processes --------------------------------------------------------------------------------------------
@@ -457,17 +457,17 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.BUSY
-            assert upkeep.contents(store).abandoned == 0
+            assert maintenance.contents(store).abandoned == 0
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number still taken: a zombie
-            assert upkeep.contents(store).abandoned == 1
+            assert maintenance.contents(store).abandoned == 1
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.CHECK
 
     @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""])
     def test_the_lease_of_a_process_of_which_nothing_is_known_here_runs_on(self, store, owner):
         """On another machine, of another boot or another machine of this name, or without a beginning."""
         self.claimed(store)
-        host, _, boot = owners.owner().rsplit(":", 2)
+        host, _, boot = process_identity.owner().rsplit(":", 2)
         owner = owner.format(host=host, pid=2**22 + 1, boot=boot)  # beyond the largest number on Linux
         store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (owner,)))
         assert now(store.claim(A_REFUND)).state is ClaimState.BUSY

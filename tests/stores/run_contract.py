@@ -11,7 +11,7 @@ from socket import gethostname
 import pytest
 from msgspec.structs import replace
 
-from handrail import owners
+from handrail import process_identity
 from handrail.errors import Fenced, RunNameTaken
 from handrail.records import Entry, Question, RunRecord, Step
 
@@ -143,7 +143,8 @@ class RunContract:
 
     def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(self, store):
         self.begun(store, replace(RUN, owner=gone()))
-        assert [self.begun(store, replace(RUN, owner=owners.owner())).record.takeovers for _ in range(7)] == [1] * 7
+        ours = replace(RUN, owner=process_identity.owner())
+        assert [self.begun(store, ours).record.takeovers for _ in range(7)] == [1] * 7
         assert not self.settled(store.recorded("r_1")).record.is_poisoned
         taken = self.begun(store, replace(RUN, owner=gone())).record
         assert (taken.takeovers, taken.owner, taken.epoch) == (1, gone(), 9)
@@ -152,7 +153,7 @@ class RunContract:
     def test_of_a_process_elsewhere_silence_counts(self, store, monkeypatch):
         record = replace(RUN, owner="elsewhere:1:x")
         assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 0, 0]
-        monkeypatch.setattr(owners, "SILENT_S", 0.0)
+        monkeypatch.setattr(process_identity, "SILENT_S", 0.0)
         assert [self.begun(store, record).record.takeovers for _ in range(2)] == [1, 2]
 
     def test_a_run_that_nobody_has_driven_yet_was_not_taken_over(self, store):

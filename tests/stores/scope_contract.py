@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from handrail.approvals import grant_of
 from handrail.effects import ClaimState, Settle
+from handrail.engine.approvals import grant_of
+from handrail.engine.scoped_store import ScopedStore
 from handrail.ports import AuditStore
 from handrail.records import Entry, Notice, Question, RunRecord, Step
-from handrail.scopes import ScopedStore
 from tests.stores.contract import A_REFUND, closed, now
 
 RUN = RunRecord("r", {"messages": []})

@@ -15,7 +15,7 @@ from tests.stores.contract import A_REFUND
 
 psycopg = pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
 
-from handrail.stores import postgres, upkeep  # noqa: E402
+from handrail.stores import maintenance, postgres  # noqa: E402
 from handrail.stores.postgres import VERSION, PostgresStore  # noqa: E402
 from handrail.stores.sqlite import SqliteStore  # noqa: E402
 from tests.stores.durable_contract import DurableContract  # noqa: E402
@@ -43,8 +43,8 @@ def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
             admin.execute(
-                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
-                "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
+                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.engine.approvals, "
+                "handrail.audit.trail, handrail.core.locks, handrail.acts, handrail.grants"
             )
 
 
@@ -69,8 +69,8 @@ class TestPostgresStore(DurableContract):
             admin.execute(past, (seconds, seconds))
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
-            admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
-            admin.execute("UPDATE handrail.approvals SET expires = expires - %s", (seconds,))
+            admin.execute("UPDATE handrail.core.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
+            admin.execute("UPDATE handrail.engine.approvals SET expires = expires - %s", (seconds,))
 
 
 class TestPostgresRuns(RunContract):
@@ -288,7 +288,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         old.decide("q", granted=True, by="anna").result(10)
         handle = old.keep("r1", odd).result(10)
         for _ in range(2):
-            assert upkeep.copied(old, new)["effects"] == 2
+            assert maintenance.copied(old, new)["effects"] == 2
             (question,) = new.questions().result(10)
             new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
         assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
@@ -304,11 +304,11 @@ def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):
         for number, state in enumerate(["done", "failed", "in_doubt"]):
             fence = claimed(store, key=f"{number}").fence
             assert store.settle(Settle("refund", f"{number}", fence, state)).result(10)
-        found = upkeep.contents(store)
+        found = maintenance.contents(store)
         assert (found.version, found.writes) == (VERSION, {"done": 1, "failed": 1, "in_doubt": 1})
         assert found.size_bytes > 0
-        assert upkeep.vacuumed(store, older_than_s=3600)["effects"] == 0
-        assert upkeep.vacuumed(store, older_than_s=-3600)["effects"] == 2
+        assert maintenance.vacuumed(store, older_than_s=3600)["effects"] == 0
+        assert maintenance.vacuumed(store, older_than_s=-3600)["effects"] == 2
         assert claimed(store, key="2").state is ClaimState.IN_DOUBT
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handrail.ports import ApprovalStore, RunStore
-from handrail.stores.shelf import MemoryOffice, Shelf
+from handrail.stores.memory_runs import MemoryOffice, Shelf
 from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.checklist import check
+from handrail.testing.checklist import check
 from handrail.toolbox.arithmetic import FUNCTIONS, MOST_BITS, written
 from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, value_of
 

@@ -19,14 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail import confinement
-from handrail.checklist import check
 from handrail.ports import Job, Sandbox
-from handrail.sandboxes import outside
+from handrail.sandboxes import confinement
+from handrail.sandboxes import host as outside
 from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
-from handrail.sandboxes.inside import record
-from handrail.sandboxes.outside import _believed, is_below
+from handrail.sandboxes.host import _believed, is_below
 from handrail.sandboxes.process import Process, _namespace
+from handrail.sandboxes.supervisor import record
+from handrail.testing.checklist import check
 from handrail.toolbox.code import RunPython
 
 pytestmark = pytest.mark.skipif(bool(Process().lacks), reason="level process needs POSIX")

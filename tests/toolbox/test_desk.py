@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.testing import ScriptedApprover, ScriptedModel, call
+from handrail.testing.checklist import check
 from handrail.testing.desk import Fate, Jitter, TicketServer
 from handrail.toolbox.desk import Desk, SupportDesk
 from tests.stores.servers import psycopg, started

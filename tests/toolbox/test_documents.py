@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
+from handrail.testing.checklist import check
 from handrail.toolbox.documents import PAGE_BYTES, Documents
 
 HANDBOOK = {

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.cli.loading import tools_from
 from handrail.testing import ScriptedApprover, ScriptedModel, call
+from handrail.testing.checklist import check
 from handrail.toolbox import confined
 from handrail.toolbox import files as files_module
 from handrail.toolbox.confined import KEPT, Tree, folded

@@ -15,9 +15,9 @@ from math import inf
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.errors import ConfigError, NoEffect
 from handrail.testing import Fault, ScriptedApprover
+from handrail.testing.checklist import check
 from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster, refused
 from handrail.toolbox import kubernetes
 from handrail.toolbox.kubernetes import MOST_BYTES, PASSED_ON, Kubernetes, Where, masked

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.cli.loading import tools_from
+from handrail.testing.checklist import check
 from handrail.testing.mediawiki import MediaWiki
 from handrail.testing.tavily import Tavily
 from handrail.toolbox.calculator import calculate

@@ -15,8 +15,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.testing import ScriptedApprover
+from handrail.testing.checklist import check
 from handrail.testing.mail import Mailbox
 from handrail.toolbox.mail import SendEmail, Server
 

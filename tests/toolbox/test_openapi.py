@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.errors import Code, ConfigError
-from handrail.operations import LeftOut, operations
+from handrail.schemas.openapi import LeftOut, operations
 
 TEXT = {"type": "string"}
 AB = {"properties": {"a": {}, "b": {}}}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.cli.loading import tools_from
+from handrail.testing.checklist import check
 from handrail.toolbox.sql import Databases
 from handrail.toolbox.sql.database import Share
 from handrail.toolbox.sql.guard import Query, checked

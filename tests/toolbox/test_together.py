@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
+from handrail.testing.checklist import check
 from handrail.toolbox.calculator import calculate
 from handrail.toolbox.code import RunPython
 from handrail.toolbox.desk import SupportDesk

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.checklist import check
+from handrail.testing.checklist import check
 from handrail.toolbox.units import _UNITS, convert_units, converted, unit
 
 

@@ -7,8 +7,8 @@ import tavily
 import tavily.errors
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.testing import Fault
+from handrail.testing.checklist import check
 from handrail.testing.loopback import Answer, Loopback
 from handrail.testing.tavily import Tavily
 from handrail.toolbox.web import WebSearch

@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 import handrail as hr
-from handrail.checklist import check
 from handrail.testing import Fault
+from handrail.testing.checklist import check
 from handrail.testing.loopback import Answer, Loopback
 from handrail.testing.mediawiki import MediaWiki, WikiPage
 from handrail.toolbox.wikipedia import Wikipedia

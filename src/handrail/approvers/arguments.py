@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from secrets import token_hex
 
 from handrail.errors import Json
-from handrail.unseen import misleads
+from handrail.invisible import misleads
 
 _LONGEST_TEXT, _HEAD, _TAIL = 1200, 800, 200
 _MOST_PARTS, _FIRST_PARTS, _LAST_PARTS = 40, 25, 10

@@ -35,9 +35,9 @@ from typing import Literal, TextIO, TypeAlias
 from handrail.approvers.arguments import exact, in_short, warnings
 from handrail.effects import Approval, AskHuman, not_counted
 from handrail.errors import Failure, Json
+from handrail.invisible import printable as printable
 from handrail.records import Question
-from handrail.unseen import printable as printable
-from handrail.validation import Checker
+from handrail.schemas.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
 

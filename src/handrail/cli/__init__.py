@@ -27,8 +27,8 @@ import click
 from handrail import __version__
 from handrail.cli import exits
 from handrail.errors import HandrailError
+from handrail.invisible import printable
 from handrail.logs import log
-from handrail.unseen import printable
 
 COMMANDS = {
     "demo": "Watch a model and its tools at work; needs no key and no network.",

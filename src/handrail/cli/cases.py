@@ -17,9 +17,9 @@ from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
 from handrail.errors import ConfigError, HandrailError, Json, ModelError
-from handrail.tools import BaseTool, FunctionTool
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.invisible import json_text
+from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.toolset import Toolset
 
 _SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: the chat form, MCP, Anthropic, Gemini."""

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from handrail import late, plugins
+from handrail import _lazy, plugins
 from handrail.errors import HandrailError
 from handrail.ports import now_of
 
 if TYPE_CHECKING:
-    from handrail.cli import keeping, loading, options
+    from handrail.cli import loading, options, store_access
     from handrail.cli.commands import examples as apps
 else:
-    apps = late.module("handrail.cli.commands.examples")
-    keeping = late.module("handrail.cli.keeping")
-    loading = late.module("handrail.cli.loading")
-    options = late.module("handrail.cli.options")
+    apps = _lazy.module("handrail.cli.commands.examples")
+    store_access = _lazy.module("handrail.cli.store_access")
+    loading = _lazy.module("handrail.cli.loading")
+    options = _lazy.module("handrail.cli.options")
 
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
@@ -61,17 +61,17 @@ def _store(context: click.Context) -> str:
 
 
 def _runs(context: click.Context) -> Iterable[str]:
-    with keeping.RUNS.opened(_store(context)) as kept:
+    with store_access.RUNS.opened(_store(context)) as kept:
         return [record.run_id for record in now_of(kept.records(most=_MOST_RUNS))]
 
 
 def _questions(context: click.Context) -> Iterable[str]:
-    with keeping.QUESTIONS.opened(_store(context)) as kept:
+    with store_access.QUESTIONS.opened(_store(context)) as kept:
         return [question.id for question in now_of(kept.questions())]
 
 
 def _grants(context: click.Context) -> Iterable[str]:
-    with keeping.GRANTS.opened(_store(context)) as kept:
+    with store_access.GRANTS.opened(_store(context)) as kept:
         return [grant.id for grant in now_of(kept.grants())]
 
 

@@ -18,12 +18,12 @@ from typing import TypeAlias
 
 from msgspec.structs import asdict
 
-from handrail.cli.retelling import Retold
-from handrail.dialects import openai_chat
-from handrail.dialects.hermes import DIALECTS
+from handrail.cli.run_history import Retold
+from handrail.core.history import mended
+from handrail.dialects.prompts.hermes import DIALECTS
+from handrail.dialects.wires import openai_chat
 from handrail.errors import Json
-from handrail.history import mended
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 Lines: TypeAlias = Iterator[Mapping[str, Json]]
 

@@ -27,8 +27,8 @@ from types import ModuleType
 from typing import Any
 
 from handrail.errors import ConfigError, HandrailError
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 OPENAPI = "openapi:"
 """What stands before an OpenAPI document that tools are made of."""

@@ -14,26 +14,27 @@ from typing import Any, TypeVar, get_args
 import click
 from msgspec import Struct
 
-from handrail import dialects, logkeys, plugins
+from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
-from handrail.budgets import Budget
+from handrail.audit import log_key
 from handrail.cli import completing, is_debugging, settings
-from handrail.cli.consulting import Consent
+from handrail.cli.consent import Consent
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
+from handrail.core.budgets import Budget
+from handrail.core.policy import Policy
+from handrail.core.redaction import Redactor
 from handrail.dialects import WireDialect
 from handrail.effects import Risk
 from handrail.errors import ConfigError, Failure, MissingInjection
+from handrail.invisible import printable
 from handrail.logs import log
 from handrail.messages import ToolMessage
-from handrail.policy import Policy
 from handrail.ports import Observer, Store
-from handrail.redaction import Redactor
 from handrail.runs import Run
 from handrail.runtime import Runtime
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
-from handrail.unseen import printable
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -134,7 +135,7 @@ def default_store() -> str:
 
 def key_file() -> str:
     """Return HANDRAIL_AUDIT_KEY_FILE, else `audit_key_file` in the table `store` of the settings; empty for none."""
-    return os.environ.get(logkeys.VARIABLE) or store_setting("audit_key_file")
+    return os.environ.get(log_key.VARIABLE) or store_setting("audit_key_file")
 
 
 def store_setting(name: str) -> str:

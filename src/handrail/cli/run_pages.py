@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from handrail.cli.keeping import command_line, laid_out, moment, say, span
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.retelling import Retold, lines_of, question_of
+from handrail.cli.run_history import Retold, lines_of, question_of
+from handrail.cli.store_access import command_line, laid_out, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.errors import JournalMismatch, Json
-from handrail.journal import input_from_json
-from handrail.owners import is_gone
+from handrail.journal.codec import input_from_json
+from handrail.process_identity import is_gone
 from handrail.records import Question, RunRecord
 
 

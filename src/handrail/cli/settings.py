@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import ConfigError
-from handrail.names import nearest
+from handrail.parsing.names import nearest
 
 TABLES = ("store", "lint")
 """All tables that the settings may have."""

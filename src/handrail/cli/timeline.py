@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.cli.wire import exchange_text
+from handrail.core.redaction import Redactor
 from handrail.events import (
     AnswerRefused,
     AnswerTaken,
@@ -42,7 +43,6 @@ from handrail.events import (
     ToolsSelected,
 )
 from handrail.messages import TextDelta, Turn
-from handrail.redaction import Redactor
 
 Kind: TypeAlias = Literal[
     "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",

@@ -11,8 +11,8 @@ from threading import Thread
 
 from msgspec import Struct
 
-from handrail.confinement import join_empty_key_ring
-from handrail.seccomp import filter_here
+from handrail.sandboxes.confinement import join_empty_key_ring
+from handrail.sandboxes.seccomp import filter_here
 
 _LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
 _LANDLOCK_CREATE_RULESET_VERSION = 1

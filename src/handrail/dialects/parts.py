@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from handrail.calls import Media
+from handrail.core.results import label
 from handrail.errors import ConfigError, Json
-from handrail.shaping import label
 
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
 

@@ -18,9 +18,9 @@ from email.utils import parsedate_to_datetime
 
 from msgspec import Struct
 
+from handrail.core.retries import retry_after_s
 from handrail.dialects import received
 from handrail.errors import Json, ModelError
-from handrail.retries import retry_after_s
 
 _HOPELESS = frozenset({
     # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pydantic_core import from_json
 
 from handrail.calls import ToolCall, ToolResult
+from handrail.core.history import as_history as as_history
+from handrail.core.history import mended
+from handrail.core.results import text_of
 from handrail.dialects import Conversation, ToolLike, received, remembered
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
-from handrail.history import as_history as as_history
-from handrail.history import mended
 from handrail.messages import Message, conversation_of
-from handrail.shaping import text_of
 
 
 def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:

@@ -17,7 +17,7 @@ from handrail.linting import declarations, definitions, parameters, sets, subjec
 from handrail.linting.findings import SEVERITIES, Cost, Finding, Place, Report, Settings
 from handrail.linting.rules import Noticed, Rule, defined
 from handrail.linting.subjects import Subject
-from handrail.toolset import Tools, Toolset
+from handrail.tools.toolset import Tools, Toolset
 
 __all__ = [
     "RULES",

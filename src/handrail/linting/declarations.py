@@ -10,7 +10,7 @@ from handrail.linting.findings import Settings
 from handrail.linting.rules import Definition, Noticed, Rule, defined
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import words
-from handrail.subschemas import words as table
+from handrail.schemas.walk import words as table
 
 _DESTROYS = table("delete drop purge destroy erase wipe truncate uninstall terminate 删除 清空 销毁 卸载 注销")
 _CHANGES = _DESTROYS | table(

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from handrail import foreign, operations
 from handrail.errors import ConfigError, Json, ToolDefinitionError
 from handrail.linting.findings import Place
 from handrail.linting.subjects import Declared, Subject
-from handrail.subschemas import Schema
+from handrail.schemas import importing, openapi
+from handrail.schemas.walk import Schema
 
 SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: OpenAI, MCP, Anthropic, Gemini."""
@@ -43,8 +43,8 @@ def entries(document: Json) -> list[dict[str, Json]]:
     Raises:
         ConfigError: There are none.
     """
-    if isinstance(document, dict) and operations.is_one(document):
-        return list(operations.definitions(document))
+    if isinstance(document, dict) and openapi.is_one(document):
+        return list(openapi.definitions(document))
     found = list(_entries(document))
     if not found:
         raise ConfigError(
@@ -107,7 +107,7 @@ def _schema(written: Any) -> tuple[Schema, str]:
     if written is not None and not isinstance(written, Mapping):
         return {}, "its schema is no object"
     try:
-        return foreign.imported(written), ""
+        return importing.imported(written), ""
     except ToolDefinitionError as error:
         return {}, str(error)
 
@@ -117,7 +117,7 @@ def _declared(entry: Mapping[str, Json]) -> Declared | None:
         asks = entry.get("approve") or entry.get("risk", "high") == "high"
         return Declared("handrail", entry.get("effect"), bool({"key", "verify", "replay"} & entry.keys()), bool(asks))
     if "method" in entry:
-        return Declared("openapi", operations.EFFECTS.get(str(entry["method"])))
+        return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
         return _hinted(entry.get("annotations"))
     return None

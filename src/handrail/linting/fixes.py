@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail import foreign, operations
 from handrail.errors import ConfigError, Json, ToolDefinitionError
 from handrail.linting import definitions, parameters
 from handrail.linting.wording import tidy
-from handrail.subschemas import mapped
+from handrail.schemas import importing, openapi
+from handrail.schemas.walk import mapped
 
 
 class Fixed(Struct, frozen=True):
@@ -32,7 +32,7 @@ def fixed(document: Json) -> tuple[Json, Sequence[Fixed]]:
     Raises:
         ConfigError: It has no definitions of tools, or is an OpenAPI document, which describes more than tools.
     """
-    if operations.is_one(document):
+    if openapi.is_one(document):
         raise ConfigError("an OpenAPI document describes a service; change it there, and `--fix` definitions of tools")
     changed = deepcopy(document)
     done = [Fixed(str(entry.get("name")), rules) for entry in definitions.entries(changed) if (rules := _fix(entry))]
@@ -45,7 +45,7 @@ def _fix(entry: dict[str, Json]) -> Sequence[str]:
     schema: Any = entry.get(key)
     if isinstance(schema, dict) and parameters.foreign_words(schema):
         try:
-            entry[key] = schema = foreign.imported(schema)
+            entry[key] = schema = importing.imported(schema)
             rules.append("schema-foreign")
         except ToolDefinitionError:  # what it means is unknown, so it is not for us to write down
             pass

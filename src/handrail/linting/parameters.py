@@ -12,8 +12,8 @@ from handrail.linting.findings import Settings
 from handrail.linting.rules import Noticed, Rule, defined, named, plural
 from handrail.linting.subjects import Parameter, Subject
 from handrail.linting.texts import adds_nothing_to, content, listed_values, names_unit, says, words
-from handrail.subschemas import Schema, walk
-from handrail.subschemas import words as table
+from handrail.schemas.walk import Schema, walk
+from handrail.schemas.walk import words as table
 
 _TEXTS, _NUMBERS = frozenset({"string"}), frozenset({"integer", "number"})
 

@@ -8,13 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import log, sqrt
 
-from handrail import portability
 from handrail.errors import Json
 from handrail.linting.findings import Cost, Settings
 from handrail.linting.rules import Noticed, Rule, defined, named, plural
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import content, words
-from handrail.portability import NotPortable
+from handrail.schemas import portability
+from handrail.schemas.portability import NotPortable
 
 
 def _duplicates(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subject, Noticed]]:

@@ -12,14 +12,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from handrail.cached import cached_property
+from handrail._cached import cached_property
 from handrail.effects import EffectClass
 from handrail.errors import Json, ToolDefinitionError
 from handrail.linting.findings import Place
 from handrail.linting.texts import words
-from handrail.subschemas import Schema, target, types_of
-from handrail.tools import BaseTool, FunctionTool
-from handrail.toolset import Toolset
+from handrail.schemas.walk import Schema, target, types_of
+from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.toolset import Toolset
 
 WIRES: Mapping[str, str] = {
     "OpenAI": "openai-chat",

@@ -9,7 +9,7 @@ from handrail.linting.findings import Settings
 from handrail.linting.rules import Noticed, Rule, defined
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import adds_nothing_to, content, is_chinese, length_words, says, words
-from handrail.subschemas import words as table
+from handrail.schemas.walk import words as table
 
 _SHORTEST_WORDS = 4
 """A description below it cannot say what is done to what."""

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from handrail import plugins
 from handrail.dialects import DialectStream, dialect
-from handrail.dialects.completions import Completions, Generate
-from handrail.dialects.prompts import PromptDialect
-from handrail.dialects.written import Written
+from handrail.dialects.prompts.completion_wire import Completions, Generate
+from handrail.dialects.prompts.dialect import PromptDialect
+from handrail.dialects.wires.request_bytes import Written
 from handrail.messages import Turn
 from handrail.models.http import HttpModel
 from handrail.models.providers import Provider

@@ -20,13 +20,13 @@ import httpx2
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.core.retries import Backoff
 from handrail.dialects import DialectStream, WireDialect
-from handrail.dialects.written import Written
+from handrail.dialects.wires.request_bytes import Written
 from handrail.errors import ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
 from handrail.ports import Listener, Request
-from handrail.retries import Backoff
 
 ATTEMPTS = 3
 LONGEST_WAIT_S = 60.0

@@ -21,10 +21,9 @@ from threading import Event
 
 from msgspec import Struct
 
-from handrail import seccomp
 from handrail.ports import Job, JobEnded
-from handrail.sandboxes import process
-from handrail.sandboxes.outside import Place, carry_out, program
+from handrail.sandboxes import process, seccomp
+from handrail.sandboxes.host import Place, carry_out, program
 
 _NOBODY = "65534"
 _BOX = "/box"

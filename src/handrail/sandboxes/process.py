@@ -20,9 +20,9 @@ from threading import Event
 
 from msgspec import Struct
 
-from handrail import seccomp
 from handrail.ports import Job, JobEnded
-from handrail.sandboxes.outside import Place, carry_out, program
+from handrail.sandboxes import seccomp
+from handrail.sandboxes.host import Place, carry_out, program
 
 
 def limits(job: Job) -> dict[str, int]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from handrail.selectors.caches import VectorCache as VectorCache
-from handrail.selectors.caches import VectorMemory as VectorMemory
-from handrail.selectors.fused import Fused
-from handrail.selectors.lexical import Bm25
-from handrail.selectors.vectors import Embed, Vectors
-from handrail.toolset import Tools, Toolset
+from handrail.selectors.bm25 import Bm25
+from handrail.selectors.embeddings import Embed, Vectors
+from handrail.selectors.hybrid import Fused
+from handrail.selectors.vector_cache import VectorCache as VectorCache
+from handrail.selectors.vector_cache import VectorMemory as VectorMemory
+from handrail.tools.toolset import Tools, Toolset
 
 
 def bm25(tools: Tools) -> Bm25:

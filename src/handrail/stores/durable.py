@@ -36,7 +36,7 @@ from pydantic_core import to_json
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, LookUp, Renew, Settle
 from handrail.errors import HandrailError, StoreUnavailable
-from handrail.owners import has_died_here, owner, shares_our_clock
+from handrail.process_identity import has_died_here, owner, shares_our_clock
 from handrail.stores.ledger import Ledger, Row, Standing, use_of
 
 T = TypeVar("T")

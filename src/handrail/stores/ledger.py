@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
-from handrail.owners import has_died_here
+from handrail.process_identity import has_died_here
 
 
 class Row(Struct, eq=False):

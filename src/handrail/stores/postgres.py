@@ -20,10 +20,10 @@ from functools import cache
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.owners import owner
+from handrail.process_identity import owner
 from handrail.stores.durable import KEPT_S, Again, KeptText, Named, Refused, Values, statements, values, widened
-from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
+from handrail.stores.sql_runs import DurableRuns
 
 try:
     import psycopg

@@ -25,7 +25,7 @@ from threading import Lock
 from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.owners import owner
+from handrail.process_identity import owner
 from handrail.stores.durable import (
     KEPT_S,
     KeptText,
@@ -36,8 +36,8 @@ from handrail.stores.durable import (
     values,
     widened,
 )
-from handrail.stores.durable_runs import DurableRuns
 from handrail.stores.ledger import Row
+from handrail.stores.sql_runs import DurableRuns
 
 # How long commits of other processes are waited for. Each takes milliseconds; many on a slow disk, seconds. Whoever
 # waits in vain hears that nothing was claimed while there is still time to act on it; Postgres has the same bound.

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.dialects import Envelope, ServerDialect, dialect
-from handrail.dialects.completions import Completions, Generate
-from handrail.dialects.prompts import PromptDialect
+from handrail.dialects.prompts.completion_wire import Completions, Generate
+from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage

@@ -20,7 +20,7 @@ from typing import NotRequired, TypedDict
 from msgspec import Struct
 
 from handrail.errors import ToolError
-from handrail.names import nearest
+from handrail.parsing.names import nearest
 from handrail.toolbox.arithmetic import (
     CONSTANTS,
     FUNCTIONS,
@@ -34,7 +34,7 @@ from handrail.toolbox.arithmetic import (
     too_large,
     written,
 )
-from handrail.tools import tool
+from handrail.tools.tool import tool
 
 MOST_CHARACTERS = 1000
 MOST_DEPTH = 50

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.errors import Code, ConfigError, ToolError
-from handrail.isolation import strongest
 from handrail.ports import Job, JobEnded, Sandbox
-from handrail.sandboxes.outside import is_below
-from handrail.tools import BaseTool
+from handrail.sandboxes.host import is_below
+from handrail.sandboxes.levels import strongest
+from handrail.tools.tool import BaseTool
 
 MOST_CODE = 100_000
 """Characters of code."""

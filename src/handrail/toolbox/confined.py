@@ -30,8 +30,8 @@ from time import monotonic
 
 from msgspec import Struct
 
-from handrail import names
 from handrail.errors import Code, ConfigError, NoEffect, ToolError
+from handrail.parsing import names
 
 try:
     import fcntl

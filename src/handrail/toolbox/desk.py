@@ -30,8 +30,8 @@ from handrail.context import Context
 from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolError
 from handrail.guards import Identifier
-from handrail.tools import FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
 
 Plan: TypeAlias = Literal["free", "pro", "team"]
 Row: TypeAlias = dict[str, Json]

@@ -22,13 +22,13 @@ from typing import Annotated, NotRequired, TypedDict
 from msgspec import Struct
 from pydantic import Field
 
-from handrail import names
 from handrail.errors import ConfigError, ToolError
-from handrail.selectors.lexical import postings
-from handrail.selectors.words import NOISE, words
+from handrail.parsing import names
+from handrail.selectors.bm25 import postings
+from handrail.selectors.tokenize import NOISE, words
 from handrail.toolbox.files import Files
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 PASSAGE_CHARACTERS = 1_200
 """Of a passage: a few paragraphs. A longer paragraph is one passage."""

@@ -19,7 +19,7 @@ from handrail import __version__
 from handrail.errors import Code, ToolError
 from handrail.logs import log
 from handrail.toolbox.connections import proxy_of, timed_client
-from handrail.tools import BaseTool
+from handrail.tools.tool import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 RemainingS: TypeAlias = "Callable[[], float]"

@@ -32,8 +32,8 @@ from handrail.errors import Code, Json, NoEffect, ToolError
 from handrail.guards import RelativePath
 from handrail.toolbox.confined import KEPT, Tree, contents, folded, kept_as, locked, named_roots, put_back, replaced
 from handrail.toolbox.decoding import decoded, encoded, lines_of
-from handrail.tools import FunctionTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
 
 DENIED = (".env", ".env.*", ".git", ".ssh", ".netrc", ".npmrc", ".pypirc", ".aws", ".kube", "*.pem", "*.key", "id_*")
 """Names that are neither shown nor opened: secrets mostly, and `.git`, where a written file is a program that runs."""

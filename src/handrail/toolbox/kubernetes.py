@@ -28,14 +28,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field
 
-from handrail import names
-from handrail.cached import cached_property
+from handrail._cached import cached_property
 from handrail.context import Context
 from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect
-from handrail.schema import Signature
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
+from handrail.parsing import names
+from handrail.schemas.hints import Signature
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 MOST_BYTES = 1 << 20
 """What is read of an output. Longer ones end early, logs begin late; the runtime cuts further for the model."""

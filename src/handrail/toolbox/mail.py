@@ -38,7 +38,7 @@ from handrail.context import Context
 from handrail.effects import Found, NotFound, Unknown, Verification
 from handrail.errors import Code, ConfigError, Json, NoEffect
 from handrail.guards import EmailAddress, OneLine
-from handrail.tools import BaseTool
+from handrail.tools.tool import BaseTool
 
 MOST_RECIPIENTS = 20
 MOST_CHARACTERS = 100_000

@@ -24,10 +24,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from handrail.errors import ToolError
-from handrail.names import nearest
+from handrail.parsing.names import nearest
 from handrail.toolbox.arithmetic import Number, fitting
 from handrail.toolbox.calculator import Result, told
-from handrail.tools import tool
+from handrail.tools.tool import tool
 
 Powers: TypeAlias = tuple[int, ...]
 """Seven of them: of length, mass, time, temperature, current, angle and information."""

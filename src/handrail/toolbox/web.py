@@ -24,7 +24,7 @@ from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
 from handrail.toolbox.connections import timed_client
 from handrail.toolbox.fetching import USER_AGENT, HttpTool, RemainingS, check_status
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 BASE_URL = "https://api.tavily.com"
 KEY_VARIABLE = "TAVILY_API_KEY"

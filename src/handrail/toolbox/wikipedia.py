@@ -22,10 +22,10 @@ from pydantic_core import from_json
 
 from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
-from handrail.names import nearest
+from handrail.parsing.names import nearest
 from handrail.toolbox.connections import timed_client
 from handrail.toolbox.fetching import Answer, HttpTool, RemainingS, check_status, rate_limited, user_agent
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 API = "https://{language}.wikipedia.org/w/api.php"
 MAXLAG_S = 5

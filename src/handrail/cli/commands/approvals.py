@@ -9,9 +9,10 @@ from typing import get_args
 import click
 from msgspec.structs import asdict
 
-from handrail import decisions
+from handrail import admin
 from handrail.cli import cases, completing, options
-from handrail.cli.keeping import (
+from handrail.cli.printer import console, print_columns
+from handrail.cli.store_access import (
     GRANTS,
     QUESTIONS,
     brief,
@@ -25,14 +26,13 @@ from handrail.cli.keeping import (
     span,
     whole_id,
 )
-from handrail.cli.printer import console, print_columns
 from handrail.effects import ApprovalScope
+from handrail.engine.nested_runs import outer_of
+from handrail.engine.resume import is_under_way
+from handrail.engine.scoped_store import name_in, scope_of
 from handrail.errors import ConfigError, Json
-from handrail.nested import outer_of
 from handrail.ports import ApprovalStore, RunStore, now_of
 from handrail.records import ApprovalState, Question
-from handrail.resuming import is_under_way
-from handrail.scopes import name_in, scope_of
 
 
 @click.group("approvals", cls=options.Commands)
@@ -96,12 +96,12 @@ def show(id: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        question = decisions.question(kept, id)
+        question = admin.question(kept, id)
     if as_json:
         print_json(_facts(question))
         return
     rows = [
-        (question.id, f"{question.state}{decisions.word_of(question)}"),
+        (question.id, f"{question.state}{admin.word_of(question)}"),
         ("tool", question.tool),
         ("what it does", question.description),
         ("arguments", laid_out(dict(question.arguments))),
@@ -149,7 +149,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
     arguments = None if edited is None else _arguments(options.text_or_stdin(edited))
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = decisions.approve(kept, id, by=by, edited=arguments, scope=scope)
+        after = admin.approve(kept, id, by=by, edited=arguments, scope=scope)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
     if scope != "once" and not as_json:
@@ -172,7 +172,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = decisions.deny(kept, id, by=by, because=reason)
+        after = admin.deny(kept, id, by=by, because=reason)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
 
@@ -203,7 +203,7 @@ def _say(after: Question, place: str, as_json: bool, way_on: str) -> None:
         say(f"agreed, {_who_agrees(after)}: {_call(after)}")
         say(f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}")
         return
-    say(f"{after.state}{decisions.word_of(after)}: {_call(after)}")
+    say(f"{after.state}{admin.word_of(after)}: {_call(after)}")
     if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
     say(f"go on:   {way_on}")
@@ -224,7 +224,7 @@ def rules(store: str, as_json: bool) -> None:
       handrail approvals rules
     """
     with GRANTS.opened(store) as kept:
-        found = decisions.grants(kept)
+        found = admin.grants(kept)
     if as_json:
         print_json({"rules": [asdict(grant) for grant in found]})
         return
@@ -246,8 +246,8 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
       handrail approvals revoke g_6af1c20e55d8b913
     """
     with GRANTS.opened(store) as kept:
-        id = whole_id(id, (grant.id for grant in decisions.grants(kept)))
-        grant = decisions.revoke(kept, id, by=by)
+        id = whole_id(id, (grant.id for grant in admin.grants(kept)))
+        grant = admin.revoke(kept, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
         return

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from handrail import chain
+from handrail.audit import chain
+from handrail.audit.log_key import key_in
 from handrail.cli import cases, completing, options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import LOG, brief, moment, print_json, run_named, say
 from handrail.cli.printer import console, print_entry
+from handrail.cli.store_access import LOG, brief, moment, print_json, run_named, say
 from handrail.errors import ConfigError
-from handrail.logkeys import key_in
+from handrail.invisible import json_text
 from handrail.ports import AuditStore, now_of
 from handrail.records import AuditRecord
-from handrail.unseen import json_text
 
 PAGE = 1000
 """Records that are read at once."""

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from handrail import late
+from handrail import _lazy
 from handrail.approvers.terminal import printable
 from handrail.calls import ToolResult
 from handrail.cli import completing, exits, options
 from handrail.cli.options import Setup
+from handrail.core.results import plain
 from handrail.errors import Code
 from handrail.events import AttemptStarted, CallFinished, Event
+from handrail.invisible import json_text
 from handrail.ports import Observer, Store
-from handrail.shaping import plain
-from handrail.tools import BaseTool
-from handrail.unseen import json_text
+from handrail.tools.tool import BaseTool
 
 if TYPE_CHECKING:
-    from handrail.cli import keeping, printer, timeline
+    from handrail.cli import printer, store_access, timeline
 else:
-    keeping = late.module("handrail.cli.keeping")
-    printer = late.module("handrail.cli.printer")
-    timeline = late.module("handrail.cli.timeline")
+    store_access = _lazy.module("handrail.cli.store_access")
+    printer = _lazy.module("handrail.cli.printer")
+    timeline = _lazy.module("handrail.cli.timeline")
 
 
 @click.command("call")
@@ -60,7 +60,7 @@ def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, 
     if store == options.NO_STORE:
         result = _called(setup, observers, tool, text, store)
     else:
-        with keeping.opened(store, create=True, writes=True) as kept:
+        with store_access.opened(store, create=True, writes=True) as kept:
             result = _called(setup, observers, tool, text, kept)
     if as_json:
         click.echo(json_text(_document(result)))

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from handrail.budgets import Budget
-from handrail.cli import conversing, exits, options
-from handrail.cli.doubts import way_on
+from handrail.cli import exits, interrupts, options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import opened
+from handrail.cli.next_steps import way_on
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
+from handrail.cli.store_access import opened
 from handrail.cli.timeline import Timeline
+from handrail.core.budgets import Budget
 from handrail.messages import Message, SystemMessage, UserMessage
 from handrail.runs import Run
 
@@ -65,7 +65,7 @@ def command(
 
         def answer(messages: Sequence[Message]) -> Run:
             with redirect_stdout(sys.stderr):  # what tools print is no answer
-                run = runner.run(conversing.ask(runtime, messages, **here, model=model, budget=budget))
+                run = runner.run(interrupts.ask(runtime, messages, **here, model=model, budget=budget))
             printer.close()
             if way := way_on(kept, run, setup, store):
                 click.echo(way, err=True)

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import click
 
-from handrail import checklist
 from handrail.approvers.terminal import TerminalApprover, printable
-from handrail.checklist import Checklist, Line
 from handrail.cli import completing, options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at, tools_from
 from handrail.cli.printer import console, print_columns
+from handrail.core.policy import Policy
+from handrail.invisible import json_text
 from handrail.linting import Settings
-from handrail.policy import Policy
 from handrail.runtime import Runtime
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.testing import checklist
+from handrail.testing.checklist import Checklist, Line
+from handrail.tools.toolset import Toolset
 
 
 @click.command("check")

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import click
 
 from handrail.cli import cases, completing, options
-from handrail.cli.judging import JudgedTurn, judged, told
+from handrail.cli.answer_review import JudgedTurn, judged, told
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.messages import Turn
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
 """How a stream of server-sent events begins: with a field, or with a comment."""

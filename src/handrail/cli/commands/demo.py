@@ -12,11 +12,11 @@ import click
 
 from handrail import plugins
 from handrail.approvers.terminal import TerminalApprover
-from handrail.cli import completing, conversing, exits, options
+from handrail.cli import completing, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
-from handrail.cli.keeping import command_line, opened
 from handrail.cli.printer import Printer, console
+from handrail.cli.store_access import command_line, opened
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval
 from handrail.errors import ConfigError
@@ -112,7 +112,7 @@ async def _investigate(
     approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
     here: dict[str, Any] = {"printer": printer, "terminal": terminal}
     async with Runtime(TOOLS, store=store, approver=approver, observers=[printer]) as runtime:
-        return await conversing.ask(runtime, texts.question, **here, system=texts.system, model=model, deps=cluster)
+        return await interrupts.ask(runtime, texts.question, **here, system=texts.system, model=model, deps=cluster)
 
 
 def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:

@@ -21,18 +21,18 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from handrail import __version__, plugins
+from handrail.audit.log_key import key_in
 from handrail.cli import options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import opened, shown
 from handrail.cli.options import NO_STORE, default_store, key_file, store_setting
 from handrail.cli.printer import NO_EDGE, console, print_columns
+from handrail.cli.store_access import opened, shown
 from handrail.cli.walls import walls
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.isolation import offered
-from handrail.logkeys import key_in
+from handrail.invisible import json_text
 from handrail.runtime import Runtime
+from handrail.sandboxes.levels import offered
 from handrail.stores.sqlite import file_of
-from handrail.unseen import json_text
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")

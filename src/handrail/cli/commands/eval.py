@@ -10,19 +10,20 @@ from typing import Any
 
 import click
 
-from handrail import evaluation, selectors
-from handrail.budgets import Budget
+from handrail import selectors
 from handrail.cli import completing, options
 from handrail.cli.cases import json_of, tools_at
-from handrail.cli.drawing import line_chart
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
+from handrail.cli.svg_chart import line_chart
+from handrail.core.budgets import Budget
 from handrail.errors import ConfigError, Json
-from handrail.evaluation import KS, Answered, Point, Question, Rank
+from handrail.invisible import json_text
 from handrail.runtime import Runtime
+from handrail.selectors import evaluation
 from handrail.selectors.endpoint import Endpoint
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.selectors.evaluation import KS, Answered, Point, Question, Rank
+from handrail.tools.toolset import Toolset
 
 DRAWN = 5
 """The k that the plot shows."""

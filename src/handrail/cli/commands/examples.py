@@ -13,9 +13,9 @@ import click
 
 import handrail
 from handrail.cli import completing, options
-from handrail.cli.keeping import print_json, print_table
+from handrail.cli.store_access import print_json, print_table
 from handrail.errors import ConfigError
-from handrail.names import nearest
+from handrail.parsing.names import nearest
 
 _PACKAGE = Path(handrail.__file__).parent
 PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples" / "apps")

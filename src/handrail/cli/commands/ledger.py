@@ -7,9 +7,10 @@ from shlex import quote
 
 import click
 
-from handrail import decisions
+from handrail import admin
 from handrail.cli import cases, completing, options
-from handrail.cli.keeping import (
+from handrail.cli.printer import console, print_columns
+from handrail.cli.store_access import (
     WRITES,
     brief,
     command_line,
@@ -21,7 +22,6 @@ from handrail.cli.keeping import (
     say,
     span,
 )
-from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
 from handrail.ports import now_of
 from handrail.records import WriteRecord
@@ -98,7 +98,7 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
       handrail ledger show refund refund:881
     """
     with WRITES.opened(store) as kept:
-        write = decisions.write(kept, scope, key)
+        write = admin.write(kept, scope, key)
     if as_json:
         print_json(_facts(write))
         return
@@ -151,10 +151,10 @@ def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: 
         raise click.UsageError("--value is the result of a write that happened; leave it out.")
     result = None if value is None else cases.json_of(options.text_or_stdin(value), "--value")
     with WRITES.opened(store) as kept:
-        before = decisions.write(kept, scope, key)
+        before = admin.write(kept, scope, key)
         if not _takes_a_word(before):
             raise ConfigError(f"the write {scope} {key} takes no word: {_why_not(before)}")
-        after = decisions.resolve(kept, scope, key, happened=happened, by=by, value=result)
+        after = admin.resolve(kept, scope, key, happened=happened, by=by, value=result)
     if as_json:
         print_json(_facts(after))
     elif happened:

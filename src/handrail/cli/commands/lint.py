@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from handrail import linting, operations
+from handrail import linting
 from handrail.approvers.terminal import printable
 from handrail.cli import completing, options, settings
 from handrail.cli.cases import json_of
@@ -19,9 +19,10 @@ from handrail.cli.exits import Exit
 from handrail.cli.loading import OPENAPI, tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
+from handrail.invisible import json_text
 from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
+from handrail.schemas import openapi
 from handrail.toolbox import yamltext
-from handrail.unseen import json_text
 
 
 @click.command("lint")
@@ -109,8 +110,8 @@ def _subjects(places: Sequence[str]) -> list[Subject]:
 
 def _say_what_is_left_out(place: str, document: Json) -> None:
     """Name the operations of an OpenAPI document that become no tools, and are not looked at."""
-    if operations.is_one(document):
-        left = [each for each in operations.operations(document) if isinstance(each, operations.LeftOut)]
+    if openapi.is_one(document):
+        left = [each for each in openapi.operations(document) if isinstance(each, openapi.LeftOut)]
         told = "; ".join(f"{each.name}: {each.reason}" for each in left)
         if left:
             click.echo(printable(f"{place}: not looked at, since they become no tools: {told}"), err=True)

@@ -10,7 +10,7 @@ from string import Template
 import click
 
 from handrail.cli import options
-from handrail.cli.keeping import say
+from handrail.cli.store_access import say
 from handrail.errors import ConfigError
 
 FILES = {

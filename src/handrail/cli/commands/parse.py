@@ -8,11 +8,11 @@ from typing import Any, cast
 import click
 
 from handrail.cli import cases, completing, options
-from handrail.cli.judging import JudgedTurn, judged, told
+from handrail.cli.answer_review import JudgedTurn, judged, told
 from handrail.dialects import Dialect, WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.messages import Turn
-from handrail.toolset import Toolset
+from handrail.tools.toolset import Toolset
 
 
 @click.command("parse")

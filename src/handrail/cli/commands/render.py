@@ -15,10 +15,10 @@ from handrail.cli.cases import Document
 from handrail.cli.exits import Exit
 from handrail.dialects import Dialect, WireDialect, dialect, received
 from handrail.errors import ConfigError, Json
+from handrail.invisible import json_text
 from handrail.messages import Message, Options, conversation_of
-from handrail.names import nearest
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.parsing.names import nearest
+from handrail.tools.toolset import Toolset
 
 _MOST_LEVELS = 100
 """Python lays out about 300 levels of JSON, and schemas are the deepest that people write."""

@@ -7,13 +7,13 @@ from typing import cast, get_args
 
 import click
 
-from handrail import jsontext
 from handrail.approvers.terminal import printable
 from handrail.cli import completing, options
 from handrail.cli.exits import Exit
 from handrail.errors import Failure
+from handrail.invisible import json_text
 from handrail.messages import Finish
-from handrail.unseen import json_text
+from handrail.parsing import jsontext
 
 
 @click.command("repair")

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from handrail.budgets import Budget
-from handrail.cli import conversing, is_debugging, options
-from handrail.cli.doubts import way_on
-from handrail.cli.keeping import opened
+from handrail.cli import interrupts, is_debugging, options
+from handrail.cli.next_steps import way_on
 from handrail.cli.options import Setup
-from handrail.cli.watching import Watch, watched
+from handrail.cli.progress import Watch, watched
+from handrail.cli.store_access import opened
+from handrail.core.budgets import Budget
 from handrail.ports import Store
 from handrail.runs import Run
 
@@ -60,4 +60,4 @@ def command(
 async def _run(setup: Setup, watch: Watch, store: Store, question: str, **how: Any) -> Run:
     here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
     async with setup.runtime(*watch.observers, store=store) as runtime:
-        return await conversing.ask(runtime, question, **here, **how)
+        return await interrupts.ask(runtime, question, **here, **how)

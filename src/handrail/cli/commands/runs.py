@@ -12,12 +12,17 @@ from typing import Any, get_args
 import click
 from msgspec.structs import replace
 
-from handrail import decisions
+from handrail import admin
 from handrail.approvers.terminal import printable
-from handrail.cli import completing, conversing, exits, exporting, is_debugging, options
-from handrail.cli.doubts import lines_on, way_on
+from handrail.cli import completing, exits, exporting, interrupts, is_debugging, options
 from handrail.cli.exits import Exit
-from handrail.cli.keeping import (
+from handrail.cli.loading import tools_from
+from handrail.cli.next_steps import lines_on, way_on
+from handrail.cli.options import Setup
+from handrail.cli.progress import Watch, watched
+from handrail.cli.run_history import Retold, retold
+from handrail.cli.run_pages import Page, document, facts, question_in, stands
+from handrail.cli.store_access import (
     EVERY,
     RUNS,
     moment,
@@ -27,25 +32,20 @@ from handrail.cli.keeping import (
     run_named,
     say,
 )
-from handrail.cli.loading import tools_from
-from handrail.cli.options import Setup
-from handrail.cli.retelling import Retold, retold
-from handrail.cli.run_pages import Page, document, facts, question_in, stands
 from handrail.cli.timeline import shortened
-from handrail.cli.watching import Watch, watched
+from handrail.engine.nested_runs import outer_of
+from handrail.engine.resume import is_under_way
+from handrail.engine.scoped_store import kept_name, name_in, scope_of
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
-from handrail.journal import budget_from_json, input_from_json, toolset_digest
+from handrail.invisible import json_text
+from handrail.journal.codec import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
-from handrail.nested import outer_of
-from handrail.owners import is_gone
 from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
+from handrail.process_identity import is_gone
 from handrail.records import Begun, RecordStatus, RunRecord
-from handrail.resuming import is_under_way
 from handrail.runs import Run
-from handrail.scopes import kept_name, name_in, scope_of
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 
 @click.group("runs", cls=options.Commands)
@@ -345,7 +345,7 @@ class Wheel:
         here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
         scope = scope_of(run)  # commands name runs as they are kept, a runtime those of its scope
         async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
-            ended = await conversing.driven(runtime, getattr(runtime, verb), name_in(run), **here, **how)
+            ended = await interrupts.driven(runtime, getattr(runtime, verb), name_in(run), **here, **how)
         return replace(ended, id=kept_name(scope, ended.id))
 
     def ended(self, run: Run) -> Exit:
@@ -408,7 +408,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     with RUNS.opened(store) as kept:
         run = run_named(kept, run)
         record = _found(now_of(kept.recorded(run)), run).record
-        status = record.status if record.status == "cancelled" else decisions.cancel(kept, run, by=by).status
+        status = record.status if record.status == "cancelled" else admin.cancel(kept, run, by=by).status
     if as_json:
         print_json({"run_id": run, "was": record.status, "status": status})
     elif record.status == "cancelled":

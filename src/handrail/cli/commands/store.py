@@ -15,9 +15,9 @@ from handrail.cli.exits import Exit
 from handrail.cli.options import STORE_HERE
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
-from handrail.stores import upkeep
+from handrail.invisible import json_text
+from handrail.stores import maintenance
 from handrail.stores.durable import DurableStore
-from handrail.unseen import json_text
 
 _NOUNS = {
     "effects": "writes", "acts": "acts to know again", "grants": "standing words", "audit": "audit records",
@@ -50,7 +50,7 @@ def info(store: str, as_json: bool) -> int:
     Without STORE it is the one that every command uses: HANDRAIL_STORE, the settings, or handrail.db where it is there.
     """
     with closing(opened(store)) as durable:
-        found = upkeep.contents(durable)
+        found = maintenance.contents(durable)
     if as_json:
         click.echo(json_text({"v": 1, **asdict(found)}))
         return Exit.OK
@@ -80,7 +80,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
     audit log of TARGET takes what follows its end; where both have gone on by themselves, it stays as it is.
     """
     with closing(opened(source)) as old, closing(opened(target, create=True)) as new:
-        numbers = upkeep.copied(old, new)
+        numbers = maintenance.copied(old, new)
         if "audit" not in numbers:
             click.echo(
                 f"warning: no record of the audit log was copied: both stores have records of their own since the last "
@@ -107,7 +107,7 @@ def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
     """
     older_than_s = seconds(older_than)
     with closing(opened(store)) as durable:
-        return _told(upkeep.vacuumed(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
+        return _told(maintenance.vacuumed(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
 
 
 def opened(place: str, *, create: bool = False) -> DurableStore:

@@ -11,14 +11,14 @@ from handrail import plugins
 from handrail.cli import completing, options
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
+from handrail.core.policy import Policy
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
-from handrail.names import nearest
-from handrail.operations import LeftOut, Operation
-from handrail.policy import Policy
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
-from handrail.unseen import json_text
+from handrail.invisible import json_text
+from handrail.parsing.names import nearest
+from handrail.schemas.openapi import LeftOut, Operation
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 MOST_NAMED = 20
 """How many tools a sentence names."""

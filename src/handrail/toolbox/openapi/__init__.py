@@ -29,9 +29,9 @@ from handrail.calls import Media
 from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
-from handrail.foreign import imported
-from handrail.operations import LeftOut, Operation, is_one, operations, server_of
-from handrail.strictjson import copied
+from handrail.parsing.strictjson import copied
+from handrail.schemas.importing import imported
+from handrail.schemas.openapi import LeftOut, Operation, is_one, operations, server_of
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -48,8 +48,8 @@ from handrail.toolbox.openapi.credentials import (
     schemes_of,
 )
 from handrail.toolbox.openapi.requests import written
-from handrail.tools import DEFAULT_TIMEOUT_S
-from handrail.toolset import Toolset
+from handrail.tools.tool import DEFAULT_TIMEOUT_S
+from handrail.tools.toolset import Toolset
 
 MOST_SAID_CHARS = 500
 """Of what a service says about a call that it refused."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from handrail.errors import Code, NoEffect
-from handrail.operations import followed
+from handrail.schemas.openapi import followed
 from handrail.toolbox.openapi.requests import Request, quoted
 
 Secret: TypeAlias = "str | Callable[[], str]"

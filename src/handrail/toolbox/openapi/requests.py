@@ -18,7 +18,7 @@ import httpx2
 from msgspec.structs import replace
 
 from handrail.errors import Code, Json, NoEffect
-from handrail.operations import Operation, Place
+from handrail.schemas.openapi import Operation, Place
 
 _Part: TypeAlias = tuple[str, tuple[str | None, bytes, str | None]]
 """Its name, and its file's name, content and media type."""

@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from handrail import names
 from handrail.calls import Page
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
+from handrail.parsing import names
 from handrail.toolbox.sql.database import Database, Share, Table
 from handrail.toolbox.sql.guard import checked
 from handrail.toolbox.sql.sqlite import SqliteDatabase
-from handrail.tools import BaseTool
-from handrail.toolset import Toolset
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 DEFAULT_TIMEOUT_S = 10.0
 MOST_TEXT = 10_000

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from handrail import names
 from handrail.calls import Page
 from handrail.errors import Code, ToolError
+from handrail.parsing import names
 from handrail.toolbox.sql.guard import Query
 
 PAGE_BYTES = 14 * 1024

@@ -20,7 +20,6 @@ from typing import Any
 
 from handrail.calls import Page
 from handrail.errors import ConfigError, ToolError
-from handrail.pages import Gathering
 from handrail.toolbox.sql.database import (
     PAGE_BYTES,
     Column,
@@ -34,6 +33,7 @@ from handrail.toolbox.sql.database import (
     words,
 )
 from handrail.toolbox.sql.guard import Query
+from handrail.tools.paging import Gathering
 
 try:
     import psycopg

@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 from handrail.calls import Page
 from handrail.errors import ConfigError, ToolError
-from handrail.pages import Gathering
 from handrail.toolbox.sql.database import (
     PAGE_BYTES,
     Column,
@@ -35,6 +34,7 @@ from handrail.toolbox.sql.database import (
     words,
 )
 from handrail.toolbox.sql.guard import FUNCTIONS, Query
+from handrail.tools.paging import Gathering
 
 # How often the engine is asked to stop: after so many steps of its machine, far less than a millisecond.
 _STEPS = 1_000

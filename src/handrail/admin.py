@@ -1,0 +1,187 @@
+"""What people decide about kept things: approve, deny, resolve, cancel, revoke. Each is recorded with who decided.
+
+Every way in (command line, console, HTTP) decides here, so that all of them refuse the same and leave the same record.
+The functions wait for the store; call them in a thread where that matters.
+
+Rule 1: the first word counts; a later one changes nothing and is told so.
+Rule 2: a word that cannot be meant (arguments that do not fit) decides nothing: the question stays open.
+Rule 3: whether the audit log takes a record is asked before anything is decided: a word without a trace is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from handrail.audit import log_key
+from handrail.audit.trail import notice_of_word
+from handrail.core.redaction import Redactor
+from handrail.effects import ApprovalScope, not_counted
+from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
+from handrail.errors import ConfigError, Failure, Json
+from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
+from handrail.records import Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.schemas.validation import Checker
+
+
+def question(store: ApprovalStore, id: str) -> Question:
+    """Return a question as it stands.
+
+    Raises:
+        ConfigError: There is none of that id.
+    """
+    found = next((each for each in now_of(store.questions(state="")) if each.id == id), None)
+    if found is None:
+        raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
+    return found
+
+
+def approve(
+    store: ApprovalStore, id: str, *, by: str, edited: Mapping[str, Json] | None = None, scope: ApprovalScope = "once"
+) -> Question:
+    """Approve the call of a question, with the arguments that were shown or others.
+
+    Args:
+        scope: `run` and `rule` also keep a standing word, which answers later questions of this reason.
+
+    Raises:
+        ConfigError: There is no such question, it is open no longer, the arguments do not fit the tool, or the store
+            keeps no standing words; or several people must agree, and this word would not count. Nothing was decided.
+    """
+    log_key.check(store)
+    asked = question(store, id)
+    if asked.people > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
+    if edited is not None and scope != "once":
+        raise ConfigError("other arguments are for one call; a standing word is on calls as they are asked about")
+    if scope != "once" and not isinstance(store, GrantStore):
+        raise ConfigError("this store keeps no standing words, so an approval is for one call")
+    if edited is not None and asked.parameters:
+        checked = Checker(dict(asked.parameters)).check(dict(edited))
+        if isinstance(checked, Failure):
+            raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
+    decided = _decided(store, asked, granted=True, by=by, because="", edited=edited)
+    if isinstance(store, GrantStore) and scope != "once":
+        grant = now_of(store.grant(grant_of(asked, scope, by=by)))
+        _record(store, notice_of_grant(grant, asked))
+    return decided
+
+
+def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> Question:
+    """Deny the call of a question.
+
+    Raises:
+        ConfigError: There is no such question, or it is open no longer.
+    """
+    log_key.check(store)
+    return _decided(store, question(store, id), granted=False, by=by, because=because, edited=None)
+
+
+def _decided(
+    store: ApprovalStore, asked: Question, *, granted: bool, by: str, because: str, edited: Mapping[str, Json] | None
+) -> Question:
+    if asked.state == "cancelled":
+        raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
+    if asked.state != "open":
+        raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
+    now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
+    wanted = ("approved" if granted else "denied", by, because, edited)
+    if granted and now.people > 1:
+        is_counted = by.strip() in now.agreed
+    else:
+        is_counted = (now.state, now.by, now.because, now.edited) == wanted
+    if not is_counted:
+        raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{word_of(now)}")
+    _record(store, notice_of_answer(now, granted=granted, by=by, because=because, edited=edited))
+    return now
+
+
+def _why_not(asked: Question, by: str, edited: Mapping[str, Json] | None, scope: ApprovalScope) -> str:
+    """Return why a yes cannot count where several people must agree; empty when it can."""
+    if edited is not None:
+        return "other arguments are not what the others agree to; deny it, so that the model asks anew"
+    if scope != "once":
+        return "nobody's standing word stands for several people; approve this call"
+    return not_counted(by, asked.agreed, asked.principal)
+
+
+def word_of(asked: Question) -> str:
+    """Return who has answered a question and how, to stand behind its state."""
+    if asked.state == "open" and asked.people > 1:
+        return f", {len(asked.agreed)} of {asked.people} have agreed"
+    by = f" by {asked.by}" if asked.by else ""
+    edited = ", with edited arguments" if asked.edited is not None else ""
+    return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"
+
+
+def grants(store: GrantStore) -> list[Grant]:
+    """Return the standing words that are in force, the oldest first."""
+    found: Sequence[Grant] = now_of(store.grants())
+    return list(found)
+
+
+def revoke(store: GrantStore, id: str, *, by: str) -> Grant:
+    """Take a standing word back; questions that it answered until now are asked again.
+
+    Raises:
+        ConfigError: None of that id is in force.
+    """
+    log_key.check(store)
+    found = next((each for each in grants(store) if each.id == id), None)
+    if found is None or not now_of(store.revoke(id, by=by)):
+        raise ConfigError(f"no standing word {id!r} is in force; `handrail approvals rules` shows those that are")
+    _note(store, "Revoked", found.run_id, by=by, grant=id, tool=found.tool, reason=found.reason)
+    return found
+
+
+def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
+    """Return a write of the ledger.
+
+    Raises:
+        ConfigError: There is no such write.
+    """
+    found = now_of(store.written(scope, key))
+    if found is None:
+        raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
+    return found
+
+
+def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str, value: Json = None) -> WriteRecord:
+    """Say how a write ended that nobody knows of. Whoever decides has looked.
+
+    Raises:
+        ConfigError: There is no such write, or it takes no word: it has ended, is under way, or somebody was quicker.
+    """
+    log_key.check(store)
+    before, state = write(store, scope, key), "done" if happened else "failed"
+    now = now_of(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
+    if (now.state, now.resolved_by) != (state, by):
+        raise ConfigError(f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}")
+    _note(store, "WriteResolved", now.run_id, by=by, scope=scope, key=key, state=state, fence=now.fence)
+    return now
+
+
+def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
+    """Ask for the end of a run that another process drives, or that waits; return it as it stands then.
+
+    Raises:
+        ConfigError: There is no such run, or it is over.
+    """
+    log_key.check(store)
+    if not now_of(store.request_cancel(run_id)):
+        known = now_of(store.recorded(run_id))
+        status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"
+        raise ConfigError(f"{status}; there is nothing to cancel")
+    _note(store, "CancelRequested", run_id, by=by)
+    begun = now_of(store.recorded(run_id))
+    assert begun is not None
+    return begun.record
+
+
+def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> None:
+    _record(store, notice_of_word(word, run_id, Redactor(), by=by, **told))
+
+
+def _record(store: object, notice: Notice) -> None:
+    """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
+    if isinstance(store, AuditStore):
+        now_of(store.append([notice]))

@@ -1,0 +1,87 @@
+"""Events as JSON, one line each, for programs that watch a run: `--jsonl`.
+
+    {"v": 1, "at_s": 0.012, "event": "call_admitted", "call": {"id": ...}, "arguments": {...}, "repairs": []}
+
+Rule 1: a record has the fields of its event, under their own names; a reader ignores events that it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TextIO
+
+from msgspec import Struct
+
+from handrail.core.redaction import Redactor
+from handrail.core.results import plain
+from handrail.errors import Json
+from handrail.events import Event, HttpExchange
+from handrail.invisible import json_text
+
+
+def record_of(event: Event, at_s: float) -> dict[str, Json]:
+    """Return an event as a JSON object; values that have no JSON form appear as their `repr`."""
+    return {"v": 1, "at_s": round(at_s, 3), "event": _spelled(type(event).__name__), **_fields_of(event)}
+
+
+class Recorder:
+    """An observer that writes one line for every event.
+
+    When its reader has gone it falls silent, as `printer.Printer` does; `write` says so.
+    """
+
+    def __init__(
+        self, file: TextIO, *, wire: bool = False, raw: bool = False, now: Callable[[], float] = monotonic
+    ) -> None:
+        self._file, self._wire, self._now, self._started = file, wire, now, now()
+        self._gone = False
+        self._redactor = None if raw else Redactor()
+
+    def __call__(self, event: Event) -> None:
+        """Write an event; what was on the wire only if asked for."""
+        if not self._gone and (self._wire or not isinstance(event, HttpExchange)):
+            try:
+                record = record_of(event, self._now() - self._started)
+                if self._redactor is not None and isinstance(event, HttpExchange):
+                    record = {name: self._redactor.value(each) for name, each in record.items()}
+                self.write(record)
+            except BrokenPipeError:
+                self._gone = True
+
+    def write(self, record: dict[str, Json]) -> None:
+        """Write one line, so that it can be read at once.
+
+        Raises:
+            BrokenPipeError: Nobody reads any more.
+        """
+        self._file.write(json_text(record) + "\n")
+        self._file.flush()
+
+
+_LEFT_OUT = {"raw", "data"}
+"""A provider's message as received, which may hold what is signed, and the bytes of a picture."""
+
+
+def _fields_of(value: Any) -> dict[str, Json]:
+    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _LEFT_OUT}
+
+
+def _plain(value: Any) -> Json:
+    if isinstance(value, Struct):
+        return {**_kind_of(value), **_fields_of(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return plain(value)
+
+
+def _kind_of(value: Any) -> dict[str, Json]:
+    """Name which of several a value is, where its fields do not tell: the deltas of a stream."""
+    name = type(value).__name__
+    return {"kind": _spelled(name.removesuffix("Delta"))} if name.endswith("Delta") else {}
+
+
+def _spelled(name: str) -> str:
+    """Return a class's name as JSON spells names: `CallAdmitted` is `call_admitted`."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", name).lower()

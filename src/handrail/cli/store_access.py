@@ -1,0 +1,203 @@
+"""The store that a command looks into, and what the commands of kept things say alike.
+
+Rule 1: a command that only looks makes no store: a misspelled name is told, not created.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from shlex import quote
+from typing import Any, Generic, TypeVar, cast
+
+import click
+
+from handrail import plugins
+from handrail.approvers.arguments import exact
+from handrail.approvers.terminal import printable
+from handrail.audit import log_key
+from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
+from handrail.cli.printer import console, print_columns
+from handrail.cli.timeline import shortened
+from handrail.errors import ConfigError, Json
+from handrail.invisible import json_text
+from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
+from handrail.stores.durable import DurableStore
+
+T = TypeVar("T")
+
+WAYS_TO_NAME_A_STORE = f"--store {STORE_HERE}, HANDRAIL_STORE, or `place` in the table [store] of handrail.toml"
+
+EVERY = 1_000_000_000
+"""As many as there are, where a store asks how many are wanted."""
+
+
+@contextmanager
+def opened(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
+    """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
+
+    Args:
+        writes: What is done with it will be recorded, so its log must go on with that key.
+
+    Raises:
+        ConfigError: It is not there and is not to be made, cannot be a store, or its log has another key.
+        StoreUnavailable: It cannot be opened now.
+    """
+    kind, _, where = place.partition(":")
+    make = plugins.load("stores", kind)
+    store: Any
+    if isinstance(make, type) and issubclass(make, DurableStore):
+        store = make(where, create=create)  # type: ignore[call-arg, arg-type]  # each kind of its own
+    else:
+        store = make(where) if where else make()
+    try:
+        log_key.give(store, key_file())
+        if writes:
+            log_key.check(store)
+        yield store
+    finally:
+        if close := getattr(store, "close", None):
+            close()
+
+
+@dataclass(frozen=True, slots=True)
+class Port(Generic[T]):
+    """What a store must be able to do for a command; `what` is what it keeps then."""
+
+    port: Any
+    what: str
+
+    @contextmanager
+    def opened(self, place: str) -> Iterator[T]:
+        """Open a store that has this port.
+
+        Raises:
+            ConfigError: As `keeping.opened`, or it has not.
+        """
+        if place == NO_STORE:
+            raise self._missing(place)  # a store in memory would be new and empty
+        with opened(place) as store:
+            yield self.of(store, place)
+
+    def of(self, store: object, place: str) -> T:
+        """Return a store as what has this port.
+
+        Raises:
+            ConfigError: It has not.
+        """
+        if not isinstance(store, self.port):
+            raise self._missing(place)
+        return cast(T, store)
+
+    def _missing(self, place: str) -> ConfigError:
+        one = "" if place == STORE_HERE else f"; name one that does: {WAYS_TO_NAME_A_STORE}"
+        return ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
+
+
+RUNS: Port[RunStore] = Port(RunStore, "runs")
+QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
+GRANTS: Port[GrantStore] = Port(GrantStore, "standing words")
+WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
+LOG: Port[AuditStore] = Port(AuditStore, "audit log")
+
+
+def whole_id(given: str, known: Iterable[str]) -> str:
+    """Return the only known id that equals or begins with `given`; `given` itself if there is none.
+
+    Raises:
+        ConfigError: Several ids begin with it.
+    """
+    begun = [id for id in known if id.startswith(given)]
+    if not given or not begun or given in begun:
+        return given
+    if len(begun) > 1:
+        more = f" and {len(begun) - _MOST_NAMED} more" if len(begun) > _MOST_NAMED else ""
+        raise ConfigError(f"{given!r} begins several ids: {', '.join(begun[:_MOST_NAMED])}{more}; write more of it")
+    return begun[0]
+
+
+_MOST_NAMED = 5
+
+
+def run_named(kept: object, given: str) -> str:
+    """Return the id of the run with this id, or with an id that begins so.
+
+    Raises:
+        ConfigError: Several ids begin so.
+    """
+    if not given or not isinstance(kept, RunStore) or now_of(kept.recorded(given)) is not None:
+        return given
+    return whole_id(given, (record.run_id for record in now_of(kept.records(most=EVERY))))
+
+
+def command_line(words: str, place: str) -> str:
+    """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
+    named = "" if place == default_store() else f" --store {quote(shown(place))}"
+    return f"handrail {words}{named}"
+
+
+def shown(place: str) -> str:
+    """Return where a store is without its password.
+
+    >>> shown("postgresql://me:secret@host/database")
+    'postgresql://me:***@host/database'
+    """
+    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:***@", place)
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def print_json(document: Mapping[str, Json]) -> None:
+    """Print one document on a line of its own."""
+    click.echo(json_text({"v": 1, **document}))
+
+
+def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str], none: str) -> None:
+    """Print rows in columns, or the sentence for none of them, which is no result."""
+    if rows:
+        print_columns(console(), rows, heads)
+    else:
+        click.echo(none, err=True)
+
+
+def say(text: str) -> None:
+    """Print a sentence on what was done."""
+    click.echo(printable(text, keep="\n"))
+
+
+def brief(value: Json) -> str:
+    """Return a value on one line of bounded length."""
+    return shortened(json_text(value))
+
+
+def laid_out(value: Json) -> str:
+    """Return a whole value as indented JSON in which every character is distinguishable."""
+    return exact(value)
+
+
+def moment(at: float) -> str:
+    """Return a time of a store's clock, as this machine's zone has it."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def span(seconds: float) -> str:
+    """Return how long something takes, in its two largest units.
+
+    >>> span(40), span(3 * 3600 + 120), span(7 * 86400 - 1)
+    ('40 s', '3 h 2 min', '7 d')
+    """
+    left = round(abs(seconds))
+    for (size, unit), (finer, second) in pairwise(_UNITS):
+        counted = round(left / finer)
+        if counted * finer >= size:
+            whole, rest = divmod(counted * finer, size)
+            return f"{whole} {unit}" + (f" {rest // finer} {second}" if rest else "")
+    return f"{left} s"

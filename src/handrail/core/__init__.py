@@ -1,0 +1,1 @@
+"""Decides, performs nothing: admission, execution, batches, conversations, policy, budgets. See `execution` first."""

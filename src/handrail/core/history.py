@@ -1,0 +1,377 @@
+"""A conversation made fit to send, and kept small.
+
+Providers refuse a whole conversation for one call without a result, one result without its call, or one string that is
+no JSON. Conversations get so by crashes, by cutting, by other programs. `mended` makes any list of messages fit:
+
+    an orphan call      gets a result: the real one where it is known, else the truth that nobody knows
+    an orphan result    is left out
+    results             stand directly after their calls, in their order, one for each
+    an id used twice    is told apart from the first
+    arguments           that are no JSON object are shown under one key
+    an empty answer     is left out
+
+`folded` makes it smaller: old results become handles, which the model can read with `read_result`.
+
+Rule 1: what is sound is returned as it is, the same object. What is mended once is sound.
+Rule 2: nothing is invented: where a call's end is unknown, a write is said to be in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.core.results import failure_text
+from handrail.errors import Code, Failure, Json
+from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.parsing import jsontext
+from handrail.tools import keys
+
+
+class Mended(Struct, frozen=True):
+    """Messages that are fit to send, and a sentence for people for each thing that was mended."""
+
+    messages: Sequence[Message]
+    notes: Sequence[str] = ()
+
+
+def mended(
+    messages: Sequence[Message],
+    *,
+    known: Callable[[ToolCall], ToolResult | None] | None = None,
+    reads: Callable[[str], bool] | None = None,
+) -> Mended:
+    """Return the messages as every provider takes them.
+
+    Args:
+        known: What became of a call that has no result, where something is known of it: from a ledger or a journal.
+        reads: Whether the tool of that name only reads. A lost call of any other may have had an effect.
+    """
+    if _is_sound(messages):
+        return Mended(messages)
+    mending = _Mending(messages, known, reads)
+    fit = list(mending.all())
+    return Mended(messages if _same(fit, messages) else fit, mending.notes)
+
+
+def as_history(arguments: str) -> str:
+    """Return a call's arguments as they may stand in a history: the text itself where it is a JSON object.
+
+    Text with one reading goes back as that object; other text goes back under one key, so that the model can see what
+    it wrote and mend it.
+
+    >>> as_history('{"city": "Oslo"}'), as_history("{'city': 'Oslo'}"), as_history('[1')
+    ('{"city": "Oslo"}', '{"city":"Oslo"}', '{"INVALID_JSON": "[1"}')
+    """
+    # A history is written anew in every turn; judging each text once makes that linear in what is new.
+    return _judged(arguments) if len(arguments) < _MOST_REMEMBERED_CHARS else _as_object(arguments)
+
+
+_MOST_REMEMBERED_CHARS = 2_000
+
+
+def _as_object(arguments: str) -> str:
+    if not arguments.strip():
+        return "{}"
+    try:
+        if isinstance(jsontext.loads(arguments), dict):
+            return arguments
+    except jsontext.NotJson:
+        pass
+    parsed = jsontext.parse(arguments, lossy=False)
+    if isinstance(parsed, jsontext.Parsed):
+        return keys.canonical(parsed.value)
+    # Some providers refuse half a character even when it is escaped.
+    told = arguments.encode("utf-8", "replace").decode()
+    return json.dumps({"INVALID_JSON": told}, ensure_ascii=False)
+
+
+_judged = lru_cache(maxsize=4096)(_as_object)
+
+
+# ---------------------------------------------------------------------- sound or not
+
+
+def _is_sound(messages: Sequence[Message]) -> bool:
+    """Whether nothing is to be mended; nearly every list is so, and this is the whole cost of looking."""
+    waiting: deque[str] = deque()
+    seen: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if not waiting or waiting.popleft() != message.result.call_id:
+                return False
+        elif waiting:
+            return False
+        elif isinstance(message, AssistantMessage):
+            turn = message.turn
+            ids = [call.id for call in turn.calls]
+            if not seen.isdisjoint(ids) or len(set(ids)) < len(ids) or _is_empty(turn):
+                return False
+            if any(as_history(call.arguments) != call.arguments for call in turn.calls):
+                return False
+            seen.update(ids)
+            waiting.extend(ids)
+    return not waiting
+
+
+def _is_empty(turn: Turn) -> bool:
+    return not (turn.text or turn.calls or turn.refusal or turn.server_side)
+
+
+def _same(fit: Sequence[Message], given: Sequence[Message]) -> bool:
+    return len(fit) == len(given) and all(map(operator.is_, fit, given))
+
+
+class _Mending:
+    """One pass over one list. `used` holds the ids that stand before the present message."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        known: Callable[[ToolCall], ToolResult | None] | None,
+        reads: Callable[[str], bool] | None,
+    ) -> None:
+        self.messages, self.known, self.reads = messages, known, reads
+        self.notes: list[str] = []
+        self.results = _paired(messages)
+        self.used: set[str] = set()
+        self.numbers: dict[str, Iterator[int]] = {}
+        self.taken = {call.id for turn in _turns(messages) for call in turn.calls}
+
+    def all(self) -> Iterator[Message]:
+        """Give the messages as they may be sent."""
+        paired = {id(message) for found in self.results.values() for message in found}
+        for position, message in enumerate(self.messages):
+            if isinstance(message, AssistantMessage):
+                yield from self._answer(message, position)
+            elif isinstance(message, ToolMessage):
+                if id(message) not in paired:
+                    self.notes.append(f"a result of {message.result.call_id!r} has no call of its own; it was left out")
+            else:
+                yield message
+
+    def _answer(self, message: AssistantMessage, position: int) -> Iterator[Message]:
+        turn = message.turn
+        if _is_empty(turn):
+            self.notes.append("an empty answer was left out")
+            return
+        found = self.results.get(position, [])
+        fit: list[ToolCall] = []
+        results: list[Message] = []
+        by_id: dict[str, deque[ToolMessage]] = {}
+        for result in found:
+            by_id.setdefault(result.result.call_id, deque()).append(result)
+        for call in turn.calls:
+            fit.append(self._fit(call))
+            waiting = by_id.get(call.id)
+            results.append(_renamed(waiting.popleft(), fit[-1].id) if waiting else self._closed(call, fit[-1].id))
+        is_sound = all(map(operator.is_, fit, turn.calls))
+        yield message if is_sound else AssistantMessage(replace(turn, calls=tuple(fit), raw=_raw_with(fit, turn)))
+        yield from results
+
+    def _fit(self, call: ToolCall) -> ToolCall:
+        """Return the call with an id of its own and arguments that are JSON."""
+        name = call.id
+        if name in self.used:
+            numbered = (f"{call.id}_{number}" for number in self.numbers.setdefault(call.id, count(2)))
+            name = next(each for each in numbered if each not in self.used and each not in self.taken)
+            self.notes.append(f"the id {call.id!r} was used for two calls; the later one is {name!r} now")
+        self.used.add(name)
+        arguments = as_history(call.arguments)
+        if arguments != call.arguments:
+            self.notes.append(f"the arguments of {call.id!r} were no JSON object")
+        return call if name == call.id and arguments == call.arguments else ToolCall(name, call.name, arguments)
+
+    def _closed(self, call: ToolCall, id: str) -> ToolMessage:
+        """Return the result of a call that has none here."""
+        self.notes.append(f"the call {call.id!r} of {call.name} had no result")
+        result = self.known(call) if self.known else None
+        if result is not None:
+            return ToolMessage(replace(result, call_id=id))
+        failure = _lost_read(call.name) if self.reads and self.reads(call.name) else _lost_write(call.name)
+        return ToolMessage(ToolResult(id, call.name, failure=failure, text=failure_text(failure)))
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
+    return (message.turn for message in messages if isinstance(message, AssistantMessage))
+
+
+def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
+    """Return for each answer, by its position, the results of its calls: those that follow before the id is used again.
+
+    Of more results than calls the last ones count: a later word on one call is the newer one.
+    """
+    asked_at: dict[str, int] = {}
+    counts: dict[tuple[int, str], int] = {}
+    found: dict[tuple[int, str], list[ToolMessage]] = {}
+    for position, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            for call in message.turn.calls:
+                asked_at[call.id] = position
+                counts[position, call.id] = counts.get((position, call.id), 0) + 1
+        elif isinstance(message, ToolMessage) and (at := asked_at.get(message.result.call_id)) is not None:
+            found.setdefault((at, message.result.call_id), []).append(message)
+    paired: dict[int, list[ToolMessage]] = {}
+    for (at, id), results in found.items():
+        paired.setdefault(at, []).extend(results[-counts[at, id] :])
+    return paired
+
+
+def _renamed(message: ToolMessage, id: str) -> ToolMessage:
+    return message if message.result.call_id == id else ToolMessage(replace(message.result, call_id=id))
+
+
+def _raw_with(calls: Sequence[ToolCall], turn: Turn) -> Mapping[str, Json] | None:
+    """Return the provider's message with the new ids of the calls, so that signatures still go back beside them.
+
+    None where an id in it means two calls. Changed arguments do not matter: a dialect writes calls anew.
+    """
+    renamed = {old.id: new.id for old, new in zip(turn.calls, calls, strict=True)}
+    return _with_ids(turn.raw, renamed) if len(renamed) == len(calls) else None
+
+
+def _with_ids(value: Json, renamed: Mapping[str, str]) -> Json:
+    if isinstance(value, Mapping):
+        return {key: _with_id(key, each, renamed) for key, each in value.items()}
+    return [_with_ids(each, renamed) for each in value] if isinstance(value, list) else value
+
+
+def _with_id(key: str, value: Json, renamed: Mapping[str, str]) -> Json:
+    if key in _IDS and isinstance(value, str):
+        return renamed.get(value, value)
+    return value if key in _ARGUMENTS else _with_ids(value, renamed)
+
+
+_IDS = {"id", "call_id"}
+"""Under which providers tell the id of a call."""
+_ARGUMENTS = {"input", "args", "arguments"}
+"""Under which the arguments stand, which may have an `id` of their own."""
+
+
+def _lost_read(name: str) -> Failure:
+    return Failure(
+        Code.CANCELLED,
+        f"`{name}` was never answered: the conversation was interrupted before its result.",
+        "Call it again if you still need it.",
+        retryable=True,
+    )
+
+
+def _lost_write(name: str) -> Failure:
+    return Failure(
+        Code.IN_DOUBT,
+        f"The conversation was interrupted before the result of `{name}`: it may or may not have happened.",
+        "Find out with a tool that reads, or ask the user, before you do anything again.",
+    )
+
+
+# ---------------------------------------------------------------------- kept small
+
+_WIDE = r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+"""Compiled when first met, which takes longer than importing this module."""
+_CHARACTERS_A_TOKEN = 4
+"""Of English; other alphabets take two to three, which `Window.scale` learns from what the provider counts."""
+_TOKENS_OF_A_MESSAGE = 4
+_TOKENS_OF_MEDIA = 1_000
+"""Between a small picture and a large one; providers count by pixels, which nobody here knows."""
+
+_SMALLEST_FOLDED = 200
+"""Tokens. A handle takes about forty, and a small result is a fact rather than a page."""
+_FOLD_TO = 0.7
+"""Of the window. Folding changes what a provider has cached, so it is done seldom and for long."""
+_SHOWN = 120
+
+
+def tokens_of(text: str) -> int:
+    """Estimate the tokens of a text: one for four characters of an alphabet, one for each wide character.
+
+    >>> tokens_of("a word or two"), tokens_of("北京天气")
+    (4, 4)
+    """
+    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
+    return wide + -(-(len(text) - wide) // _CHARACTERS_A_TOKEN)
+
+
+def size_of(message: Message) -> int:
+    """Estimate the tokens of a message."""
+    match message:
+        case SystemMessage(text=text):
+            size = tokens_of(text)
+        case UserMessage(text=text, parts=parts):
+            size = tokens_of(text) + _TOKENS_OF_MEDIA * sum(not _is_text(part) for part in parts)
+        case AssistantMessage(turn=turn):
+            said = tokens_of(turn.text) + tokens_of(turn.reasoning)
+            size = said + sum(tokens_of(call.name) + tokens_of(call.arguments) for call in turn.calls)
+        case ToolMessage(result=result):
+            size = tokens_of(result.text) + _TOKENS_OF_MEDIA * len(result.media)
+    return size + _TOKENS_OF_A_MESSAGE
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text"
+
+
+class Window(Struct):
+    """How large a conversation may grow, and what one estimated token is for this model and this text.
+
+    Attributes:
+        tokens: The most that a request is to hold, tools and all.
+        scale: Tokens as the provider counts them for each one estimated, over the last requests.
+    """
+
+    tokens: int
+    scale: float = 1.0
+    asked: int = 0
+
+    def overflows(self, messages: Sequence[Message]) -> int:
+        """Return by how many estimated tokens to shrink before the next request; 0 while it fits."""
+        if self.size(messages) <= self.tokens:
+            return 0
+        return self.asked - int(self.tokens * _FOLD_TO / self.scale)
+
+    def size(self, messages: Sequence[Message]) -> int:
+        """Return about how many tokens the messages have, and remember it for what the provider will count."""
+        self.asked = sum(map(size_of, messages))
+        return round(self.asked * self.scale)
+
+    def counted(self, input_tokens: int) -> None:
+        """Learn from what the provider counted for the last request: half of it is new, half is what was known."""
+        if input_tokens and self.asked:
+            # A server that counts absurdly is bounded, and one that leaves out what it had cached does not lull.
+            self.scale = (self.scale + min(max(input_tokens / self.asked, 0.5), 4.0)) / 2
+
+
+def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
+    """Return the positions of the results that are to become handles, oldest first, until the excess is gone.
+
+    The results of the newest turn stay, and so do small ones.
+    """
+    newest = max((at for at, each in enumerate(messages) if isinstance(each, AssistantMessage)), default=0)
+    chosen: list[int] = []
+    for position, message in enumerate(messages[:newest]):
+        if excess_tokens <= 0:
+            break
+        size = size_of(message)
+        if isinstance(message, ToolMessage) and size >= _SMALLEST_FOLDED:
+            chosen.append(position)
+            excess_tokens -= size - _SMALLEST_FOLDED // 4
+    return chosen
+
+
+def folded(message: ToolMessage, handle: str) -> ToolMessage:
+    """Return a result whose text is kept under a handle: its beginning, and how to read it again.
+
+    Pictures and the like are left out: the model has seen them.
+    """
+    result = message.result
+    text = f"{result.text[:_SHOWN]}\n[... left out to save room; read it again with read_result(handle={handle!r}) ...]"
+    return ToolMessage(replace(result, text=text, handle=handle, media=()))

@@ -1,0 +1,101 @@
+"""Values that a model left open: `<user_id>` in place of an id, `{{find_user.id}}` in place of another call's result.
+
+A model that writes several calls at once does not know yet what the first one returns. Some say so by a reference (see
+`planning`), and some by a placeholder of their own making, which a tool would take for the value. So such a call is
+refused, with the form of a reference that would have worked.
+
+Rule 1: only a text that is a placeholder as a whole, and that names its own parameter or an earlier call, is one:
+        `<b>`, `{{greeting}}` and `Dear <name>` are what somebody wants to write.
+Rule 2: a tool whose name is one plain word, such as `search`, is named only where a result is spoken of:
+        `<search>` and `{{search_query}}` are markup and a template, `{{search.id}}` is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from handrail.calls import ToolCall
+from handrail.errors import Code, Failure, Json
+from handrail.schemas.argument_errors import Place, named, shown
+
+_OPEN = re.compile(r"<([^<>]+)>|\$?\{\{([^{}]+)\}\}|\$\{([^{}]+)\}")
+"""How nearly all write what stands for a value; with these a parameter's own name is enough."""
+_LOOSE = re.compile(r"\{([^{}\"]+)\}|\[([^\[\]\"]+)\]")
+"""These stand around much else, so what is in them has to speak of a result of a call."""
+_OF_A_RESULT = re.compile(r"\.|result|output|response|\bfrom\b", re.IGNORECASE)
+_MARKUP = re.compile(r"[=@!*|^\"?]|://")
+"""In attributes, addresses, comments and patterns, and in no words for a result."""
+_PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*")
+_DEEPEST, _LONGEST = 64, 200
+_MOST_EARLIER = 200
+
+
+def none_in(text: str) -> bool:
+    """Whether arguments, as strict JSON, hold neither a placeholder nor a reference, for sure: asked of every call."""
+    # Writers that think of HTML spell `<` as an escape.
+    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u00' in text)
+
+
+def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failure | None:
+    """Return why a call does not run whose arguments hold a placeholder; None where they hold none.
+
+    Args:
+        earlier: The calls before it in its turn; the first `_MOST_EARLIER` are looked at.
+    """
+    known: list[ToolCall] = []
+    for place, text in _texts(arguments, (), 0):
+        found = _OPEN.fullmatch(text) or _LOOSE.fullmatch(text)
+        if found is None:
+            continue
+        said, is_open = next(filter(None, found.groups())), found.re is _OPEN
+        if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
+            known = known or list(islice(earlier, _MOST_EARLIER))
+            number = next((n for n, call in enumerate(known, 1) if _names(said, call)), 0)
+            if number or (is_open and _is_own_name(said, place)):
+                advice = _REFERENCE.format(name=known[number - 1].name, number=number) if number else _FIND_OUT
+                told = f"{named(place)} is a placeholder, {shown(text)}, and no value."
+                return Failure(Code.INVALID_ARGUMENTS, told, advice)
+    return None
+
+
+_FIND_OUT = "Find the value out first, with a tool or from the user, then call again with the value itself."
+_REFERENCE = (
+    "Call `{name}` first and use what it returns. When both are called at once, a field of its result is named like "
+    'this: "$var{number}.FIELD$", for it is call {number} of the answer.'
+)
+
+
+def _texts(value: Json, place: Place, depth: int) -> Iterator[tuple[Place, str]]:
+    """Yield every text that may be a placeholder, with its place."""
+    if isinstance(value, str):
+        if value[:1] in ("<", "{", "[", "$") and len(value) <= _LONGEST:
+            yield place, value
+    elif depth < _DEEPEST and isinstance(value, dict):
+        for name, each in value.items():
+            yield from _texts(each, (*place, name), depth + 1)
+    elif depth < _DEEPEST and isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _texts(each, (*place, index), depth + 1)
+
+
+def _names(said: str, call: ToolCall) -> bool:
+    """Whether words such as `result of find_user` or `find_user_result.id` name a call, by its tool or its id."""
+    known = (call.name, call.id) if any(map(str.isalpha, call.id)) else (call.name,)
+    return any(
+        name in said  # asked first: a pattern for each of a thousand calls, for each of them, takes a minute
+        and re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", said)
+        and (_PLAIN_WORD.fullmatch(name) is None or _OF_A_RESULT.search(said))
+        for name in known
+    )
+
+
+def _is_own_name(said: str, place: Place) -> bool:
+    """Whether this is the name of the parameter in which it stands, however it is spelled."""
+    own = next((each for each in reversed(place) if isinstance(each, str)), "")
+    return _plain(said) == _plain(own) != ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).casefold()

@@ -1,0 +1,396 @@
+"""Which calls of one turn may run together.
+
+Calls that touch the same resource run in the order in which the model wrote them; all others run side by side. A call
+may use what an earlier one of the same turn returns, by naming it in an argument:
+
+    {"$call": "call_1", "path": "/user_id"}      the call's id, and a JSON Pointer (RFC 6901) into its result
+    "$var1.user_id$"                             the first call of the turn, a path with dots and [n]
+
+A reference is a whole argument. Inside a longer text it counts only for tools that declare `inline_references`:
+otherwise a model that quotes a page would pass another call's result to whoever wrote the reference there.
+
+Rule 1: planning never drops a call, and never reorders calls that share a resource.
+Rule 2: a resource that is not known yet, because it depends on a result, is taken to be any resource.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.effects import Resource
+from handrail.errors import Json
+from handrail.parsing import jsontext, strictjson
+from handrail.schemas.argument_errors import shown
+from handrail.tools import keys
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Tools, Toolset
+
+# `$name$`, `$name.path$`, `$name[0].path$`: a sum of dollars ("$5-$10") is none, because no call is named `5-`.
+_MARK = re.compile(r"\$([A-Za-z_][\w-]*)((?:[.\[][^$]*)?)\$")
+_PLACE = re.compile(r"var_?([0-9]{1,4})")
+_INDEX = re.compile(r"[0-9]{1,9}")
+_DEEPEST = 64
+
+MAX_FILLED_CHARS = 1024 * 1024
+"""What references may insert into the arguments of one call: a short text can name a long result a thousand times."""
+
+
+class Step(Struct, frozen=True):
+    """One call as planning sees it. `touches` is None while its resources depend on another call's result."""
+
+    id: str
+    tool: str
+    arguments: Json
+    touches: Sequence[Resource] | None = ()
+    after: Sequence[str] = ()
+
+
+class Plan(Struct, frozen=True):
+    """Who waits for whom.
+
+    Attributes:
+        depends_on: Call id -> ids of the calls whose results it uses or that are declared to come first.
+        waves: Call ids that may run together, wave by wave, order of resources included.
+        waits_for: The same by position in the turn: for each call the positions that must have ended. This is what a
+            driver follows; a wave need not be over for the next one to begin.
+    """
+
+    depends_on: Mapping[str, Sequence[str]]
+    waves: Sequence[Sequence[str]]
+    waits_for: Sequence[frozenset[int]]
+    uses: Sequence[frozenset[int]]
+
+
+def plan(calls: Sequence[ToolCall], tools: Tools) -> Plan:
+    """Plan the calls of one turn. A call that cannot be read or has no tool waits for nothing."""
+    known = tools if isinstance(tools, Toolset) else Toolset(tools)
+    return plan_steps([_step(call, known) for call in calls])
+
+
+def _step(call: ToolCall, tools: Toolset) -> Step:
+    parsed = jsontext.parse(call.arguments, finish="calls")
+    tool = tools.resolve(call.name)
+    arguments = parsed.value if isinstance(parsed, jsontext.Parsed) else {}
+    if not isinstance(tool, BaseTool):
+        return Step(call.id, call.name, arguments)
+    return step_of(call.id, tool, arguments)
+
+
+def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
+    """Return how planning sees a call with these arguments, which may hold references."""
+    after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
+    touches = tool.resources_of(arguments) if not (tool.resource and mentions_results(arguments)) else None
+    return Step(call_id, tool.name, arguments, touches, after)
+
+
+def plan_steps(steps: Sequence[Step]) -> Plan:
+    """Plan steps whose tools and arguments are known."""
+    uses: list[frozenset[int]] = []
+    places: dict[str, int] = {}
+    for index, step in enumerate(steps):
+        uses.append(frozenset(_used(step.arguments, places, before=index)))
+        places[step.id] = index  # an id that is there twice means, like a variable, its nearest earlier call
+    queues = _in_queues(steps)
+    known = [_joined(*pair) for pair in zip(uses, queues, strict=True)]
+    waves, circular = _waves(steps, known)
+    declared = _declared(steps, waves, known if circular else None)
+    needs = [_joined(*pair) for pair in zip(uses, declared, strict=True)]
+
+    @cache
+    def ids_of(some: frozenset[int]) -> list[str]:
+        return [steps[index].id for index in sorted(some)]
+
+    return Plan(
+        {step.id: ids_of(needs[index]) for index, step in enumerate(steps)},
+        [[steps[index].id for index in wave] for wave in waves],
+        [_joined(*pair) for pair in zip(needs, queues, strict=True)],
+        uses,
+    )
+
+
+def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
+    """Return the union: where one is empty the other itself, so that calls which wait for many share one set."""
+    return one | other if one and other else one or other
+
+
+def _declared(
+    steps: Sequence[Step], waves: Sequence[Sequence[int]], besides: Sequence[frozenset[int]] | None
+) -> list[frozenset[int]]:
+    """For each step those of an earlier wave that its `after` names.
+
+    In a circle (two tools, each after the other) whoever is in an earlier wave goes first. Were each call of a circle
+    to name all before it, that would take the square of their number; so a step leaves out those that it waits for by
+    way of others, among them those that it waits for `besides`.
+    """
+    members: dict[str, list[int]] = {}  # tool -> its steps, by wave
+    ranks: dict[str, list[int]] = {}  # tool -> the number of the wave of each
+    for rank, wave in enumerate(waves):
+        for index in wave:
+            members.setdefault(steps[index].tool, []).append(index)
+            ranks.setdefault(steps[index].tool, []).append(rank)
+
+    @cache
+    def some(tool: str, begin: int, end: int) -> frozenset[int]:
+        return frozenset(members[tool][begin:end])
+
+    waits = [frozenset[int]()] * len(steps)
+    covered: dict[int, dict[str, int]] = {}  # step -> tool -> it waits for all steps of that tool before this wave
+    for rank, wave in enumerate(waves):
+        for index in wave:
+            ends = {tool: bisect_left(ranks[tool], rank) for tool in set(steps[index].after) if tool in ranks}
+            known: dict[str, int] = {}
+            if besides is not None:
+                for other in (*besides[index], *(members[tool][end - 1] for tool, end in ends.items() if end)):
+                    for tool, before in covered[other].items():
+                        known[tool] = max(before, known.get(tool, 0))
+                covered[index] = known | dict.fromkeys(ends, rank)
+            for tool, end in ends.items():
+                waits[index] = _joined(waits[index], some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end))
+    return waits
+
+
+def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
+    """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
+    writer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    everyone: list[int] = []  # the last step that may touch anything, and all since that touch something
+    barrier: int | None = None  # that step
+    waits: list[frozenset[int]] = []
+    for index, step in enumerate(steps):
+        mine: set[int] = set()
+        if step.touches is None:
+            mine.update(everyone)
+            everyone.clear()
+            barrier = index
+        for resource in step.touches or ():
+            since = readers.setdefault(resource.key, [])
+            last = writer.get(resource.key)
+            mine.update(since if resource.exclusive and since else () if last is None else (last,))
+            if resource.exclusive:
+                writer[resource.key] = index
+                since.clear()
+            else:
+                since.append(index)
+        if step.touches is None or step.touches:
+            everyone.append(index)
+            if barrier is not None and barrier != index:
+                mine.add(barrier)
+        waits.append(frozenset(mine - {index}))  # two of its resources may turn out to be one
+    return waits
+
+
+def _waves(steps: Sequence[Step], waits: Sequence[frozenset[int]]) -> tuple[list[list[int]], bool]:
+    """Return who may run together, wave by wave, and whether `after` closed a circle; only `after` can.
+
+    `waits` holds what a step waits for besides: each of it stands before the step, so the first step that is left has
+    none of it left, and may break a circle.
+    """
+    left: dict[str, set[int]] = {}  # tool -> its steps that have not run
+    for index, step in enumerate(steps):
+        left.setdefault(step.tool, set()).add(index)
+    blocked = [len(wait) for wait in waits]  # by how many steps and tools
+    followers: list[list[int]] = [[] for _ in steps]
+    behind: dict[str, list[int]] = {}  # tool -> the steps of others that come after all of its steps
+    for index, step in enumerate(steps):
+        for other in waits[index]:
+            followers[other].append(index)
+        for tool in set(step.after):
+            if tool != step.tool:
+                behind.setdefault(tool, []).append(index)
+            blocked[index] += len(left.get(tool, ())) > (tool == step.tool)
+    waves: list[list[int]] = []
+    done: set[int] = set()
+    circular, first = False, 0
+    wave = [index for index, count in enumerate(blocked) if not count]
+    while len(done) < len(steps):
+        if not wave:
+            while first in done:
+                first += 1
+            wave, circular = [first], True
+        waves.append(wave)
+        done.update(wave)
+        freed: list[int] = []
+        for index in wave:
+            tool = steps[index].tool
+            left[tool].remove(index)
+            freed += followers[index]
+            if not left[tool]:
+                freed += behind.get(tool, ())
+            elif len(left[tool]) == 1:  # the last step of a tool that comes after itself
+                freed += (last for last in left[tool] if tool in steps[last].after)
+        wave = []
+        for index in freed:
+            blocked[index] -= 1
+            if not blocked[index] and index not in done:
+                wave.append(index)
+        wave.sort()
+    return waves, circular
+
+
+# ---------------------------------------------------------------------- references
+
+
+def mentions_results(arguments: Json) -> bool:
+    """Whether any argument has the form of a reference to another call's result."""
+    return any(True for _ in _references(arguments, 0))
+
+
+def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
+    """Yield (name of the call, path) for every reference in a value."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, str):
+        if "$" in value:
+            yield from ((found[1], found[2]) for found in _MARK.finditer(value))
+    elif isinstance(value, dict):
+        if _is_reference(value):
+            yield value["$call"], value.get("path", "")
+        else:
+            for each in value.values():
+                yield from _references(each, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _references(each, depth + 1)
+
+
+def _is_reference(value: Mapping[str, Json]) -> bool:
+    named, path = value.get("$call"), value.get("path", "")
+    return isinstance(named, str) and isinstance(path, str) and value.keys() <= {"$call", "path"}
+
+
+def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
+    for name, _ in _references(arguments, 0):
+        place = _place_of(name, places, before)
+        if place is not None:
+            yield place
+
+
+def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
+    """An earlier call by its id, or by its place: `var1` is the first of the turn."""
+    if name in places:
+        return places[name]
+    by_place = _PLACE.fullmatch(name)
+    index = int(by_place[1]) - 1 if by_place else -1
+    return index if 0 <= index < before else None
+
+
+def positions(ids: Iterable[str]) -> Mapping[str, Sequence[int]]:
+    """Return each id with the positions of the calls that have it."""
+    found: dict[str, list[int]] = {}
+    for position, call_id in enumerate(ids):
+        found.setdefault(call_id, []).append(position)
+    return found
+
+
+def _earlier(name: str, ids: Mapping[str, Sequence[int]], before: int) -> int | None:
+    """Return the nearest earlier call with this id, or the one at the place that it names."""
+    among = ids.get(name, ())
+    nearest = bisect_left(among, before) - 1
+    return among[nearest] if nearest >= 0 else _place_of(name, {}, before)
+
+
+class NoSuchResult(Exception):
+    """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
+
+
+def filled(
+    arguments: Json, ids: Mapping[str, Sequence[int]], values: Mapping[int, Any], before: int, *, inline: bool = False
+) -> Json:
+    """Return arguments with every reference replaced by what it names.
+
+    Args:
+        ids: Id -> positions of the calls of this turn that have it, in order; see `positions`.
+        values: Position -> result, as plain JSON, of the calls that have one.
+        before: Position of the call itself: it can only refer back.
+        inline: Whether references within a longer text are replaced.
+
+    Raises:
+        NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have; it is
+            inside a longer text without `inline`; or all references together insert more than `MAX_FILLED_CHARS`.
+    """
+    texts: dict[int, str] = {}  # a value, by its identity -> its text
+    inserted = 0
+
+    @cache
+    def opened(place: int) -> Json:
+        return _opened(values[place])
+
+    def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
+        """Return what a reference names, and its text."""
+        nonlocal inserted
+        place = _earlier(name, ids, before)
+        if place is None:
+            raise NoSuchResult(f"`{name}` is no earlier call of this turn")
+        if place not in values:
+            raise NoSuchResult(f"the call `{name}` has no result to refer to")
+        steps = _dotted(path) if marked else _pointed(path)
+        value = _walked(opened(place), steps, name, path) if steps else values[place]
+        if isinstance(value, str):
+            text = value
+        else:
+            text = texts[id(value)] = texts.get(id(value)) or keys.canonical(value)
+        inserted += len(text)
+        if inserted > MAX_FILLED_CHARS:
+            raise NoSuchResult(f"with `{name}` the arguments would grow beyond {MAX_FILLED_CHARS} characters")
+        return value, text
+
+    def fill(value: Json) -> Json:
+        if isinstance(value, str) and "$" in value:
+            whole = _MARK.fullmatch(value)
+            if whole and (whole[1] in ids or _PLACE.fullmatch(whole[1])):
+                return value_of(whole[1], whole[2], marked=True)[0]
+            return _MARK.sub(inlined, value)
+        if isinstance(value, dict):
+            if _is_reference(value):
+                return value_of(value["$call"], value.get("path", ""), marked=False)[0]
+            return {name: fill(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [fill(each) for each in value]
+        return value
+
+    def inlined(found: re.Match[str]) -> str:
+        if _earlier(found[1], ids, before) is None and found[1] not in ids:
+            return found[0]  # a dollar sign of the text's own
+        if not inline:
+            raise NoSuchResult(f"`{found[0]}` stands within a longer text, and a reference is a whole argument")
+        return value_of(found[1], found[2], marked=True)[1]
+
+    return fill(arguments)
+
+
+def _pointed(path: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.removeprefix("/").split("/")] if path else []
+
+
+def _dotted(path: str) -> list[str]:
+    return [part for part in re.split(r"[.\[\]]+", path) if part]
+
+
+def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            names = ", ".join(list(value)[:12]) if isinstance(value, dict) else ""
+            has = f"it has {names}" if names else f"it is {shown(value)}"
+            raise NoSuchResult(f"the result of `{name}` has no `{written.lstrip('./')}`: {has}")
+    return value
+
+
+def _opened(value: Json) -> Json:
+    """Return what a text is as JSON, which many tools return in place of an object; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return strictjson.loads(value)
+        except strictjson.NotJson:
+            pass
+    return value

@@ -1,0 +1,196 @@
+"""Whether a call may run: permission first, then rules, then risk.
+
+Rule 1: when unsure whether something is allowed, it is not; when unsure whether a person must agree, one must.
+Rule 2: the first rule that matches wins, and its place in the list is the only order there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields, force_setattr, replace
+
+from handrail import _lazy
+from handrail.effects import Permission, Risk
+from handrail.errors import ConfigError, Json, SetupError
+from handrail.tools import conditions, keys
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import COVERED
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = _lazy.module("tomllib")
+
+T = TypeVar("T")
+Then: TypeAlias = Literal["allow", "ask", "deny"]
+
+_RISKS: Sequence[Risk] = get_args(Risk)
+
+
+class Decision(Enum):
+    """What a policy says of a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class Verdict(Struct, frozen=True):
+    """A decision, the risk it was taken at, why (the rule or the default that decided), and how many must agree.
+
+    Raises:
+        ValueError: It says none of the three, or asks nobody. Raised in a `judge`, this refuses the call.
+    """
+
+    decision: Decision
+    risk: Risk
+    reason: str = ""
+    people: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.decision) is not Decision:  # "deny" is taken for what it says: to be no `DENY` would allow it
+            force_setattr(self, "decision", Decision(self.decision))
+        if type(self.people) is not int or self.people < 1:
+            raise ValueError(f"a verdict asks {self.people!r} people; it is a whole number, at least 1")
+
+
+class Rule(Struct, frozen=True):
+    """What becomes of calls to the tools that match `tool` (`*` and `?` as in file names).
+
+    `when` is a condition over the arguments (`amount > 100`). One that cannot be evaluated, for instance because the
+    argument is absent, does not match a rule that allows, and does match one that asks or denies.
+
+    Where it asks, `people` different ones must agree, none of them the one on whose behalf the run acts when that are
+    several; a tool that wants more of them gets more.
+    """
+
+    tool: str = "*"
+    then: Then = "ask"
+    when: str = ""
+    reason: str = ""
+    people: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool, str):
+            raise ConfigError(f"a rule is for the tool {self.tool!r}, which is no name")
+        if self.then not in get_args(Then):
+            raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
+        if type(self.people) is not int or self.people < 1:
+            raise ConfigError(f"a rule for {self.tool!r} asks {self.people!r} people; it is a whole number, at least 1")
+        if self.people > 1 and self.then != "ask":
+            raise ConfigError(f"a rule for {self.tool!r} says {self.then!r} and `people`, who are asked only by 'ask'")
+        if self.when:
+            conditions.condition(self.when)
+
+    def matches(self, tool: BaseTool, arguments: Mapping[str, Json]) -> bool:
+        """Whether this rule is about this call."""
+        if not fnmatchcase(tool.name, self.tool):
+            return False
+        if not self.when:
+            return True
+        try:
+            return bool(conditions.condition(self.when)(arguments))
+        except (LookupError, TypeError, ArithmeticError):
+            return self.then != "allow"
+
+
+class Policy(Struct, frozen=True):
+    """What a run may do.
+
+    Attributes:
+        max_permission: Tools that need more are not shown to the model, and refused if called.
+        ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
+        rules: The first that matches decides, before risk is looked at. None can grant a permission.
+        approval_s: How long a question to a person stays open that is kept for later.
+    """
+
+    max_permission: Permission = "write"
+    ask_from: Risk | None = "high"
+    rules: Sequence[Rule] = ()
+    approval_s: float = 7 * 24 * 3600.0
+    done_before: frozenset[str] = frozenset()
+    """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
+
+    def __post_init__(self) -> None:
+        if self.max_permission not in get_args(Permission):
+            known = ", ".join(get_args(Permission))
+            raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
+        if self.ask_from is not None and self.ask_from not in _RISKS:
+            known = ", ".join(_RISKS)
+            raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {known}, or None ('never' in a file)")
+        approval_s: object = self.approval_s
+        if isinstance(approval_s, bool) or not isinstance(approval_s, int | float) or approval_s != approval_s:
+            raise ConfigError(f"approval_s is {approval_s!r}; it is a number of seconds")
+        force_setattr(self, "rules", tuple(self.rules))
+
+    def sees(self, tool: BaseTool) -> bool:
+        """Whether the model is told of this tool."""
+        return tool.needs in COVERED[self.max_permission]
+
+    def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
+        """Decide about one call with validated arguments."""
+        risk = tool.weighs
+        if not self.sees(tool):
+            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.needs}")
+        if self.done_before and tool.writes and act(tool.name, arguments) in self.done_before:
+            before = f"the run that this one was forked from has already done this {tool.name}"
+            return Verdict(Decision.ASK, risk, before, tool.people)
+        for rule in self.rules:
+            if rule.matches(tool, arguments):
+                reason = rule.reason or f"rule for {rule.tool}: {rule.then}"
+                return Verdict(Decision(rule.then), risk, reason, max(rule.people, tool.people))
+        if tool.approve and tool.asks_for(arguments):
+            declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
+            return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}", tool.people)
+        if risk in _ASKED_FROM[self.ask_from]:
+            return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk", tool.people)
+        return _ALLOWED[risk]
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Policy:
+        """Read a policy from a TOML file.
+
+        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`, `people`. TOML
+        has no null: `ask_from = "never"` asks for no risk.
+
+        Raises:
+            ConfigError: The file cannot be read, or holds a key that no policy has.
+        """
+        try:
+            return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, SetupError) as error:
+            raise ConfigError(f"the policy {str(path)!r} cannot be used: {error}") from error
+
+
+_ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {None: (), **{risk: _RISKS[n:] for n, risk in enumerate(_RISKS)}}
+_ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
+
+
+def act(tool: str, arguments: Mapping[str, Json]) -> str:
+    """Return what a write is known by, whatever its key."""
+    return f"{tool}({keys.canonical(dict(arguments))})"
+
+
+def _policy(table: dict[str, Any]) -> Policy:
+    told = table.pop("rules", [])
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise ConfigError(f"rules is {told!r}; each rule is a table [[rules]]")
+    rules = [_filled(Rule, rule) for rule in told]
+    if table.get("ask_from") == "never":
+        table["ask_from"] = None
+    return replace(_filled(Policy, table), rules=rules)
+
+
+def _filled(kind: type[T], table: dict[str, Any]) -> T:
+    """Return a value with the fields that a table gives; a misspelt key is told, never dropped."""
+    known = [each.name for each in fields(cast(Any, kind))]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}")
+    return kind(**table)

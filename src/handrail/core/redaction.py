@@ -1,0 +1,335 @@
+"""Secrets taken out of what is kept or shown: logs, audit, spans, the wire view.
+
+Known secrets are found exactly, also as base64 and URL encoding spell them; unknown ones by what keys look like, and
+by the name before them, of a field or in a text. Invisible letters and wider forms of letters do not hide a secret.
+
+Rule 1: what is taken out is replaced by `***`, so that a reader sees that something was there.
+Rule 2: a short value (under 6 characters) is no secret that could be found without blackening half of a text.
+Rule 3: the time is linear in the length of the text. A pattern with something after a repeat bounds the repeat or
+        matches it possessively, so that no character is scanned again from every earlier position.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from msgspec.structs import replace
+
+from handrail.calls import Media
+from handrail.core.results import media_in, plain, text_of
+from handrail.errors import Failure, Json
+from handrail.invisible import UNSEEN, is_unseen
+
+_compiled = cache(re.compile)
+"""Patterns are compiled at first use: without an audit log they are never needed."""
+
+HIDDEN = "***"
+_LEAST_CHARS = 6
+
+_NO_TEXT = frozenset((int, float, bool, type(None)))
+_MOST_NAMES, _LONGEST_NAME = 4096, 64
+
+_SECRET_NAMES = (
+    r"pass(?:word|wd|phrase|code)|pwd|secret|token|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
+    r"|credential|authorization|cookie|session[_-]?id|密码|口令|密钥|令牌"
+)
+_FIELD = rf"(?i)(?:^|[_\-.])(?:{_SECRET_NAMES})s?$"
+"""Names of fields whose value is a secret, whatever it looks like."""
+
+_COUNT_OF_TOKENS = r"(?i)(?:max|min|input|output|total|prompt|completion|cached|reasoning)[_-]?tokens?$"
+"""Fields of that name hold a count."""
+_LONGEST_COUNT = len("completion_tokens")
+
+_KINDS = (
+    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",  # OpenAI, Anthropic, and those who copy them
+    r"\b((?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,})",  # Stripe
+    r"\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
+    r"\b(gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[A-Za-z0-9_\-]{20,})",  # GitLab
+    r"\b(npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_\-]{30,}|dckr_pat_[A-Za-z0-9_\-]{20,})",
+    r"\b((?:hf|gsk)_[A-Za-z0-9]{30,}|(?:xai|nvapi|pplx|tvly)-[A-Za-z0-9_\-]{16,})",  # Hugging Face, Groq, Tavily
+    r"\b(xox[abeoprs]-[A-Za-z0-9\-]{10,})",  # Slack
+    r"(?<=hooks\.slack\.com/)((?:services|workflows|triggers)/[A-Za-z0-9/_\-]{20,})",
+    r"\b(AIza[A-Za-z0-9_\-]{30,}|ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{20,})",  # Google
+    r"\b((?:AKIA|ASIA)[A-Z0-9]{16})\b",  # AWS
+    r"\b(SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,})",  # SendGrid
+    r"\b(?:(eyJ[A-Za-z0-9_\-]{8,}+\.eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*)|eyJ[A-Za-z0-9_\-]{8,}+)",  # a JWT
+    r"(?<=://)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",  # user and password in an address
+    r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
+)
+"""What keys look like. The group is redacted; a match without a group only skips text that is no key."""
+
+_MARKS = (
+    r"-(?:(?=----BEGIN )|(?=[\w\-]{10})(?:(?<=\b[spr]k-)|(?<=gl[a-z][a-z]-)|(?<=gl[a-z]{3}-)|(?<=gl[a-z]{4}-)"
+    r"|(?<=agent-)|(?<=pypi-)|(?<=xai-)|(?<=nvapi-)|(?<=pplx-)|(?<=tvly-)|(?<=xox[abeoprs]-)|(?<=GOCSPX-)))"
+    r"|_(?=[\w\-]{10})(?:(?<=\b[spr]k_)|(?<=gh[pousr]_)|(?<=_pat_)|(?<=npm_)|(?<=\bhf_)|(?<=gsk_))"
+    r"|\.(?:(?<=hooks\.)|(?<=ya29\.)|(?<=SG\.))|:(?=//[^/\s:@]{0,200}:[^/\s@]{1,200}@)|A(?:Iza|KIA|SIA)|J(?<=eyJ)"
+)
+"""Found in every text with such a key, except for `Bearer`. Every text of a run is searched for it, and most have none;
+so each alternative begins with a rare letter, and looks ahead before it looks back."""
+
+_NAMED = (
+    rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
+    r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
+    r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"  # in quotes, which may be escaped
+    r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\](?:[^\s\"'&;\\]|\\(?![\"'nrtu]))*+))"
+)
+_WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
+_CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
+"""Every name of a secret contains one of these."""
+_COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
+
+_DISGUISED = rf"[{UNSEEN}\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]"
+"""Invisible letters, and wide and slanted forms of plain ones."""
+
+
+class Known:
+    """Redacts known secrets, such as injected keys, in their own and in encoded spellings, and nothing else.
+
+    Args:
+        secrets: Those shorter than 6 characters are ignored.
+    """
+
+    __slots__ = ("forms",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
+        self.forms = sorted(forms, key=len, reverse=True)  # the longest first: one secret may begin with another
+
+    def text(self, text: str) -> str:
+        """Return the text without them."""
+        for form in self.forms:
+            if form in text:
+                text = text.replace(form, HIDDEN)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return a tool's value without them: the same object if it contains none, else JSON with its media."""
+        if isinstance(value, str):
+            return self.text(value)
+        told = text_of(value)
+        if self.text(told) == told:
+            return value
+        if not media_in(value):
+            return self._json(plain(value))
+        if isinstance(value, dict):
+            return {self.text(str(name)): self._beside_media(part) for name, part in value.items()}
+        return [self._beside_media(part) for part in value]
+
+    def failure(self, failure: Failure) -> Failure:
+        """Return a failure without them."""
+        message, suggestion = self.text(failure.message), self.text(failure.suggestion)
+        return replace(failure, message=message, suggestion=suggestion, details=self._json(failure.details))
+
+    def _beside_media(self, part: Any) -> Any:
+        return part if isinstance(part, Media) else self.value(part)
+
+    def _json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self._json(part) for name, part in value.items()}
+        return [self._json(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where they stand in a text."""
+        for form in self.forms:
+            place = text.find(form)
+            while place >= 0:
+                yield place, place + len(form)
+                place = text.find(form, place + len(form))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in an injected value, also in lists, mappings, bytes and pydantic's secret types."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from texts_in(part)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for part in value:
+            yield from texts_in(part)
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif hasattr(type(value), "get_secret_value"):  # as pydantic's SecretStr
+        yield from texts_in(value.get_secret_value())
+
+
+class Redactor:
+    """Takes secrets out of texts and JSON values.
+
+    Args:
+        secrets: Values that are known to be secret: injected keys, passwords.
+    """
+
+    def __init__(self, secrets: Iterable[str] | Known = ()) -> None:
+        known = secrets if isinstance(secrets, Known) else Known(secrets)
+        self._known = known if known.forms else None
+        self._names: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        """Return the text without secrets."""
+        if self._known is not None:
+            text = self._known.text(text)
+        if text.isascii() or _compiled(_DISGUISED).search(text) is None:
+            spans = _key_spans(text)
+            return _without(text, spans) if spans else text
+        bare, places = _undisguised(text)
+        spans = _key_spans(bare)
+        if self._known is not None:
+            spans += self._known.spans(bare)
+        return _without(text, [(places[begin], places[end - 1] + 1) for begin, end in spans])
+
+    def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
+        """Return a JSON value without secrets, in its texts, its names and under names that speak of one.
+
+        Args:
+            text: Redacts its texts, instead of `Redactor.text`.
+        """
+        text = text or self.text
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, Mapping):
+            known = self._names  # of few names, which are in nearly all values
+            return {
+                known.get(name) or self._name(str(name), text): self._under(str(name), part, text)
+                for name, part in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self.value(part, text) for part in value]
+        return value
+
+    def _under(self, name: str, part: Json, text: Callable[[str], str]) -> Json:
+        """Return what stands under a name: nothing that is a secret by it, or by itself."""
+        if _is_secret(name[-_LONGEST_NAME:]) and part not in (None, ""):
+            return HIDDEN
+        if type(part) is str:
+            return text(part)
+        return part if type(part) in _NO_TEXT else self.value(part, text)
+
+    def name(self, name: str) -> str:
+        """Return the name of a field or tool."""
+        return self._names.get(name) or self._name(name, self.text)
+
+    def _name(self, name: str, text: Callable[[str], str]) -> str:
+        if len(name) > _LONGEST_NAME:
+            return text(name)
+        shown = self._names.get(name)
+        if shown is None:
+            shown = self.text(name)
+            if len(self._names) < _MOST_NAMES:
+                self._names[name] = shown
+        return shown
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return bool(_compiled(_FIELD).search(spelled)) and not _compiled(_COUNT_OF_TOKENS).search(spelled)
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return the text with `***` in place of these spans, which may overlap."""
+    parts: list[str] = []
+    end = 0
+    for begin, stop in sorted(spans):
+        if begin >= end:
+            parts += text[end:begin], HIDDEN
+        end = max(end, stop)
+    return "".join((*parts, text[end:]))
+
+
+def _key_spans(text: str) -> list[tuple[int, int]]:
+    """Return where in the text something looks like a key."""
+    if len(text) < _LEAST_CHARS - 1:  # `pwd=x`
+        return []
+    spans: list[tuple[int, int]] = []
+    if _compiled(_MARKS).search(text) is not None or "earer " in text:
+        spans += _private_keys(text)
+        for kind in _KINDS:
+            spans += (each.span(1) for each in _compiled(kind).finditer(text) if each.lastindex)
+    if ":" in text or "=" in text or "：" in text or "＝" in text:
+        small = text.lower() if text.isascii() else text.translate(_SMALL)  # of the same length
+        if _names_a_secret(small):
+            spans += (
+                each.span(each.lastindex or 0) for each in _compiled(_NAMED).finditer(small) if _is_value(each, small)
+            )
+            spans += (each.span(1) for each in _compiled(_COOKIE).finditer(small))
+    return spans
+
+
+def _names_a_secret(small: str) -> bool:
+    for word in _WORDS:  # `any` with a generator costs twice as much
+        if word in small:
+            return True
+    return not small.isascii() and any(word in small for word in _CHINESE_WORDS)
+
+
+def _private_keys(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of private keys, from BEGIN to END; without END, as far as the letters of a key go."""
+    begin, ends = 0, True
+    while (begins := _compiled(_KEY_BEGINS).search(text, begin)) is not None:
+        end = _compiled(_KEY_ENDS).search(text, begins.end()) if ends else None
+        ends = end is not None  # or it would be looked for behind each of them, to the end of the text
+        begin = end.end() if end else _compiled(_KEY_LETTERS).match(text, begins.end()).end()  # type: ignore[union-attr]
+        yield begins.start(), begin
+
+
+_KEY_BEGINS = "-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
+_KEY_ENDS = "-----END [A-Z ]{0,40}PRIVATE KEY-----"
+_KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
+
+
+def _is_value(named: re.Match[str], text: str) -> bool:
+    """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
+    name, place = named[1], named.lastindex or 0
+    count = _compiled(_COUNT_OF_TOKENS).search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
+    if count is not None:
+        return False
+    if place < _BARE:
+        return True
+    value = named[place]
+    if name.startswith(("pass", "pwd", "密码", "口令")):
+        return len(value) >= _LEAST_CHARS or named[2] is not None or "=" in text[named.end(1) : named.start(place)]
+    return len(value) >= _LEAST_CHARS and not value.isalpha() and not value.isdigit()
+
+
+_BARE = 6
+"""The group of a value without quotes."""
+_SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
+
+
+def _undisguised(text: str) -> tuple[str, list[int]]:
+    """Return the text without invisible letters and with the others in plain form, and the original place of each."""
+    plain, places = [], []
+    for place, char in enumerate(text):
+        if char.isascii():
+            plain.append(char)
+            places.append(place)
+        elif not is_unseen(char):
+            same = unicodedata.normalize("NFKC", char)
+            plain.append(same if len(same) == 1 else char)
+            places.append(place)
+    return "".join(plain), places
+
+
+def _forms(secret: str) -> set[str]:
+    """Return how a secret may be spelled where it went through somebody's hands.
+
+    In base64 a text has three spellings, by where it begins; what depends on its neighbours is left off.
+    """
+    raw = secret.encode("utf-8", "surrogatepass")
+    forms = {secret, quote(raw, safe=""), quote_plus(raw), raw.hex(), json.dumps(secret)[1:-1]}
+    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
+    for shift in range(3):
+        told = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        inner = told[(0, 2, 3)[shift] : -1]
+        forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return {form for form in forms if len(form) >= _LEAST_CHARS}

@@ -1,0 +1,358 @@
+"""Answers of a given form: how a model is brought to give one, and whether it did.
+
+    run = await runtime.run("...", model=..., output=Report)          # run.output is a Report
+
+A form is described to the model as one JSON object. There are three ways to get it, and a dialect says which suits it
+(`output_by`): the provider holds the answer to the schema (`native`), the model gives it as arguments of a tool that
+stands for the answer (`tool`), or the form is told in the prompt (`prompt`). Whichever way it came, the answer is read
+and validated here like the arguments of a call, and one that does not fit goes back with the reason.
+
+Rule 1: `run.output` is valid by the form, or None. No way is trusted to have held it.
+Rule 2: an answer is read with lossless repairs only; words around it are passed over where the form was only told.
+Rule 3: an answer beside calls is not taken: it was written before their results were known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import partial
+from typing import Any, cast, get_args, get_origin
+
+import pydantic
+from msgspec import Struct
+from msgspec.structs import replace
+from typing_extensions import is_typeddict
+
+from handrail import logs
+from handrail.calls import ToolCall, ToolResult
+from handrail.core import results as shaping
+from handrail.errors import Code, ConfigError, Failure, Json, ModelError, ToolDefinitionError
+from handrail.messages import Finish, Message, Output, SystemMessage, Turn, Way
+from handrail.parsing import jsontext
+from handrail.parsing.names import nearest
+from handrail.ports import Request
+from handrail.schemas.docstrings import Docs
+from handrail.schemas.hints import Signature, imported, of_function
+from handrail.schemas.validation import Checker
+from handrail.schemas.walk import Schema, measure
+from handrail.tools.tool import FunctionTool
+from handrail.tools.toolset import Toolset
+
+_AFTER: Mapping[Way, Way] = {"native": "tool", "tool": "prompt"}
+"""What is tried when a server refuses to be asked in a way."""
+_REFUSED_REQUEST = (400, 422)
+_WRAPPED = re.compile(
+    r"(?P<before>(?>\s*<think>.*?</think>)?[^{}\[\]]*+)(?P<object>\{.*\})(?P<after>[^{}\[\]]*+)", re.S
+)
+"""One object among words; with brackets among them it might be a part of something larger. A model's thoughts come
+first, where the server leaves them in the text. Atomic, so that no text takes more than one pass."""
+_FENCE = re.compile(r"```\w*")
+_TOOL = "answer"
+_VALUE = "value"
+"""The one property of the object that stands for what is no object: a list, a number, one of several words."""
+
+
+class Form(Struct, frozen=True):
+    """What an answer is to be, where the type alone does not say enough: `output=Form(Report, by="tool")`.
+
+    Attributes:
+        of: A pydantic model, a dataclass, a `TypedDict`, any other type that JSON can hold (`list[int]`, an `Enum`),
+            or a JSON Schema as a dictionary; the answer is then plain JSON.
+        by: The way to get it; by default what suits the model's dialect.
+        attempts: How many answers the model may give; the last of them ends the run.
+    """
+
+    of: Any
+    by: Way | None = None
+    attempts: int = 3
+
+    def __post_init__(self) -> None:
+        if self.by is not None and self.by not in get_args(Way):
+            near = nearest(str(self.by), get_args(Way))
+            advice = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(get_args(Way))}"
+            raise ConfigError(f"`by` of a Form is {self.by!r}; {advice}")
+
+
+class Answer(Struct, frozen=True):
+    """An answer that has the form: its value, the text that was read, and what was mended or passed over in it."""
+
+    value: Any
+    text: str
+    repairs: Sequence[str] = ()
+
+
+class Plan(Struct, frozen=True):
+    """A form as it is described and checked: the schema of one object, and what turns such an object into a value."""
+
+    name: str
+    checker: Checker
+    bind: Callable[[dict[str, Json]], Any]
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of the object."""
+        return self.checker.schema
+
+    def read(self, text: str, finish: Finish = "stop", *, words_around: bool = False) -> Answer | Failure:
+        """Read and validate an answer, or say what is wrong with it, to the model."""
+        parsed = jsontext.parse(text, finish, lossy=False)
+        passed_over: Sequence[str] = ()
+        if isinstance(parsed, Failure) and words_around and (found := _WRAPPED.fullmatch(text)):
+            parsed = jsontext.parse(found["object"], finish, lossy=False)
+            passed_over = _passed_over(found)
+        if isinstance(parsed, Failure):
+            return _about_an_answer(parsed)
+        checked = self.checker.check(parsed.value)
+        if isinstance(checked, Failure):
+            return _about_an_answer(checked)
+        try:
+            value = self.bind(checked.arguments)
+        except Exception as error:  # a validator of the engineer's own, which met what its author had not thought of
+            logs.raised(f"checking an answer of the form {self.name!r} failed", error)
+            value = Failure(Code.INTERNAL_ERROR, "The answer could not be checked.", "Answer again, more plainly.")
+        if isinstance(value, Failure):
+            return _about_an_answer(value)
+        return Answer(value, text, (*passed_over, *parsed.repairs, *checked.repairs))
+
+
+def _passed_over(found: re.Match[str]) -> Sequence[str]:
+    """Return what stands around an object, by the names of `jsontext.REPAIRS`."""
+    words = {"text_before": found["before"], "text_after": found["after"]}
+    is_fenced = all("```" in each for each in words.values())
+    return [
+        *(name for name, each in words.items() if _FENCE.sub("", each).strip()),
+        *(["code_fence"] if is_fenced else []),
+    ]
+
+
+def _about_an_answer(failure: Failure) -> Failure:
+    """Word what is wrong with arguments as what is wrong with an answer."""
+    message, suggestion = failure.message, failure.suggestion.replace("Call again", "Answer again")
+    for said, meant in _WORDING:
+        message = message.replace(said, meant)
+    return replace(failure, message=message, suggestion=_STRICTLY if failure.code in _NO_JSON else suggestion)
+
+
+_WORDING = (
+    ("The arguments end ", "The answer ends "),
+    ("The arguments", "The answer"),
+    ("arguments must be", "the answer must be"),
+)
+_NO_JSON = {Code.BAD_JSON, Code.TRUNCATED_CALL}
+_STRICTLY = "Answer again with the whole JSON object of the form that was asked for, in strict JSON."
+
+
+def plan(of: Any) -> Plan:
+    """Return how a form is described and checked.
+
+    Raises:
+        ConfigError: It has no JSON form, or is no valid JSON Schema.
+    """
+    name = getattr(of, "__name__", "") if isinstance(of, type) else ""
+    try:
+        made = _of_schema(of) if isinstance(of, Mapping) else _of_type(of, name or _TOOL)
+        made.checker.compile()
+    except ToolDefinitionError as error:
+        raise ConfigError(f"output={name or of!r} cannot be described to a model: {error}") from error
+    return made
+
+
+def _of_schema(schema: Mapping[str, Json]) -> Plan:
+    given = cast(Schema, dict(schema))
+    if given.get("type", "object") == "object" and ("type" in given or "properties" in given):
+        return Plan(_TOOL, Checker(imported(given)), dict)
+    measure(given)
+    definitions: Schema = {word: given.pop(word) for word in ("$defs", "definitions") if word in given}
+    given.pop("$schema", None)
+    whole: Schema = {"type": "object", "properties": {_VALUE: given}, "required": [_VALUE], **definitions}
+    return Plan(_TOOL, Checker(imported(whole)), _the_value)
+
+
+def _of_type(hint: Any, name: str) -> Plan:
+    def answer(value: Any) -> Any:
+        return value
+
+    answer.__annotations__ = {_VALUE: hint}
+    signature = of_function(answer, Docs(), name=name)
+    hint = signature.visible[_VALUE]
+    if _is_object(hint):
+        signature = replace(signature, model=hint)
+    return Plan(_name_of(hint), Checker(signature.schema), partial(_bound, signature))
+
+
+def _is_object(hint: Any) -> bool:
+    """Whether the type's own JSON is an object, so that the answer need not be put into one."""
+    if not isinstance(hint, type) and not is_typeddict(hint):
+        return False
+    is_model = isinstance(hint, type) and issubclass(hint, pydantic.BaseModel) and not hint.__pydantic_root_model__
+    return not get_origin(hint) and (is_model or is_dataclass(hint) or is_typeddict(hint))
+
+
+def _name_of(hint: Any) -> str:
+    """Return the form's name as providers accept it: generic models have brackets in theirs."""
+    said = getattr(hint, "__name__", "") if isinstance(hint, type) else ""
+    return said if said.isascii() and said.isidentifier() and len(said) <= 64 else _TOOL
+
+
+def _the_value(arguments: dict[str, Json]) -> Any:
+    return arguments[_VALUE]
+
+
+def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
+    bound = signature.bind(arguments)
+    return bound if isinstance(bound, Failure) else bound[_VALUE]
+
+
+# ---------------------------------------------------------------------- one run
+
+
+class Wanted(Struct):
+    """The answer that a run waits for: in which way the model is asked for it now, and how often it has tried.
+
+    Attributes:
+        fixed: The way is the engineer's choice, so a server that refuses it ends the run.
+        settled: A server has taken a request in this way, so a later refusal is about something else.
+    """
+
+    plan: Plan
+    way: Way
+    attempts: int = 3
+    fixed: bool = False
+    tried: int = 0
+    settled: bool = False
+    _shown: tuple[Toolset, Toolset] | None = None
+    _tool: FunctionTool | None = None
+
+    # -- how the model is asked
+
+    def asking(self, request: Request, choice: str = "") -> Request:
+        """Return the request as it asks for the answer in the present way; `choice` is the course's, if it has one."""
+        options, tools = request.options, cast(Toolset, request.tools)
+        if self.way == "native":
+            return replace(request, options=replace(options, output=Output(self.plan.schema, self.plan.name)))
+        if self.way == "tool":
+            shown = self._with_tool(tools)
+            # Without tools, or where none of them may be called, there is but the answer to be given.
+            must = {"": "required" if len(tools) else self.tool_name, "none": self.tool_name}
+            choice = must.get(choice, choice)
+            return replace(request, tools=shown, options=replace(options, tool_choice=choice))
+        return replace(request, messages=_told(request.messages, self._instruction(tools)))
+
+    @property
+    def tool_name(self) -> str:
+        """What the tool is called that stands for the answer."""
+        return self._tool.name if self._tool is not None else _TOOL
+
+    def falls_back(self, error: ModelError) -> bool:
+        """Go on in the next way if the server refuses requests of this one, and say whether there is one."""
+        if self.fixed or self.settled or error.status not in _REFUSED_REQUEST or self.way not in _AFTER:
+            return False
+        self.way = _AFTER[self.way]
+        return True
+
+    def _with_tool(self, tools: Toolset) -> Toolset:
+        """Return the tools and the one that stands for the answer, under a name that no other has."""
+        if self._shown is None or self._shown[0] is not tools:
+            name, number = _TOOL, 1
+            while name in tools:
+                number += 1
+                name = f"{_TOOL}_{number}"
+            self._tool = FunctionTool(
+                _never_called, name=name, description=_DESCRIPTION, parameters=self.plan.schema, effect="read"
+            )
+            self._shown = tools, Toolset([*tools, self._tool])
+        return self._shown[1]
+
+    def _instruction(self, tools: Toolset) -> str:
+        before = "Call tools as you need them. When you know enough, answer" if len(tools) else "Answer"
+        return f"{before} with one JSON object that fits this JSON Schema, and with nothing around it:\n" + (
+            shaping.text_of(self.plan.schema)
+        )
+
+    # -- what it answered
+
+    def without_answers(self, turn: Turn) -> Turn:
+        """Return the turn with only those calls that are for tools; the same turn when all are."""
+        calls = [call for call in turn.calls if not self._is_answer(call)]
+        return turn if len(calls) == len(turn.calls) else replace(turn, calls=calls)
+
+    def _is_answer(self, call: ToolCall) -> bool:
+        return self.way == "tool" and self._shown is not None and self._shown[1].resolve(call.name) is self._tool
+
+    def said(self, turn: Turn) -> Answer | Failure:
+        """Read a turn without calls."""
+        self.tried += 1
+        if not turn.text.strip():
+            return Failure(Code.BAD_JSON, "It was empty.", _STRICTLY)
+        answer = self.plan.read(turn.text, turn.finish, words_around=self.way == "prompt")
+        if isinstance(answer, Failure) and self.way == "tool":
+            return Failure(Code.BAD_JSON, "The answer was not given by a call.", f"Call `{self.tool_name}` with it.")
+        return answer
+
+    def called(self, turn: Turn) -> Answer | Failure:
+        """Read a turn with a call that stands for the answer."""
+        self.tried += 1
+        if len(turn.calls) > 1:
+            return Failure(
+                Code.RULE_VIOLATED,
+                f"`{self.tool_name}` was called beside other calls, and nothing of it was taken.",
+                f"Read the results; then call `{self.tool_name}` once and alone.",
+            )
+        return self.plan.read(turn.calls[0].arguments, turn.finish)
+
+    def results(self, turn: Turn, others: Sequence[ToolResult], answer: Answer | Failure) -> list[ToolResult]:
+        """Return one result for each call of the turn, given those of the calls that are for tools."""
+        waiting = iter(others)
+        return [_result(call, answer) if self._is_answer(call) else next(waiting) for call in turn.calls]
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the model has had all its attempts."""
+        return self.tried >= self.attempts
+
+
+_DESCRIPTION = "Give the answer. Call it once, alone and last, when you know all that it asks for."
+
+
+def _never_called(**answer: Json) -> Json:
+    """Stand for the answer among the tools; its calls are read here and carried out nowhere."""
+    return answer
+
+
+def wanted(output: Any, by: Way) -> Wanted:
+    """Return what a run waits for.
+
+    Args:
+        output: A type, a JSON Schema or a `Form`.
+        by: The way that suits the model, unless the form names one.
+    """
+    form = output if isinstance(output, Form) else Form(output)
+    if form.attempts < 1:
+        raise ConfigError(f"attempts is {form.attempts}; a model needs at least one to answer")
+    return Wanted(plan(form.of), form.by or by, form.attempts, fixed=form.by is not None)
+
+
+def way_of(model: object) -> Way:
+    """Return the way that suits a model, as it or its dialect says; unknown ones are told in the prompt."""
+    way: Way = getattr(getattr(model, "wire", model), "output_by", "prompt")
+    return way
+
+
+def to_the_model(failure: Failure) -> str:
+    """Return why an answer was not taken, as the next thing that the model is told."""
+    return f"This answer was not taken. {failure.message} {failure.suggestion}".rstrip()
+
+
+def _result(call: ToolCall, answer: Answer | Failure) -> ToolResult:
+    if isinstance(answer, Failure):
+        return ToolResult(call.id, call.name, failure=answer, text=shaping.failure_text(answer))
+    return ToolResult(call.id, call.name, value=answer.value, text="The answer is taken.", repairs=answer.repairs)
+
+
+def _told(spoken: Sequence[Message], instruction: str) -> list[Message]:
+    """Add to what the engineer tells the model. One system message, because many templates take no second one."""
+    if spoken and isinstance(first := spoken[0], SystemMessage):
+        return [SystemMessage(f"{first.text}\n\n{instruction}"), *spoken[1:]]
+    return [SystemMessage(instruction), *spoken]

@@ -1,0 +1,1 @@
+"""Prompt formats of open models, one file or one row each; `dialect` has what they share."""

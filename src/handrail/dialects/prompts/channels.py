@@ -1,0 +1,134 @@
+"""Answers in messages with a header that says for whom each is: OpenAI's harmony, Muse, Functionary 3.2.
+
+<|channel|>analysis<|message|>Think.<|end|><|start|>assistant to=functions.get<|channel|>commentary<|message|>{}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.dialects.prompts.buffer import Incoming, Step, marks
+from handrail.dialects.prompts.call_format import Schemas, Shape, Taker, is_name
+
+_MOST_HEADER_CHARS = 512
+
+
+class Channels(Struct, frozen=True):
+    """How the messages of one answer follow each other.
+
+    Attributes:
+        starts: Begins every message but the first.
+        first: Begins the first, where the prompt does not.
+        body: Stands between header and body.
+        ends: What may close a body; the first is written between two messages of an answer.
+        recipient: Stands in the header before the one it is for.
+        channel: Stands in the header before the channel's name.
+        text, reasoning: The headers that are written for text and for reasoning.
+        preamble: The header of a text before calls, if the usual header of a text would end the turn.
+        thinks: The channels or recipients whose messages are reasoning.
+        speaks: The recipients whose messages are text.
+        prefix: Stands before a tool's name.
+        call: The rest of the header that is written for a call.
+        inside: How the body of a call is written, where it is not a JSON object.
+    """
+
+    starts: str
+    body: str
+    ends: tuple[str, ...] = ()
+    recipient: str = ""
+    channel: str = ""
+    text: str = ""
+    reasoning: str = ""
+    thinks: tuple[str, ...] = ()
+    speaks: tuple[str, ...] = ()
+    prefix: str = ""
+    call: str = ""
+    inside: Shape | None = None
+    first: str = ""
+    preamble: str = ""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All marks of this form."""
+        return (self.starts, self.body, self.channel, *self.ends, *(self.inside.tokens if self.inside else ()))
+
+    def read(self, source: Incoming, taker: Taker) -> Step[None]:
+        """Read messages until the text ends."""
+        follows = marks(self.starts, self.channel, *self.ends)
+        begins = marks(self.starts, self.channel, self.recipient)
+        while True:
+            source.mark()
+            begun = yield from source.any_of(begins)
+            if begun and begun != self.starts:
+                source.back(begun)
+            header, mark = ("", "")
+            if begun:
+                header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
+            if not mark:
+                rest = source.unmark()
+                if not (self.channel and begun and source.ended and source.at == len(source.text)):
+                    taker.text(rest)  # else the answer ended within a header, which nobody needs
+                closed = yield from source.flow(follows, taker.text)
+            else:
+                closed = yield from self._message(source, taker, header)
+            if closed and closed in (self.starts, self.channel):
+                source.back(closed)
+            if not closed:
+                return
+
+    def _message(self, source: Incoming, taker: Taker, header: str) -> Step[str]:
+        """Read one body, and return the mark that closed it."""
+        follows = marks(self.starts, self.channel, *self.ends)
+        recipient, channel = self._addressed(header)
+        if recipient and recipient not in (*self.speaks, *self.thinks):
+            yield from self._call(source, taker, recipient)
+        elif {recipient, channel} & set(self.thinks):
+            taker.reasons(source.unmark())
+            closed = yield from source.flow(follows, taker.reason)
+            taker.reasoned("" if closed in (self.starts, self.channel) else closed)
+            return closed
+        else:
+            source.unmark()
+        return (yield from source.flow(follows, taker.text))
+
+    def _call(self, source: Incoming, taker: Taker, recipient: str) -> Step[None]:
+        """Read the body of a call. What is none is text, with its header."""
+        name = recipient.removeprefix(self.prefix)
+        yield from source.space()
+        if self.inside:
+            start = yield from source.any_of(marks(*self.inside.starts))
+            if start:
+                yield from self.inside.read(source, taker, start)
+        elif is_name(name) and (yield from source.peek()) == "{":
+            source.unmark()
+            taker.begin(name)
+            taker.end(whole=(yield from source.json_value(taker.more)))
+        elif is_name(name) and self.channel:  # not an object, such as code for a built-in tool of the provider
+            source.unmark()
+            taker.begin(name)
+            closed = yield from source.flow(marks(self.starts, *self.ends), taker.more)
+            source.back(closed)
+            taker.end(whole=bool(closed))
+        taker.text(source.unmark())
+
+    def _addressed(self, header: str) -> tuple[str, str]:
+        """Return the recipient and the channel that a header names."""
+        if not self.recipient:
+            return header.strip(), ""
+        recipient = re.search(rf"{re.escape(self.recipient)}([^\s<]+)", header)
+        channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header) if self.channel else []
+        return recipient[1] if recipient else "", channels[-1] if channels else ""
+
+    def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the messages of an answer."""
+        said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
+        messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
+        for call in calls:
+            body = self.inside.written([call], schemas) if self.inside else call.arguments
+            messages.append(f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}")
+        between = (self.ends or ("",))[0] + self.starts
+        return self.first + between.join(messages) if messages else ""

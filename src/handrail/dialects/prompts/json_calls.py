@@ -1,0 +1,256 @@
+"""Calls as JSON objects: the commonest shape, and the only one that is told while it arrives.
+
+The arguments are given verbatim. What is wrong with the JSON is for `jsontext` to say, to the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.dialects.prompts.buffer import Incoming, Step, finished, marks
+from handrail.dialects.prompts.call_format import Schemas, Taker
+from handrail.errors import Json
+
+
+class JsonCalls(Struct, frozen=True):
+    """Calls as JSON objects: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`, one by one or in a list.
+
+    Attributes:
+        ends: The marks that may close a section. A missing one loses nothing once the object is closed.
+        name, arguments, id: The keys; the first of each is the one that is written.
+        bare, loose, leads: See `Shape`.
+        whole: Give a call only after the whole value is there and is strict JSON, for text without any mark.
+        exact: The object must have arguments and no foreign keys, for text where JSON may be an answer.
+        by_name: The object's only key is the name, and its value the arguments.
+        layout: What is written around the JSON: after the start and before the end.
+        listed: What is written around and between the objects of a list, for families that write one.
+        gathered: Whether several calls without a list are written in one section.
+        between: What is written between calls without a list.
+        ids: Where in the object the id is written, `first` or `last`, if at all.
+    """
+
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    name: tuple[str, ...] = ("name", "tool_name", "function")
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    id: tuple[str, ...] = ("id", "tool_call_id")
+    bare: str = ""
+    loose: tuple[str, ...] = ()
+    leads: str = "{["
+    whole: bool = False
+    exact: bool = False
+    by_name: bool = False
+    layout: tuple[str, str] = ("", "")
+    listed: tuple[str, str, str] | None = None
+    gathered: bool = False
+    between: str = "\n"
+    ids: str = ""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All marks of this shape."""
+        return (*self.starts, *self.ends)
+
+    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+        """Read objects until something else stands there; see `Shape.read`."""
+        yield from source.space()
+        reading = _once_whole(self, source, taker) if self.whole else _objects(self, source, taker)
+        if (yield from reading) and (yield from _closed(source, self.ends)):
+            source.mark()
+
+    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `Shape.written`."""
+        objects = [self._object(call, position) for position, call in enumerate(calls)]
+        before, after = self.layout
+        start, end = (self.starts or ("",))[0] + before, after + (self.ends or ("",))[0]
+        if self.listed:
+            opens, comma, closes = self.listed
+            return f"{start}{opens}{comma.join(objects)}{closes}{end}"
+        if self.gathered:
+            return f"{start}{self.between.join(objects)}{end}"
+        return self.between.join(f"{start}{each}{end}" for each in objects)
+
+    def _object(self, call: ToolCall, position: int) -> str:
+        name = json.dumps(call.name, ensure_ascii=False)
+        if self.by_name:
+            return f"{{{name}: {call.arguments}}}"
+        id = f'"{self.id[0]}": {json.dumps(call.id or str(position), ensure_ascii=False)}'
+        members = f'"{self.name[0]}": {name}, "{self.arguments[0]}": {call.arguments}'
+        return {"first": f"{{{id}, {members}}}", "last": f"{{{members}, {id}}}"}.get(self.ids, f"{{{members}}}")
+
+
+def _closed(source: Incoming, ends: tuple[str, ...]) -> Step[bool]:
+    """Read the mark that closes a section, and brackets too many before it, a slip that changes nothing."""
+    while ends:
+        yield from source.space()
+        if (yield from source.any_of(marks(*ends))):
+            return True
+        if not (yield from source.any_of(marks("}", "]"))):
+            return False
+    return False
+
+
+def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+    """Read one value, and only then its calls. Whatever is not strict JSON, or holds no call, stays text."""
+    opening = yield from source.any_of(marks("{", "["))
+    space = yield from source.space()
+    if (yield from source.peek()) != ('"' if opening == "{" else "{"):
+        return False
+    pieces = [opening, space]
+    if not (yield from source.json_rest(pieces.append)):
+        return False
+    text = "".join(pieces)
+    if not any(f'"{key}"' in text for key in shape.name):  # quick, and most JSON in a text ends here
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not any(_is_call(shape, each) for each in (value if isinstance(value, list) else [value])):
+        return False
+    inner = Incoming(text, ended=True)
+    inner.mark()
+    finished(_objects(shape, inner, taker))
+    source.mark()
+    taker.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
+    return True
+
+
+def _is_call(shape: JsonCalls, value: Json) -> bool:
+    return isinstance(value, dict) and any(isinstance(value.get(key), str) and value[key] for key in shape.name)
+
+
+def _objects(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+    """Read a list of calls, or calls in a row. Return whether there was one."""
+    in_list = yield from source.begins("[")
+    found = False
+    while True:
+        yield from source.space()
+        if not (yield from source.begins("{")):
+            if found and in_list and (yield from source.begins("]")):
+                source.mark()
+            return found
+        if (yield from _Object(shape, source, taker).read()):
+            found = True
+        elif not in_list or (source.ended and source.at == len(source.text)):
+            return found
+        else:
+            taker.text(source.unmark())
+            source.mark()
+        yield from source.space()
+        yield from source.any_of(_SEPARATORS)
+
+
+_SEPARATORS = marks(",", ";")
+
+
+class _Object:
+    """One call as a JSON object, read member by member; the brace that opens it is read already."""
+
+    def __init__(self, shape: JsonCalls, source: Incoming, taker: Taker) -> None:
+        self._shape = shape
+        self._source = source
+        self._taker = taker
+        self._name = ""
+        self._id = ""
+        self._begun = False
+        self._held: list[str] | None = None  # arguments that came before the name
+
+    def read(self) -> Step[bool]:
+        """Read the object, and tell its call. Return whether it was one."""
+        source, taker = self._source, self._taker
+        if (yield from self._members()):
+            if not self._name or (self._shape.exact and not self._begun and self._held is None):
+                return False
+            if not self._begun:
+                self._begin()
+                taker.more("".join(self._held or ("{}",)))
+            taker.end()
+        elif self._begun:
+            # The object is no JSON. What is left of it goes to the arguments: nothing is lost, and `jsontext` judges.
+            passed = source.unmark()
+            rest, mark = yield from source.upto(marks(*self._shape.ends))
+            source.back(mark)
+            taker.more(passed + rest)
+            taker.end(whole=bool(mark))
+        elif self._name and not self._shape.exact and source.ended and source.at == len(source.text):
+            self._begin()
+            taker.end(whole=False)
+        else:
+            return False
+        source.mark()
+        return True
+
+    def _members(self) -> Step[bool]:
+        """Read up to the brace that closes the object. Return whether it was there."""
+        source = self._source
+        while True:
+            yield from source.space()
+            if (yield from source.begins("}")):
+                return True
+            if (yield from source.begins(",")):
+                continue
+            if (yield from source.peek()) != '"':
+                return False
+            key = yield from self._text()
+            yield from source.space()
+            if not (yield from source.begins(":")):
+                return False
+            yield from source.space()
+            if not (yield from self._member(key)):
+                return False
+
+    def _member(self, key: str) -> Step[bool]:
+        """Read one value. Return whether the object may go on."""
+        shape, first = self._shape, (yield from self._source.peek())
+        if shape.by_name and not self._name:
+            self._name = key
+            return (yield from self._arguments(first))
+        if key in shape.arguments:
+            told = self._begun or self._held is not None  # told twice, they have two readings
+            return False if told else (yield from self._arguments(first))
+        if key == "function" and first == "{":  # the form of the chat APIs: name and arguments one level down
+            self._source.at += 1
+            return (yield from self._members())
+        if shape.exact and not self._begun and key not in {*shape.name, *shape.id, "type"}:
+            return False
+        value = yield from self._text()
+        if key in shape.name and value not in ("", self._name):
+            if self._name:
+                return False
+            self._name = value
+        elif key in shape.id and not self._id:
+            self._id = value
+            if self._begun:
+                self._taker.identify(value)
+        return not (self._source.ended and self._source.at == len(self._source.text))
+
+    def _arguments(self, first: str) -> Step[bool]:
+        if self._shape.exact and first != "{":
+            return False
+        if self._name:
+            self._begin()
+            closed = yield from self._source.json_value(self._taker.more)
+            self._source.mark()
+            return closed
+        self._held = []
+        return (yield from self._source.json_value(self._held.append))
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._source.unmark()
+        self._taker.begin(self._name, self._id)
+
+    def _text(self) -> Step[str]:
+        """Read a value; return it if it is text, else an empty one."""
+        pieces: list[str] = []
+        yield from self._source.json_value(pieces.append)
+        try:
+            value = json.loads("".join(pieces))
+        except (ValueError, RecursionError):
+            return ""
+        return value if isinstance(value, str) else ""

@@ -1,0 +1,382 @@
+"""Calls as a programming language writes them: `[get_weather(city='Paris', days=2)]`, `call:get_weather{days:2}`.
+
+A call is told when it is whole, with JSON that we write from its literals.
+
+Rule 1: nothing is evaluated. What is no literal (a name, an operation, a call within a call) is no argument, and the
+        text stays text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.dialects.prompts.buffer import Incoming, Step, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker
+from handrail.errors import Json
+from handrail.parsing.strictjson import MAX_DEPTH, MAX_DIGITS
+
+PYTHON_QUOTES = ("'''", '"""', "'", '"')
+"""Python's quotes, in whose strings a backslash escapes. Strings in any other quotes are taken as they are."""
+
+_NAME = re.compile(r"[^\W\d][\w\-]*(?:\.[^\W\d][\w\-]*)*")
+_WORD = re.compile(r"[^\W\d][\w\-]*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPED = dict(zip("ntrabfv\\'\"\n", ["\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", '"', ""], strict=True))
+_WORDS: dict[str, Json] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+_BRACKETS = ("(", "[", "{", ")", "]", "}")
+
+
+class LiteralCalls(Struct, frozen=True):
+    """Calls as a name with literals in brackets.
+
+    Attributes:
+        starts, ends: The marks that open and close a section.
+        listed: Whether the calls stand in a list; else they follow each other.
+        lead: Stands before each name.
+        method: Stands after each name.
+        bracket: Opens the arguments.
+        equals: Stands between an argument's name and its value.
+        quotes: What a string may stand in; the last one is the one that is written.
+        alone: A list without any mark counts only on lines of its own, and only if every name is a tool's.
+    """
+
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    listed: bool = True
+    lead: str = ""
+    method: str = ""
+    bracket: str = "("
+    equals: str = "="
+    quotes: tuple[str, ...] = PYTHON_QUOTES
+    bare: str = ""
+    loose: tuple[str, ...] = ()
+    leads: str = ""
+    alone: bool = False
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All marks of this shape."""
+        own = () if self.quotes == PYTHON_QUOTES else self.quotes
+        return (*self.starts, *self.ends, *own)
+
+    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+        """Read calls until something else stands there; see `Shape.read`."""
+        yield from source.space()
+        in_list = yield from source.begins("[")
+        if self.listed and not in_list:
+            return
+        if self.alone:
+            yield from self._list_alone(source, taker)
+            return
+        ends = marks(*self.ends)
+        while (yield from self._one(source, taker, marked=bool(start))):
+            source.mark()
+            yield from source.space()
+            if not in_list and (yield from source.any_of(ends)):
+                source.mark()
+                return
+            yield from source.any_of(_SEPARATORS)
+            yield from source.space()
+            if in_list and (yield from source.begins("]")):
+                source.mark()
+                yield from source.space()
+                if (yield from source.any_of(ends)):
+                    source.mark()
+                return
+
+    def _list_alone(self, source: Incoming, taker: Taker) -> Step[None]:
+        """Read the rest of a list, and report its calls if it is complete and no text follows on its line."""
+        calls: list[_Call] = []
+        closed = False
+        while not closed:
+            call = yield from self._call(source, marked=False)
+            if call is None or taker.parameters(call.name) is None:
+                return
+            calls.append(call)
+            yield from source.space()
+            yield from source.any_of(_SEPARATORS)
+            yield from source.space()
+            closed = yield from source.begins("]")
+        space = yield from source.space()
+        if "\n" not in space and (yield from source.peek()) not in ("", "<"):  # a control token may end the answer
+            return
+        source.unmark()
+        for call in calls:
+            call.tell(taker)
+        taker.text(space)
+
+    def _one(self, source: Incoming, taker: Taker, *, marked: bool) -> Step[bool]:
+        """Read one call. Return whether it was told; one that breaks off is told only where a mark announced it."""
+        call = yield from self._call(source, marked=marked)
+        if call is None:
+            return False
+        source.unmark()
+        call.tell(taker)
+        return True
+
+    def _call(self, source: Incoming, *, marked: bool) -> Step[_Call | None]:
+        yield from source.space()
+        if self.lead and not (yield from source.begins(self.lead)):
+            return None
+        name, mark = yield from source.upto(marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS)
+        name = name.strip().removesuffix(self.method)
+        if mark != self.bracket or not _NAME.fullmatch(name):
+            source.back(mark)
+            return None
+        text, closed = yield from _inside(source, self.quotes)
+        literals = _Literals(text, self.quotes)
+        try:
+            members = literals.members(self.equals)
+        except (ValueError, RecursionError):
+            if closed or not marked:
+                return None
+            members = literals.top
+        return _Call(name, _object(members) if closed else _open_object(members, literals.pending), closed)
+
+    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `Shape.written`."""
+        start, end = (self.starts or ("",))[0], (self.ends or ("",))[0]
+        each = [f"{self.lead}{call.name}{self.method}{self._arguments(call)}" for call in calls]
+        if self.listed:
+            return f"{start}[{', '.join(each)}]{end}"
+        return f"{end}{start}".join(each).join((start, end)) if self.lead else f"{start}{chr(10).join(each)}{end}"
+
+    def _arguments(self, call: ToolCall) -> str:
+        members = json.loads(call.arguments).items()
+        is_python = self.quotes == PYTHON_QUOTES
+        value_of: Callable[[Json], str] = repr if is_python else self._literal
+        separator = ", " if is_python else ","
+        inside = separator.join(f"{key}{self.equals}{value_of(value)}" for key, value in members)
+        return f"{self.bracket}{inside}{_CLOSES[self.bracket]}"
+
+    def _key(self, key: str) -> str:
+        return key if _WORD.fullmatch(key) else self._literal(key)
+
+    def _literal(self, value: Json) -> str:
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{self._key(key)}:{self._literal(each)}" for key, each in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(self._literal, value)) + "]"
+        return f"{self.quotes[-1]}{value}{self.quotes[-1]}" if isinstance(value, str) else json.dumps(value)
+
+
+class _Call(Struct):
+    """A call as it was read, with its arguments as JSON text."""
+
+    name: str
+    arguments: str
+    whole: bool
+
+    def tell(self, taker: Taker) -> None:
+        taker.begin(self.name)
+        taker.more(self.arguments)
+        taker.end(whole=self.whole)
+
+
+_SEPARATORS = marks(",", ";")
+
+
+def _inside(source: Incoming, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
+    """Read up to the bracket that closes the one just read. Return the text before it, and whether it was there."""
+    pieces: list[str] = []
+    outside, inside = marks(*_BRACKETS, *quotes), {quote: marks(quote, "\\") for quote in quotes}
+    escapes = quotes == PYTHON_QUOTES
+    depth, quote = 1, ""
+    while True:
+        text, mark = yield from source.upto(inside[quote] if quote else outside)
+        pieces.append(text)
+        if not mark:
+            return "".join(pieces), False
+        if mark == "\\" and escapes:
+            yield from source.peek()  # what it escapes belongs to it
+            mark += source.text[source.at : source.at + 1]
+            source.at += len(mark) - 1
+        elif quote:
+            quote = "" if mark == quote else quote
+        elif mark in quotes:
+            quote = mark
+        else:
+            depth += 1 if mark in _CLOSES else -1
+            if not depth:
+                return "".join(pieces), True
+        pieces.append(mark)
+
+
+class _Literals:
+    """Reads literals from a text that is whole.
+
+    Attributes:
+        top: The arguments read so far.
+        pending: The name whose value is being read.
+    """
+
+    def __init__(self, text: str, quotes: tuple[str, ...]) -> None:
+        self.top: list[tuple[str, Json]] = []
+        self.pending: str | None = None
+        self._text = text
+        self._at = 0
+        self._quotes = quotes
+        self._depth = 0
+
+    def members(self, equals: str) -> list[tuple[str, Json]]:
+        """Return the arguments: names and values.
+
+        Raises:
+            ValueError: Something is no literal, or an argument has no name.
+        """
+        while self._space() < len(self._text):
+            self.pending = None
+            name = self._match(_WORD)
+            self._expect(equals)
+            self.pending = name
+            self.top.append((name, self._value(equals)))
+            self.pending = None
+            if self._space() < len(self._text):
+                self._expect(",")
+        return self.top
+
+    def _value(self, equals: str) -> Json:
+        self._space()
+        if quote := next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), ""):
+            return self._string(quote)
+        character = self._text[self._at : self._at + 1]
+        if character in _CLOSES:
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise ValueError("too deep")
+            self._at += 1
+            is_list = character != "{" or self._is_set()
+            value = self._sequence(_CLOSES[character], equals) if is_list else self._dictionary(equals)
+            self._depth -= 1
+            return value
+        word = _WORD.match(self._text, self._at)
+        if word:
+            self._at = word.end()
+            if word[0] not in _WORDS:
+                raise ValueError(f"{word[0]!r} is no literal")
+            return _WORDS[word[0]]
+        return _number(self._match(_NUMBER))
+
+    def _sequence(self, closes: str, equals: str) -> Json:
+        items: list[Json] = []
+        comma = False
+        while not self._took(closes):
+            if items and not comma:
+                raise ValueError("no comma")
+            items.append(self._value(equals))
+            comma = self._took(",")
+        return items[0] if closes == ")" and len(items) == 1 and not comma else items
+
+    def _is_set(self) -> bool:
+        """Whether the brace just read opens a Python set, which becomes a list in JSON."""
+        if self._quotes != PYTHON_QUOTES:
+            return False
+        begin = self._space()
+        quote = next((quote for quote in self._quotes if self._text.startswith(quote, begin)), "")
+        if quote:
+            self._string(quote)
+            is_set = not self._text.startswith(":", self._space())
+        else:
+            is_set = bool(_NUMBER.match(self._text, begin))
+        self._at = begin
+        return is_set
+
+    def _dictionary(self, equals: str) -> Json:
+        members: dict[str, Json] = {}
+        comma = True
+        while not self._took("}"):
+            if not comma:
+                raise ValueError("no comma")
+            self._space()
+            quote = next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), "")
+            key = self._string(quote) if quote else self._match(_WORD)
+            self._expect(":")
+            if key in members:
+                raise ValueError(f"{key!r} stands there twice")
+            members[key] = self._value(equals)
+            comma = self._took(",")
+        return members
+
+    def _string(self, quote: str) -> str:
+        begin = self._at + len(quote)
+        if self._quotes != PYTHON_QUOTES:
+            end = self._text.index(quote, begin)
+            self._at = end + len(quote)
+            return self._text[begin:end]
+        found = marks(quote, "\\")
+        at = begin
+        while True:
+            at, mark = found.find(self._text, at, True)
+            if not mark:
+                raise ValueError("a string is open")
+            if mark == quote:
+                self._at = at + len(quote)
+                return _ESCAPE.sub(_unescaped, self._text[begin:at])
+            at += 2
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._space())
+        if not found:
+            raise ValueError("no literal")
+        self._at = found.end()
+        return found[0]
+
+    def _expect(self, mark: str) -> None:
+        if not self._took(mark):
+            raise ValueError(f"no {mark!r}")
+
+    def _took(self, mark: str) -> bool:
+        if not self._text.startswith(mark, self._space()):
+            return False
+        self._at += len(mark)
+        return True
+
+    def _space(self) -> int:
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return self._at
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    hexadecimal = found[1] or found[2] or found[3]
+    if hexadecimal or found[4]:
+        code = int(hexadecimal, 16) if hexadecimal else int(found[4], 8)
+        return chr(code) if code < 0x110000 else found[0]
+    return _ESCAPED.get(found[5], found[0])
+
+
+def _number(text: str) -> Json:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("too many digits")
+    if not set(text) & set(".eE"):
+        return int(text)
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("no finite number")
+    return value
+
+
+def _object(members: Sequence[tuple[str, Json]]) -> str:
+    """Return the arguments as JSON text. A name that comes twice stays there twice: two readings are for `jsontext`."""
+    return "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+
+
+def _open_object(members: Sequence[tuple[str, Json]], pending: str | None) -> str:
+    """Return the beginning of the arguments, as far as the model came."""
+    said = _object(members)[:-1]
+    if pending is None:
+        return said
+    return f"{said}{', ' if members else ''}{_json(pending)}: "
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)

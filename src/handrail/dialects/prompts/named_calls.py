@@ -1,0 +1,112 @@
+"""Calls as a name and a JSON object with marks between them: `[TOOL_CALLS]name[ARGS]{...}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.dialects.prompts.buffer import Incoming, Step, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+
+_COUNTED = re.compile(r"(?:functions\.)?(?P<name>.+):[0-9]+", re.DOTALL)
+
+
+class NamedCalls(Struct, frozen=True):
+    """Calls as a name and a JSON object with marks between them.
+
+    Attributes:
+        call: Opens a call.
+        name_ends: One of them stands between the name and the arguments; the first is the one that is written. A brace
+            is read as the beginning of the arguments.
+        section: Opens and closes the calls of an answer, where the family has such marks. Both may be missing.
+        lead: Stands before the name, as a part of the call's mark.
+        id_mark: Stands between name and id, where the family writes ids.
+        closes: What may stand after the arguments, in this order.
+        counted: The name is written as an id, `functions.name:0`.
+    """
+
+    call: str
+    name_ends: tuple[str, ...]
+    section: tuple[str, str] = ("", "")
+    lead: str = ""
+    id_mark: str = ""
+    closes: tuple[str, ...] = ()
+    counted: bool = False
+    bare: str = ""
+    loose: tuple[str, ...] = ()
+    leads: str = ""
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The marks that open a section of calls."""
+        return tuple(mark for mark in (self.section[0], self.call) if mark)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All marks of this shape."""
+        return (*self.section, self.call, self.lead, self.id_mark, *self.name_ends, *self.closes)
+
+    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+        """Read calls until something else stands there; see `Shape.read`."""
+        if start == self.section[0] and start != self.call:
+            yield from source.space()
+            if not (yield from source.begins(self.call)):
+                return
+        while (yield from self._one(source, taker)):
+            source.mark()
+            yield from source.space()
+            for mark in self.closes:
+                if (yield from source.begins(mark.strip())):
+                    source.mark()
+                    yield from source.space()
+            if self.section[1] and (yield from source.begins(self.section[1])):
+                source.mark()
+                return
+            if not (yield from source.begins(self.call)):
+                return
+
+    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
+        """Read one call after its mark. Return whether it was told."""
+        if self.lead and not (yield from source.begins(self.lead)):
+            return False
+        yield from source.space()
+        name, mark = yield from source.upto(marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS)
+        id = ""
+        if mark and mark == self.id_mark:
+            id, mark = yield from source.upto(marks("{", *self.name_ends), most=MOST_NAME_CHARS)
+        if mark == "{":
+            source.back(mark)
+        name = name.strip()
+        if self.counted:
+            id, name = name, _uncounted(name)
+        if not mark or not is_name(name):
+            return False
+        yield from source.space()
+        if (yield from source.peek()) != "{":
+            return False
+        source.unmark()
+        taker.begin(name, id.strip())
+        taker.end(whole=(yield from source.json_value(taker.more)))
+        return True
+
+    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `Shape.written`."""
+        end = "".join(self.closes)
+        each = [
+            f"{self.call}{self.lead}{self._name(*of)}{self.name_ends[0]}{of[1].arguments}{end}"
+            for of in enumerate(calls)
+        ]
+        return self.section[0] + "".join(each) + self.section[1]
+
+    def _name(self, position: int, call: ToolCall) -> str:
+        if self.counted:
+            return call.id if _uncounted(call.id) == call.name else f"functions.{call.name}:{position}"
+        return f"{call.name}{self.id_mark}{call.id}" if self.id_mark and call.id else call.name
+
+
+def _uncounted(id: str) -> str:
+    found = _COUNTED.fullmatch(id)
+    return found["name"] if found else id

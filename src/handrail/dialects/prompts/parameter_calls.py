@@ -1,0 +1,323 @@
+"""Calls as a name and parameters with marks around each value: `<function=name><parameter=key>value</parameter>`.
+
+Values stand there bare: what type they have is known from the tool's schema alone, and where they end from their mark.
+So a call is told when it is whole, with JSON that we write.
+
+Rule 1: without a schema every value is text.
+Rule 2: a value is exactly what stands between its marks, but for the one line break on each side that some families put
+        there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from handrail.calls import ToolCall
+from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+from handrail.errors import Json
+from handrail.parsing import strictjson
+from handrail.schemas.validation import coerce_text
+
+_TYPE = re.compile(r'(?P<key>type|string)="(?P<value>[a-z]{1,10})"')
+_CDATA = ("<![CDATA[", "]]>")
+
+
+class Element(Struct, frozen=True):
+    """The marks around a call or a parameter.
+
+    Attributes:
+        opens: Stands before the name.
+        named: Stands after the name.
+        begins: Stands before what is inside, after attributes if any; empty if that is `named` already.
+        closes: Ends the element. `{name}` in it stands for the name.
+        attributes: What is written between `named` and `begins`; `{position}` is the call's, from 1, `{type}` and
+            `{is_text}` are the value's.
+    """
+
+    opens: str
+    named: str
+    begins: str = ""
+    closes: str = ""
+    attributes: str = ""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The marks that are marks by themselves."""
+        return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
+
+
+class ParameterCalls(Struct, frozen=True):
+    """Calls as a name and parameters with marks around each value.
+
+    Attributes:
+        sections: Pairs of marks that open and close the calls of an answer; the first is the one that is written.
+            Both may be missing, and a section may hold several calls.
+        leads_in: What may stand between the section's mark and a call.
+        leads_out: What may stand after a call.
+        padding: Stands around each value, and does not belong to it.
+        layout: What is written between the marks of a section, a call and its parameters.
+        gathered: Whether several calls are written in one section.
+        between: What is written between calls.
+        cdata: Whether values that hold marks stand in `<![CDATA[...]]>`.
+        nested: Whether objects and lists are written as elements within the value.
+    """
+
+    call: Element
+    parameter: Element
+    sections: tuple[tuple[str, str], ...] = ()
+    leads_in: tuple[str, ...] = ()
+    leads_out: tuple[str, ...] = ()
+    padding: str = ""
+    layout: str = "\n"
+    gathered: bool = True
+    between: str = "\n"
+    cdata: bool = False
+    nested: bool = False
+    bare: str = ""
+    loose: tuple[str, ...] = ()
+    leads: str = ""
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The marks that open a section of calls."""
+        return (*(opens for opens, _ in self.sections), self.call.opens)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All marks of this shape."""
+        sections = (mark for pair in self.sections for mark in pair)
+        return (*sections, *self.leads_in, *self.leads_out, *self.call.tokens, *self.parameter.tokens)
+
+    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+        """Read calls until something else stands there; see `Shape.read`."""
+        if start != self.call.opens and not (yield from self._opened(source)):
+            return
+        closes = marks(*(closes for _, closes in self.sections))
+        while True:
+            found = yield from self._one(source, taker)
+            if not found:
+                return
+            source.mark()
+            yield from source.space()
+            while (yield from source.any_of(marks(*self.leads_out))):
+                yield from source.space()
+            if (yield from source.any_of(closes)):
+                source.mark()
+                return
+            if not (yield from self._opened(source)):
+                return
+
+    def _opened(self, source: Incoming) -> Step[bool]:
+        """Read what stands before a call's name. Return whether all of it was there."""
+        yield from source.space()
+        while (yield from source.any_of(marks(*self.leads_in))):
+            yield from source.space()
+        return (yield from source.begins(self.call.opens))
+
+    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
+        """Read one call after the mark that opens it. Return whether it was told."""
+        name = yield from self._name(source)
+        if not is_name(name):
+            return False
+        members: list[tuple[str, Json]] = []
+        properties = _properties(taker.parameters(name))
+        after = marks(self.call.closes, self.parameter.opens)
+        yield from source.space()
+        mark = yield from source.any_of(after)
+        while mark == self.parameter.opens:
+            key, named = yield from source.upto(marks(self.parameter.named), most=MOST_NAME_CHARS)
+            attributes = ""
+            if named and self.parameter.begins:
+                attributes, named = yield from source.upto(marks(self.parameter.begins), most=MOST_NAME_CHARS)
+            if not named or key.startswith("/"):  # that closes an element which was not open
+                return False
+            value, mark = yield from self._value(source, key, after)
+            if mark:
+                members.append((key, self._typed(value, attributes, properties.get(key))))
+        if not mark:
+            return False
+        source.unmark()
+        taker.begin(name)
+        taker.more(_object(members))
+        taker.end()
+        return True
+
+    def _name(self, source: Incoming) -> Step[str]:
+        """Read the name and what stands between it and the first parameter."""
+        ends = (self.call.named, self.parameter.opens, self.call.closes)
+        name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
+        if mark != self.call.named:
+            source.back(mark)
+        elif self.call.begins:
+            _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
+        return name.strip() if mark else ""
+
+    def _value(self, source: Incoming, key: str, after: Marks) -> Step[tuple[str, str]]:
+        """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
+        closes = self.parameter.closes.replace("{name}", key)
+        ending = Marks([closes]) if closes != self.parameter.closes else marks(closes)
+        pieces: list[str] = []
+        if self.cdata and (yield from source.begins(_CDATA[0])):
+            text, _ = yield from source.upto(marks(_CDATA[1]))
+            pieces.append(text)
+        while True:
+            text, closed = yield from source.upto(ending)
+            space = yield from source.space()
+            follows = yield from source.any_of(after)
+            if follows or not closed:
+                value = "".join([*pieces, text])
+                pad = self.padding
+                return value.removeprefix(pad).removesuffix(pad) if pad else value, follows
+            pieces += (text, closed, space)
+
+    def _typed(self, value: str, attributes: str, schema: Json) -> Json:
+        """Return the value as what the text or the schema says that it is; what is neither stays text."""
+        said = _TYPE.search(attributes)
+        if said and said[0] in ('type="string"', 'string="true"'):
+            return value
+        if said:
+            try:
+                return strictjson.loads(value)
+            except strictjson.NotJson:
+                return value
+        if not isinstance(schema, Mapping):
+            return value
+        return _nested(value, self.parameter, schema) if self.nested else coerce_text(value, dict(schema))
+
+    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `Shape.written`."""
+        opens, closes = self.sections[0] if self.sections else ("", "")
+        lead_in, lead_out = "".join(self.leads_in), "".join(self.leads_out)
+        each = [f"{lead_in}{self._call(call, position, schemas)}{lead_out}" for position, call in enumerate(calls, 1)]
+        sections = [self.between.join(each)] if self.gathered else each
+        if opens:
+            sections = [self.layout.join((opens, section, closes)) for section in sections]
+        return self.between.join(sections)
+
+    def _call(self, call: ToolCall, position: int, schemas: Schemas) -> str:
+        members, properties = json.loads(call.arguments), _properties(schemas.get(call.name))
+        shape, layout = self.call, self.layout
+        parts = [f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.begins}"]
+        parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
+        return layout.join([*parts, shape.closes])
+
+    def _parameter(self, key: str, value: Json, schema: Json) -> str:
+        shape, pad = self.parameter, self.padding
+        is_text = "true" if isinstance(value, str) else "false"
+        attributes = shape.attributes.format(type=_type_name(value), is_text=is_text)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if self.cdata and isinstance(value, str) and ("<" in value or "&" in value):
+            text = f"{_CDATA[0]}{value}{_CDATA[1]}"
+        if self.nested and isinstance(schema, Mapping):
+            elements = _elements(value, shape)
+            text = elements if _nested(elements, shape, schema) == value else text  # the schema tells too little
+        closes = shape.closes.replace("{name}", key)
+        return f"{shape.opens}{key}{shape.named}{attributes}{shape.begins}{pad}{text}{pad}{closes}"
+
+
+def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
+    """Return the schemas of a tool's parameters, by name; empty if it has none or is not known."""
+    properties = (parameters or {}).get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _object(members: Sequence[tuple[str, Json]]) -> str:
+    """Return the members as JSON text. A name that comes twice stays there twice: two readings are for `jsontext`."""
+    return "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _type_name(value: Json) -> str:
+    names = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+# ---------------------------------------------------------------------- values within values
+
+
+def _elements(value: Json, shape: Element) -> str:
+    """Return a value as elements within elements; list items are called `item`."""
+    if not value and isinstance(value, dict | list):
+        return _json(value)
+    if isinstance(value, dict):
+        members: Iterator[tuple[str, Json]] = iter(value.items())
+    elif isinstance(value, list):
+        members = (("item", item) for item in value)
+    else:
+        return value if isinstance(value, str) else _json(value)
+    return "".join(
+        f"{shape.opens}{key}{shape.named}{_elements(each, shape)}{shape.closes.replace('{name}', key)}"
+        for key, each in members
+    )
+
+
+def _nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
+    """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
+    if "string" in _kinds(schema) or shape.opens not in value:
+        return coerce_text(value, dict(schema))
+    tree = _tree(value, shape)
+    return value if tree is None else _fitted(tree, schema)
+
+
+class _Node(Struct):
+    """An element within a value: text, or further elements."""
+
+    text: str
+    children: list[tuple[str, _Node]]
+
+
+def _tree(value: str, shape: Element) -> _Node | None:
+    """Return the elements of a value, or None if one of them is not closed as it was opened."""
+    before, *rest = value.split(shape.opens)
+    root = _Node(before, [])
+    open_now = [("", root)]
+    for part in rest:
+        name, named, text = part.partition(shape.named)
+        if not named or len(open_now) > strictjson.MAX_DEPTH:
+            return None
+        if not name.startswith("/"):
+            node = _Node(text, [])
+            open_now[-1][1].children.append((name, node))
+            open_now.append((name, node))
+        elif open_now.pop()[0] != name[1:] or not open_now:
+            return None
+    return root if len(open_now) == 1 else None
+
+
+def _fitted(node: _Node, schema: Mapping[str, Json]) -> Json:
+    """Return the value of an element, in the types of the schema."""
+    if not node.children:
+        return coerce_text(node.text, dict(schema))
+    if "array" in _kinds(schema) or (not _kinds(schema) and all(name == "item" for name, _ in node.children)):
+        items = _part(schema, "items")
+        return [_fitted(child, items) for _, child in node.children]
+    members = _part(schema, "properties")
+    return {name: _fitted(child, _part(members, name)) for name, child in node.children}
+
+
+def _kinds(schema: Mapping[str, Json]) -> set[str]:
+    """Return the types that a schema names, in itself or in its branches."""
+    said = schema.get("type")
+    kinds = {said} if isinstance(said, str) else set(said or ())
+    return kinds.union(*(_kinds(branch) for branch in _branches(schema)))
+
+
+def _part(schema: Mapping[str, Json], word: str) -> Mapping[str, Json]:
+    """Return a schema within a schema, from itself or from its first branch that has one; empty if none has."""
+    for each in (schema, *_branches(schema)):
+        if isinstance(found := each.get(word), Mapping):
+            return found
+    return {}
+
+
+def _branches(schema: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    branches = (each for word in ("anyOf", "oneOf") for each in schema.get(word) or ())
+    return [each for each in branches if isinstance(each, Mapping)]

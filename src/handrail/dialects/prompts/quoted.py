@@ -1,0 +1,117 @@
+"""Calls in a code fence, which a model may only show: they are calls only if nothing but the fence's end follows.
+
+    A call looks like this:
+    ```
+    <tool_call>{"name": "delete_all", "arguments": {}}</tool_call>
+    ```
+    Shall I?
+
+The calls above are text. At the end of an answer they would be calls, because some models wrap theirs in a fence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from handrail.dialects.prompts.call_format import Taker
+from handrail.errors import Json
+
+_SPACE = " \t\r\n"
+_FENCE = "```"
+_FENCE_LINE = re.compile(r"^ {0,3}```", re.MULTILINE)
+_MOST_LINE_CHARS = 8
+"""Enough of a line's beginning to recognise a fence."""
+
+
+class Fences:
+    """Tells whether text ends within a code fence. Every piece is scanned once."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._line = ""  # the beginning of the line that has not ended
+        self._open = False
+
+    def open_in(self, pieces: Sequence[str]) -> bool:
+        """Whether the text of these pieces ends within a fence; between calls the list may only grow."""
+        text = self._line + "".join(pieces[self._seen :])
+        self._seen = len(pieces)
+        ended, newline, line = text.rpartition("\n")
+        if len(_FENCE_LINE.findall(ended + newline)) % 2:
+            self._open = not self._open
+        self._line = line[:_MOST_LINE_CHARS]
+        return self._open != bool(_FENCE_LINE.match(line))
+
+
+class Quoted:
+    """Holds the calls of a fence and the text after them until it is known whether they are calls; see `Taker`."""
+
+    def __init__(self, taker: Taker) -> None:
+        self._taker = taker
+        self._events: list[tuple[str, tuple[object, ...], dict[str, bool]]] = []
+        self._raw: list[str] = []
+        self._tail: list[str] = []  # the text after the calls
+        self._behind = ""  # the same, without white space around it
+        self.has_calls = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether anything follows the calls, such as the end of their fence."""
+        return bool(self._behind)
+
+    def stays(self, text: str) -> bool:
+        """Take text that follows the calls; return whether they may still be calls."""
+        self._tail.append(text)
+        behind = (self._behind + text).lstrip(_SPACE)
+        said = behind.rstrip(_SPACE)
+        self._behind = said + behind[len(said) :][:1]  # of white space one character is enough
+        return _FENCE.startswith(said)
+
+    def section(self, raw: str) -> None:
+        """Take the raw text of a section whose calls were reported."""
+        self._raw.append(raw)
+
+    def go_on(self) -> None:
+        """Another section follows the calls."""
+        space = "".join(self._tail)
+        self._raw.append(space)
+        self.text(space)
+        self._tail, self._behind = [], ""
+
+    def as_text(self) -> str:
+        """Return all of it as text."""
+        return "".join([*self._raw, *self._tail])
+
+    def tell(self) -> None:
+        """Report the calls and the text after them to the taker."""
+        for name, values, named in self._events:
+            getattr(self._taker, name)(*values, **named)
+        self._taker.text("".join(self._tail))
+
+    def begin(self, name: str, id: str = "") -> None:
+        self.has_calls = True
+        self._events.append(("begin", (name, id), {}))
+
+    def identify(self, id: str) -> None:
+        self._events.append(("identify", (id,), {}))
+
+    def more(self, text: str) -> None:
+        self._events.append(("more", (text,), {}))
+
+    def end(self, *, whole: bool = True) -> None:
+        self._events.append(("end", (), {"whole": whole}))
+
+    def text(self, text: str) -> None:
+        self._events.append(("text", (text,), {}))
+
+    def reasons(self, mark: str) -> None:
+        self._events.append(("reasons", (mark,), {}))
+
+    def reason(self, text: str) -> None:
+        self._events.append(("reason", (text,), {}))
+
+    def reasoned(self, mark: str) -> None:
+        self._events.append(("reasoned", (mark,), {}))
+
+    def parameters(self, name: str) -> Mapping[str, Json] | None:
+        return self._taker.parameters(name)

@@ -1,0 +1,100 @@
+"""ReAct for models that were never trained on tools: a form that is only told, and read leniently.
+
+    Thought: I must look that up.
+    Action: get_weather
+    Action Input: {"city": "Paris"}
+    Observation: 21 °C
+    Thought: I know it now.
+    Final Answer: It is 21 °C in Paris.
+
+The conversation stands in ChatML, which most small models were trained on; for others, replace the wraps of the
+template. The server stops the model at `Observation:`, which is ours to write.
+
+Rule 1: the words of the form are no control tokens, yet a model takes them for its own. A result that holds
+        `Final Answer:` can still mislead it; what it cannot do is to forge a turn, or a call, which are read from the
+        answer alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from handrail.dialects import ToolLike, writing
+from handrail.dialects.prompts import hermes, reader
+from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json
+from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
+from handrail.dialects.prompts.named_calls import NamedCalls
+from handrail.dialects.prompts.reader import Reasoning, Syntax
+from handrail.messages import Finish, Turn
+from handrail.ports import Described
+
+_ASKED = (
+    "Answer as well as you can. You have these tools, each with the JSON Schema of its input:\n\n"
+    "{tools}\n\n"
+    "Use this form, and stop after an action's input:\n\n"
+    "Thought: think about what to do\n"
+    "Action: the name of one tool, one of {names}\n"
+    "Action Input: the tool's input as a JSON object\n"
+    "Observation: the tool's result\n"
+    "... (Thought, Action, Action Input and Observation may be repeated)\n"
+    "Thought: I know the final answer\n"
+    "Final Answer: the answer to the question"
+)
+
+
+def _head(opening: Opening) -> Head:
+    tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
+    names = ", ".join(tool.name for tool in opening.tools)
+    asked = _ASKED.replace("{names}", names).replace("{tools}", tools) if tools else None
+    told = [part for part in (opening.system, asked) if part is not None]
+    return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+
+
+SYNTAX: Final = Syntax(
+    shapes=(NamedCalls("Action:", ("\nAction Input:",)),),
+    reasoning=Reasoning("Thought:", "Final Answer:", ended_by=("Action:",), after=" ", layout=(" ", "\n")),
+    ends=("Observation:", "<|im_end|>", "<|endoftext|>"),
+    others=("<|im_start|>",),
+)
+TEMPLATE: Final = Template(
+    _head,
+    hermes.USER,
+    hermes.ASSISTANT,
+    result=("Observation: ", ""),
+    results=hermes.USER,
+    between="\n",
+    system=hermes.SYSTEM,
+    single=True,
+    opens="Thought:",
+)
+
+
+class ReAct(PromptDialect, frozen=True):
+    """ReAct's form: beyond a syntax and a template it knows that an answer is a thought and one thing after it."""
+
+    def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
+        """Return an answer; what was said beside a call is the thought before it. See `PromptDialect.written`."""
+        if not turn.calls:
+            thought = f"Thought: {turn.reasoning}\n" if turn.reasoning else ""
+            return f"{thought}Final Answer: {turn.text}"
+        said = " ".join(each for each in (turn.reasoning, turn.text) if each)
+        steps = [f"Action: {call.name}\nAction Input: {call.arguments}" for call in turn.calls]
+        return "\n".join([f"Thought: {said}", *steps] if said else steps)
+
+    def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
+        """Return a reader for one answer; see `PromptDialect.stream`."""
+        names = writing.names_of(tools, self.names)
+        return _ReActStream(reader.reader(self.syntax, writing.kept(tools), opened=opened), names)
+
+
+class _ReActStream(PromptStream):
+    def close(self, finish: Finish | None = None) -> Turn:
+        # A weak model forgets `Final Answer:`. Its thought is then all that it says, and better than an empty answer.
+        turn = super().close(finish)
+        return turn if turn.text or turn.calls else replace(turn, text=turn.reasoning)
+
+
+DIALECTS: Final[Mapping[str, PromptDialect]] = {"react": ReAct("react", SYNTAX, TEMPLATE)}

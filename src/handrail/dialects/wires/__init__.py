@@ -1,0 +1,1 @@
+"""Providers' HTTP forms, one file each; `base` has what they share."""

@@ -1,0 +1,198 @@
+"""What Claude says, block by block: read from an answer, kept to go back, and told in a stream.
+
+Rule 1: a block of any type, known or not, is kept as it came. Only what no request could carry is left out of it.
+Rule 2: the text of a call's arguments is what the provider streamed, or our spelling of the object that came whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from handrail.calls import ToolCall
+from handrail.dialects import json_bodies, received
+from handrail.dialects.call_assembly import with_ids
+from handrail.dialects.names import NameMap
+from handrail.dialects.writing import as_object, pieces
+from handrail.errors import Json
+from handrail.messages import Finish, ReasoningDelta, TextDelta, Turn, Usage
+
+Block: TypeAlias = "dict[str, Json]"
+
+FINISHES: Mapping[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    # The provider interrupted its own tools. The answer is as unfinished as one that was cut, and goes on when it is
+    # sent back.
+    "pause_turn": "length",
+    "compaction": "length",
+    "refusal": "refused",
+}
+"""What the provider's words for an end mean to us."""
+
+DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+"""What a person may read while it arrives, by the field that it stands in."""
+
+_GROWTH: Mapping[str, Mapping[str, str]] = {
+    "text_delta": {"text": "text"},
+    "thinking_delta": {"thinking": "thinking"},
+    "signature_delta": {"signature": "signature"},
+    "input_json_delta": {"partial_json": "input"},
+    "compaction_delta": {"content": "content", "encrypted_content": "encrypted_content"},
+}
+"""Which texts a delta brings, by its type, and the fields of the block that they belong to."""
+
+
+class Answered:
+    """A block of an answer, whole or on its way."""
+
+    __slots__ = ("fields", "id", "input", "is_call", "name", "pieces", "position")
+
+    def __init__(self, fields: dict[str, Json], input: Json) -> None:
+        self.fields = fields
+        self.input = input
+        self.is_call = fields.get("type") == "tool_use"
+        self.id = json_bodies.string(fields.get("id") or "", "a block's id")
+        self.name = json_bodies.string(fields.get("name") or "", "a tool's name")
+        self.pieces: dict[str, list[str]] = {}
+        self.position = 0
+
+    @classmethod
+    def begun(cls, content: Json) -> Answered:
+        """Return the block that an event begins."""
+        told = json_bodies.mapping(content, "a block")
+        json_bodies.string(told.get("type"), "a block's type")
+        for name in DELTAS:
+            json_bodies.string(told.get(name) or "", f"`{name}` of a block")
+        return cls(received.that_go_back(told), told.get("input"))
+
+    @classmethod
+    def whole(cls, content: Json) -> Answered:
+        """Return a block that came in one piece."""
+        block = cls.begun(content)
+        if block.is_call:
+            block.take_whole_input()
+        return block
+
+    @property
+    def arguments(self) -> str:
+        """The text of a call's arguments so far."""
+        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+
+    def take_whole_input(self) -> str:
+        """Take the arguments that came as an object, and return their text."""
+        text = json_bodies.json_text(self.input, "the input of a tool")
+        self.pieces["input"] = [text]
+        return text
+
+    def grow(self, delta: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+        """Add what an event brings, and yield it as (field, text)."""
+        kind = delta.get("type")
+        if kind == "citations_delta" and received.can_go_back(delta.get("citation")):
+            if not isinstance(self.fields.get("citations"), list):
+                self.fields["citations"] = []
+            self.fields["citations"].append(delta.get("citation"))
+        for source, name in _GROWTH.get(kind, {}).items() if isinstance(kind, str) else ():
+            if text := json_bodies.string(delta.get(source) or "", f"`{source}` of a delta"):
+                self.pieces.setdefault(name, []).append(text)
+                yield name, text
+
+    def text(self, name: str) -> str:
+        """Return a field's text, whole."""
+        begun = self.fields.get(name)
+        return "".join((begun if isinstance(begun, str) else "", *self.pieces.get(name, ())))
+
+    def raw(self) -> Block:
+        """Return the block as it goes back."""
+        grown = {name: self.text(name) for name in self.pieces if name != "input"}
+        if "input" in self.pieces:
+            grown["input"] = as_object(self.arguments)
+        return {**self.fields, **grown}
+
+
+ENDING = ("stop_reason", "stop_details", "container")
+"""The fields of an answer with its end, and with the container of its programs."""
+
+
+class Ending(Struct, frozen=True):
+    """How an answer ended.
+
+    Attributes:
+        container: Where the provider runs its code: `id` and `expires_at`.
+    """
+
+    finish: Finish
+    refusal: str = ""
+    usage: Usage = field(default_factory=Usage)
+    container: Json = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Json], usage: Json) -> Ending:
+        """Return what an answer, or the last events of a stream, tell of its end."""
+        word, details = told.get("stop_reason"), told.get("stop_details")
+        why = details.get("explanation") if isinstance(details, Mapping) else None
+        finish = FINISHES.get(word, "error") if isinstance(word, str) else "error"
+        return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
+
+
+def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
+    """Return the turn that the blocks of an answer make up."""
+    wire = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
+    ids = iter(wire)
+    content = [block.raw() | ({"id": next(ids).id} if block.is_call else {}) for block in blocks]
+    return Turn(
+        "".join(block.text("text") for block in blocks),
+        "".join(block.text("thinking") for block in blocks),
+        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
+        ending.finish,
+        ending.usage,
+        ending.refusal,
+        {"type": "message", "role": "assistant", "content": content}
+        | ({"container": ending.container} if isinstance(ending.container, Mapping) else {}),
+        tuple(block for block in content if _is_server_side(block)),
+    )
+
+
+def _is_server_side(block: Block) -> bool:
+    """Whether the block tells of a tool that the provider ran: `server_tool_use`, `web_search_tool_result`, ..."""
+    return str(block.get("type")).endswith(("_tool_use", "_tool_result"))
+
+
+def _usage(usage: Json) -> Usage:
+    """Return the usage with all that the model read as its input; the API counts apart what came from its cache."""
+    if not isinstance(usage, Mapping):
+        return Usage()
+    cached, written = (json_bodies.count(usage, f"cache_{act}_input_tokens") for act in ("read", "creation"))
+    return Usage(
+        json_bodies.count(usage, "input_tokens") + cached + written,
+        json_bodies.count(usage, "output_tokens"),
+        cached,
+        json_bodies.count(usage.get("output_tokens_details"), "thinking_tokens"),
+        written,
+    )
+
+
+def in_deltas(block: Block, arguments: str, piece_chars: int) -> tuple[Block, list[Block]]:
+    """Return how a block begins in a stream, and the deltas that fill it."""
+    texts = {**block, "input": arguments} if block["type"] == "tool_use" else block
+    deltas = [
+        {"type": kind, source: piece}
+        for kind, sources in _GROWTH.items()
+        for source, name in sources.items()
+        if name in _FILLED.get(block["type"], {}) and isinstance(texts.get(name), str)
+        for piece in pieces(texts[name], piece_chars)
+    ]
+    return {**block, **_FILLED.get(block["type"], {})}, deltas
+
+
+_FILLED: Mapping[str, Mapping[str, Json]] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": "", "signature": ""},
+    "tool_use": {"input": {}},
+}
+"""What a block lacks when it begins in a stream. Blocks of other types come whole."""

@@ -1,0 +1,739 @@
+"""Amazon Bedrock's Converse: one form for the models of many makers, both ways, whole and streamed.
+
+A message is a list of blocks without a type; the one key of a block says what it is. Amazon streams in frames of its
+own, which are read whole (`decode`); gateways stream the same events as server-sent ones, which are read as they come.
+
+Rule 1: blocks of a Bedrock model go back as they came: reasoning is signed or redacted, and its maker checks it.
+Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
+Rule 3: roles alternate, results of calls stand first in the message after the calls, and no blank text goes out.
+Rule 4: only a stated end is an end: an unknown `stopReason`, or a stream without one, is `error`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import TypeAlias
+from urllib.parse import quote, unquote
+
+from handrail.calls import Media, ToolCall, ToolResult
+from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects.call_assembly import with_ids
+from handrail.dialects.names import NameMap, NameRule
+from handrail.dialects.parts import Shown, not_shown, shown
+from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.wires.event_stream import EventStream
+from handrail.dialects.wires.sse import ServerEvent
+from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.errors import Code, ConfigError, Failure, Json, ModelError
+from handrail.messages import (
+    ArgumentsDelta,
+    AssistantMessage,
+    Delta,
+    Finish,
+    Message,
+    Options,
+    Output,
+    ReasoningDelta,
+    SystemMessage,
+    TextDelta,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from handrail.ports import Described
+
+Block: TypeAlias = "dict[str, Json]"
+
+NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
+"""What Bedrock accepts as a tool's name."""
+
+_IDS = NameMap(NameRule("a-zA-Z0-9_.:-", most_chars=64))
+"""What it accepts as a call's id."""
+
+_FINISHES: Mapping[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "refused",
+    "content_filtered": "refused",
+}
+_FINISH_WORDS: Mapping[Finish, str | None] = {
+    "stop": "end_turn",
+    "calls": "tool_use",
+    "length": "max_tokens",
+    "refused": "content_filtered",
+    "error": None,
+}
+_WORTH_ANOTHER_TRY = {"malformed_model_output", "malformed_tool_use"}
+"""The model wrote what Bedrock could not read, and nothing of it is told: mostly the next attempt is a good one."""
+
+_EXCEPTIONS: Mapping[str, int] = {
+    "validationException": 400,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "modelStreamErrorException": 500,
+    "serviceUnavailableException": 503,
+}
+"""Events of a stream that are errors, and the status that they have elsewhere."""
+
+_PICTURES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_DOCUMENTS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "text/html": "html",
+    "text/markdown": "md",
+    "text/plain": "txt",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+}
+_MEDIA_TYPES: Mapping[Json, str] = {form: media_type for media_type, form in (_PICTURES | _DOCUMENTS).items()}
+
+_PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Bedrock(Wire):
+    """The dialect. Few models here can be held to a form; a run on another goes on in the next way to ask for it
+    (`structured`)."""
+
+    name: str = "bedrock"
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return where below the base address requests go; the path names the model, which may be an ARN."""
+        return f"/model/{quote(model, safe='')}/converse{'-stream' if stream else ''}"
+
+    # -- what we ask ---------------------------------------------------------------------------------------------------
+
+    def encode_request(
+        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+    ) -> dict[str, Json]:
+        """Return the body of a request.
+
+        Converse has no word for "no call now" and none for "one call at a time": `none` leaves the tools out where the
+        conversation has no calls yet, and `parallel` stays out.
+
+        Raises:
+            ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools; a
+                message shows what no model here can take.
+        """
+        options = options or Options()
+        tools = kept(tools)
+        names = _names_of(tools)
+        system, spoken = _conversation(fit_to_send(messages, tools), names)
+        settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
+        told = {
+            "system": [{"text": system}] if system else None,
+            "inferenceConfig": {key: value for key, value in settings.items() if value is not None} or None,
+            "toolConfig": self._tool_config(tools, names, options, _has_calls(spoken)),
+            "outputConfig": {"textFormat": _format(options.output)} if options.output else None,
+        }
+        return {"messages": spoken} | {key: value for key, value in told.items() if value} | dict(options.extra)
+
+    def _tool_config(
+        self, tools: Collection[ToolLike], names: NameMap, options: Options, has_calls: bool
+    ) -> dict[str, Json] | None:
+        choice = options.tool_choice
+        check_choice(choice, tools, options.provider_tools)
+        if not (tools or options.provider_tools) or (choice == "none" and not has_calls):
+            return None
+        defined = self.definitions(tools, strict=options.strict)
+        told: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
+        if choice in ("auto", "none"):
+            return told
+        if choice == "required":
+            return {**told, "toolChoice": {"any": {}}}
+        return {**told, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
+
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _names_of(tools)
+        return [_definition(tool, names, strict) for tool in tools]
+
+    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+        """Return the one user message that holds the results, in the order of the calls; none without calls.
+
+        Raises:
+            ValueError: The results are not one for each call.
+        """
+        told = [_encode_result(result) for result in in_call_order(calls, results)]
+        return [{"role": "user", "content": told}] if told else []
+
+    # -- what we are answered ------------------------------------------------------------------------------------------
+
+    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn in a whole response body: a dictionary, JSON text, or the frames of Amazon's event stream.
+
+        Raises:
+            ModelError: The body is an error (classified), or unreadable (`code="unreadable"`); the model wrote a call
+                that its provider could not read (to be tried again).
+        """
+        if isinstance(body, bytes) and _is_framed(body):
+            stream = ConverseStream(self, tuple(tools or ()))
+            for each in _framed_events(body):
+                stream.take(each, [])
+            return received.whole_turn(stream.whole())
+        told = json_bodies.object_of(body)
+        if provider_errors.error_in(told) or isinstance(told.get("message"), str):
+            raise provider_errors.classify(None, {}, told)
+        output = json_bodies.mapping(told.get("output"), "`output`")
+        content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
+        turn = _turn(_answered(content), told.get("stopReason"), told.get("usage"), _names_of(tools))
+        return received.whole_turn(turn)
+
+    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn from one assistant message, or from a whole response body.
+
+        A bare message does not say how the model ended; it counts as finished, with calls if it has any.
+
+        Raises:
+            ConfigError: It is no message of this dialect: read anyway, its calls would be passed over in silence.
+            ModelError: As `decode`.
+        """
+        if isinstance(message, json_bodies.OBJECT) and ("output" in message and "stopReason" in message):
+            return self.decode(message, tools)
+        if why := _foreign(message):
+            raise foreign("message of Bedrock's", why)
+        word = "tool_use" if _has_calls([message]) else "end_turn"
+        return received.whole_turn(_turn(_answered(message.get("content")), word, None, _names_of(tools)))
+
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
+        """Return a reader for one streamed answer."""
+        return ConverseStream(self, tuple(tools or ()))
+
+    # -- the provider's side -------------------------------------------------------------------------------------------
+
+    def asked_by(self, path: str) -> dict[str, Json] | None:
+        """Return what a path says beside the body: the model, and whether to stream."""
+        asked = _PATH.search(path)
+        return {"model": unquote(asked[1]), "stream": bool(asked[2])} if asked else None
+
+    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
+        """Return the body of an error answer; only the status says of what kind it is."""
+        return {"message": message}
+
+    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+        """Return what a client asked: messages, tools and options.
+
+        Raises:
+            ConfigError: The request cannot be read.
+            ModelError: As above: what both sides write is read by the same functions.
+        """
+        rest = dict(body)
+        system = _text_of(_blocks(rest.pop("system", None)))
+        messages: list[Message] = [SystemMessage(system)] if system else []
+        for spoken in json_bodies.items(rest.pop("messages", []), "`messages`"):
+            messages += _heard(json_bodies.mapping(spoken, "a message"))
+        config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
+        listed = json_bodies.items(config.get("tools") or [], "`tools`")
+        asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
+        tools = [_described(tool["toolSpec"]) for tool in asked if "toolSpec" in tool]
+        settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
+        options = Options(
+            model=str(rest.pop("model", "")),
+            tool_choice=_choice_of(config.get("toolChoice")),
+            strict=any(tool.strict_parameters is not None for tool in tools),
+            max_tokens=settings.pop("maxTokens", None),
+            temperature=settings.pop("temperature", None),
+            stream=bool(rest.pop("stream", False)),
+            output=_output(rest),
+            provider_tools=tuple(tool for tool in asked if "toolSpec" not in tool),
+            extra=rest | ({"inferenceConfig": settings} if settings else {}),
+        )
+        return messages, tools, options
+
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+        """Return the body that Bedrock would send for a turn; it tells neither its model nor a time."""
+        content = [block for block, _ in _said(turn, _names_of(tools), own=True)]
+        return {
+            "output": {"message": {"role": "assistant", "content": content}},
+            "stopReason": _FINISH_WORDS[turn.finish],
+            "usage": _encode_usage(turn.usage),
+            "metrics": {"latencyMs": 1},
+        }
+
+    def encode_stream(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+    ) -> Iterator[str]:
+        """Yield the events that Bedrock would stream for a turn, each whole, as server-sent events.
+
+        Args:
+            piece_chars: Characters of text or arguments in one event.
+
+        A turn that finished with `error` just breaks off, as a lost connection does.
+        """
+        yield event({"messageStart": {"role": "assistant"}})
+        for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), own=True)):
+            at = {"contentBlockIndex": index}
+            if "toolUse" in block:
+                start = {key: value for key, value in block["toolUse"].items() if key != "input"}
+                yield event({"contentBlockStart": {**at, "start": {"toolUse": start}}})
+            for delta in _deltas(block, arguments, piece_chars):
+                yield event({"contentBlockDelta": {**at, "delta": delta}})
+            yield event({"contentBlockStop": at})
+        if turn.finish != "error":
+            yield event({"messageStop": {"stopReason": _FINISH_WORDS[turn.finish]}})
+            yield event({"metadata": {"usage": _encode_usage(turn.usage), "metrics": {"latencyMs": 1}}})
+
+
+DIALECT = Bedrock()
+
+
+class ConverseStream(EventStream):
+    """One streamed answer of Bedrock; see `DialectStream`."""
+
+    def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
+        super().__init__(dialect, tools)
+        self._names = _names_of(tools)
+        self._blocks: list[_Growing] = []
+        self._open: dict[int, _Growing] = {}  # by the index that the provider gave
+        self._calls = 0
+        self._stop: Json = None
+        self._usage: Json = None
+
+    def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
+        """Read one event, whose one key says what it is; see `EventStream.take`."""
+        told = json_bodies.object_of(event.data)
+        for kind, status in _EXCEPTIONS.items():
+            if kind in told:
+                raise provider_errors.classify(status, {}, told[kind])
+        if provider_errors.error_in(told):
+            raise provider_errors.classify(None, {}, told)
+        for kind in ("contentBlockStart", "contentBlockDelta", "contentBlockStop"):
+            if kind in told:
+                self._take_block(kind, json_bodies.mapping(told[kind], f"`{kind}`"), deltas)
+        if "messageStop" in told:
+            self._stop = json_bodies.mapping(told["messageStop"], "`messageStop`").get("stopReason")
+        if "metadata" in told:
+            self._usage = json_bodies.mapping(told["metadata"], "`metadata`").get("usage")
+
+    def _take_block(self, kind: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
+        index = told.get("contentBlockIndex", 0)
+        if not isinstance(index, int):
+            raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
+        start = received.that_go_back(json_bodies.mapping(told.get("start") or {}, "the start of a block"))
+        block = self._open.get(index)
+        if start and block is not None and block.fields == start:
+            return  # proxies repeat events, and one call must not become two
+        if kind == "contentBlockStart" or block is None:
+            if kind == "contentBlockStop":
+                return
+            block = self._open[index] = _Growing()
+            self._blocks.append(block)
+            block.begin(start, self._calls)
+            self._calls += block.is_call
+        said = block.grow(json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"))
+        if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
+            said = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
+        for field, text in said:
+            if field == "input" and block.is_call:
+                deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
+            elif field in _DELTAS:
+                deltas.append(_DELTAS[field](text))
+
+    def whole(self) -> Turn:
+        """Return the turn of all events; see `EventStream.whole`."""
+        blocks = [(block.whole(), block.arguments) for block in self._blocks]
+        return _turn(blocks, self._stop, self._usage, self._names)
+
+
+_DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thought": ReasoningDelta}
+
+
+class _Growing:
+    """A block on its way."""
+
+    __slots__ = ("fields", "is_call", "name", "pieces", "position")
+
+    def __init__(self) -> None:
+        self.fields: Block = {}
+        self.pieces: dict[str, list[str]] = {}
+        self.is_call = False
+        self.name = ""
+        self.position = 0
+
+    def begin(self, start: Mapping[str, Json], position: int) -> None:
+        """Take what the first event of the block says."""
+        self.fields |= start
+        if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(start):
+            self.is_call, self.position = True, position
+            self.name = json_bodies.string(call.get("name") or "", "a tool's name")
+
+    def grow(self, delta: Mapping[str, Json]) -> list[tuple[str, str]]:
+        """Add what an event brings, and return it as (field, text)."""
+        thought, call = delta.get("reasoningContent"), delta.get("toolUse")
+        thought = json_bodies.mapping(thought or {}, "`reasoningContent`")
+        told = {
+            "text": delta.get("text"),
+            "thought": thought.get("text"),
+            "signature": thought.get("signature"),
+            "redactedContent": thought.get("redactedContent"),
+            "input": json_bodies.mapping(call or {}, "`toolUse`").get("input"),
+        }
+        said = [(field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in told.items() if value]
+        for field, text in said:
+            self.pieces.setdefault(field, []).append(text)
+        return said
+
+    @property
+    def arguments(self) -> str:
+        """The text of a call's arguments so far."""
+        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+
+    def whole(self) -> Block:
+        """Return the block as a whole answer would hold it."""
+        texts = {field: "".join(found) for field, found in self.pieces.items()}
+        if "redactedContent" in texts:
+            self.fields["reasoningContent"] = {"redactedContent": texts["redactedContent"]}
+        elif "thought" in texts or "signature" in texts:
+            signature = {"signature": texts["signature"]} if "signature" in texts else {}
+            self.fields["reasoningContent"] = {"reasoningText": {"text": texts.get("thought", ""), **signature}}
+        elif "text" in texts:
+            self.fields["text"] = texts["text"]
+        return self.fields
+
+
+# -- writing a request -------------------------------------------------------------------------------------------------
+
+
+def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
+    return names_of(tools, NAMES)
+
+
+def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
+    told: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    if tool.description:  # an empty one is refused
+        told["description"] = tool.description
+    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    if lossless is not None:
+        return {"toolSpec": {**told, "inputSchema": {"json": lossless}, "strict": True}}
+    return {"toolSpec": {**told, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
+
+
+def _format(output: Output) -> dict[str, Json]:
+    schema = json.dumps(output.schema, ensure_ascii=False)
+    return {"type": "json_schema", "structure": {"jsonSchema": {"schema": schema, "name": output.name}}}
+
+
+def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
+    """Return what the engineer says, and the messages, with roles that alternate.
+
+    Args:
+        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+    """
+    system = [message.text for message in messages if isinstance(message, SystemMessage)]
+    said = [
+        ("assistant" if isinstance(message, AssistantMessage) else "user", _encode(message, names))
+        for message in messages
+        if not isinstance(message, SystemMessage)
+    ]
+    spoken: list[dict[str, Json]] = []
+    for role, group in groupby((each for each in said if each[1]), lambda each: each[0]):
+        spoken.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
+    return "\n\n".join(filter(None, system)), spoken
+
+
+def _encode(message: Message, names: NameMap) -> list[Block]:
+    match message:
+        case AssistantMessage(turn):
+            blocks = [block for block, _ in _said(turn, names)]
+        case ToolMessage(result):
+            return [_encode_result(result)]
+        case UserMessage(text, parts):
+            blocks = [*map(_encode_part, parts)] if parts else [{"text": text}]
+        case SystemMessage(text):
+            blocks = [{"text": text}]
+    return [block for block in blocks if str(block.get("text", "-")).strip()]
+
+
+def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
+    """Yield what the model said as blocks, each with the text of its arguments.
+
+    Args:
+        own: We are the provider: reasoning is told though nobody signed it.
+    """
+    calls = iter(turn.calls)
+    sent = _sent_by_bedrock(turn)
+    if sent is not None:
+        for block in sent:
+            yield _encode_call(next(calls), names, block) if _is_call(block) else (dict(block), "")
+        return
+    if own and turn.reasoning:
+        yield {"reasoningContent": {"reasoningText": {"text": turn.reasoning}}}, ""
+    if text := turn.text or ("" if own else turn.refusal):
+        yield {"text": text}, ""
+    yield from (_encode_call(call, names, {}) for call in calls)
+
+
+def _sent_by_bedrock(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+    """Return the blocks of a turn that came in this form, unless its calls are others by now."""
+    content = (turn.raw or {}).get("content")
+    return content if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls) else None
+
+
+def _is_own(content: Json) -> bool:
+    """Whether a message's content is blocks of this form; most others say their type."""
+    if not isinstance(content, list):
+        return False
+    return all(
+        isinstance(block, Mapping) and "type" not in block and not block.keys().isdisjoint(_BLOCKS) for block in content
+    )
+
+
+_BLOCKS = frozenset(("text", "toolUse", "toolResult", "reasoningContent", "citationsContent", "image", "document"))
+
+
+def _is_call(block: Mapping[str, Json]) -> bool:
+    return "toolUse" in block and not _is_server_side(block)
+
+
+def _is_server_side(block: Mapping[str, Json]) -> bool:
+    """Whether the block tells of a tool that Bedrock ran: its call, or its result."""
+    call = block.get("toolUse")
+    return "toolResult" in block or (isinstance(call, Mapping) and call.get("type") == "server_tool_use")
+
+
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
+    told = {"toolUseId": _IDS.to_wire(call.id), "name": names.to_wire(call.name), "input": as_object(call.arguments)}
+    return {**sent, "toolUse": told}, call.arguments
+
+
+def _encode_result(result: ToolResult) -> Block:
+    text = result_text(result)
+    told: list[Block] = [{"text": text}] if text.strip() else []
+    for media in result.media:
+        thing = shown(media)
+        told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
+    status = "success" if result.ok else "error"
+    return {"toolResult": {"toolUseId": _IDS.to_wire(result.call_id), "content": told, "status": status}}
+
+
+def _encode_part(part: Mapping[str, Json] | Media) -> Block:
+    thing = shown(part)
+    if thing is not None:
+        if (block := _encode_shown(thing)) is None:
+            raise ConfigError(f"Bedrock's models cannot be shown {thing.label}")
+        return block
+    if isinstance(part, Media):
+        return {}
+    return {"text": str(part.get("text") or "")} if part.get("type") == "text" else dict(part)
+
+
+def _encode_shown(thing: Shown) -> Block | None:
+    """Return the block that shows a thing to the model, or None for what it cannot be shown: Bedrock fetches only what
+    lies in S3, and knows few forms."""
+    source = {"bytes": thing.base64} if thing.base64 else {"s3Location": {"uri": thing.url}}
+    if not (thing.base64 or thing.url.startswith("s3://")):
+        return None
+    if form := _PICTURES.get(thing.media_type):
+        return {"image": {"format": form, "source": source}}
+    if form := _DOCUMENTS.get(thing.media_type):
+        # Names of documents may hold letters, digits, spaces, hyphens and brackets, and are read by the model.
+        name = re.sub(r"[^a-zA-Z0-9 ()\[\]-]+", "-", thing.name).strip() or "document"
+        return {"document": {"format": form, "name": name, "source": source}}
+    return None
+
+
+def _has_calls(messages: Iterable[Mapping[str, Json]]) -> bool:
+    contents = (message.get("content") for message in messages)
+    return any(_is_call(block) for content in contents if isinstance(content, list) for block in content)
+
+
+# -- reading an answer -------------------------------------------------------------------------------------------------
+
+
+def _blocks(content: Json) -> list[Block]:
+    return [dict(json_bodies.mapping(block, "a block")) for block in json_bodies.items(content or [], "`content`")]
+
+
+def _answered(content: Json) -> list[tuple[Block, str]]:
+    """Return the blocks of a whole answer, each with the text of its arguments."""
+    return [(block, _arguments(block) if _is_call(block) else "") for block in _blocks(content)]
+
+
+def _arguments(block: Block) -> str:
+    value = json_bodies.mapping(block["toolUse"], "a `toolUse`").get("input")
+    return "{}" if value is None else json_bodies.json_text(value, "the input of a call")
+
+
+def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
+    if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
+        raise ModelError(f"the model wrote what its provider cannot read ({stop})", code=stop, retryable=True)
+    found: list[ToolCall] = []
+    content: list[Block] = []
+    for block, arguments in answered:
+        if _is_call(block):
+            told = json_bodies.mapping(block["toolUse"], "a `toolUse`")
+            id, name = (json_bodies.string(told.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
+            found.append(ToolCall(id, name, arguments))
+            block = {**block, "toolUse": {**told, "input": as_object(arguments)}}
+        content.append(received.that_go_back(block))
+    calls = with_ids(found)
+    return Turn(
+        _text_of(content),
+        "".join(map(_thought, content)),
+        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
+        _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
+        _usage(usage),
+        raw={"role": "assistant", "content": content},
+        server_side=tuple(filter(_is_server_side, content)),
+    )
+
+
+def _text_of(blocks: Iterable[Block]) -> str:
+    return "".join(json_bodies.string(block.get("text") or "", "the text of a block") for block in blocks)
+
+
+def _thought(block: Block) -> str:
+    told = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
+    text = json_bodies.mapping(told or {}, "`reasoningText`").get("text")
+    return json_bodies.string(text or "", "the text of reasoning")
+
+
+def _usage(usage: Json) -> Usage:
+    """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
+    cached, written = (json_bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write"))
+    read = json_bodies.count(usage, "inputTokens") + cached + written
+    return Usage(read, json_bodies.count(usage, "outputTokens"), cached, cache_written_tokens=written)
+
+
+def _foreign(message: Json) -> str:
+    """Return what shows that this is no assistant message of Bedrock's; empty when it is one."""
+    if not isinstance(message, json_bodies.OBJECT):
+        return f"it is {json_bodies.kind(message)}"
+    if message.get("role") != "assistant":
+        return f"its role is {message.get('role')!r}"
+    return "" if _is_own(message.get("content")) else "its content is no list of Bedrock's blocks"
+
+
+_PRELUDE_BYTES, _SUM_BYTES = 12, 4
+
+
+def _is_framed(body: bytes) -> bool:
+    """Whether a body is frames of Amazon's event stream: the first bytes tell the frame's length, and no text does."""
+    return len(body) > _PRELUDE_BYTES and body[0] == 0
+
+
+def _framed_events(body: bytes) -> Iterator[ServerEvent]:
+    """Yield the events of a framed body: each frame has a length, headers that name the event, and JSON.
+
+    The checksums are not looked at: the connection has its own.
+    """
+    at = 0
+    while at < len(body):
+        size, headers = (int.from_bytes(body[start : start + 4], "big") for start in (at, at + 4))
+        begin, end = at + _PRELUDE_BYTES + headers, at + size - _SUM_BYTES
+        if size <= _PRELUDE_BYTES + _SUM_BYTES or not begin <= end <= len(body) - _SUM_BYTES:
+            return  # cut in its middle
+        kind = _KIND.search(body, at, begin)
+        name = kind[1].decode() if kind else ""
+        yield ServerEvent(f'{{"{name}": {body[begin:end].decode("utf-8", "replace") or "{}"}}}')
+        at += size
+
+
+_KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
+"""The header that names an event: its name, the mark of a text, two bytes of length, the text."""
+
+
+# -- the provider's side -----------------------------------------------------------------------------------------------
+
+
+def _described(spec: Json) -> Described:
+    told = json_bodies.mapping(spec, "`toolSpec`")
+    schema = told.get("inputSchema")
+    parameters = schema.get("json") if isinstance(schema, Mapping) else None
+    if not told.get("name") or not isinstance(parameters, dict):
+        raise ConfigError("the request has a tool without a name or an `inputSchema.json`")
+    strict = parameters if told.get("strict") else None
+    return Described(str(told["name"]), str(told.get("description") or ""), parameters, strict)
+
+
+def _choice_of(choice: Json) -> str:
+    if not isinstance(choice, Mapping) or "auto" in choice:
+        return "auto"
+    tool = choice.get("tool")
+    return str(tool.get("name")) if isinstance(tool, Mapping) else "required"
+
+
+def _output(fields: dict[str, Json]) -> Output | None:
+    """Take the form of the answer out of a request's fields."""
+    config = fields.get("outputConfig")
+    try:
+        told = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
+        form = Output(json.loads(told["schema"]), str(told.get("name") or "answer"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    del fields["outputConfig"]
+    return form
+
+
+def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
+    """Yield what one message of a request says, results of calls first."""
+    blocks = _blocks(message.get("content"))
+    if message.get("role") == "assistant":
+        yield AssistantMessage(DIALECT.decode_message({"role": "assistant", "content": blocks}))
+        return
+    yield from (ToolMessage(_result(block["toolResult"])) for block in blocks if "toolResult" in block)
+    said = [block for block in blocks if "toolResult" not in block]
+    if said or not blocks:
+        parts = () if all(set(block) == {"text"} for block in said) else tuple(map(_part, said))
+        yield UserMessage(_text_of(said), parts)
+
+
+def _part(block: Block) -> Mapping[str, Json] | Media:
+    return _media(block) or ({"type": "text", "text": block["text"]} if "text" in block else block)
+
+
+def _media(block: Mapping[str, Json]) -> Media | None:
+    told = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
+    source = told.get("source")
+    if not isinstance(source, Mapping):
+        return None
+    media_type, name = _MEDIA_TYPES.get(told.get("format"), ""), str(told.get("name") or "")
+    place = source.get("s3Location")
+    if isinstance(place, Mapping):
+        return Media(media_type, url=str(place.get("uri")), name=name)
+    return Media(media_type, Shown(media_type, str(source.get("bytes") or "")).bytes, name=name)
+
+
+def _result(told: Json) -> ToolResult:
+    told = json_bodies.mapping(told, "`toolResult`")
+    blocks = _blocks(told.get("content"))
+    texts = [
+        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _text_of([block]) for block in blocks
+    ]
+    text = "".join(texts)
+    failure = Failure(Code.TOOL_ERROR, text) if told.get("status") == "error" else None
+    media = tuple(filter(None, map(_media, blocks)))
+    return ToolResult(str(told.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
+
+
+def _encode_usage(usage: Usage) -> dict[str, Json]:
+    return {
+        "inputTokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
+        "cacheReadInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_written_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def _deltas(block: Block, arguments: str, piece_chars: int) -> Iterator[Block]:
+    """Yield the deltas that fill a block."""
+    thought = block.get("reasoningContent", {}).get("reasoningText", {})
+    for piece in pieces(thought.get("text", ""), piece_chars):
+        yield {"reasoningContent": {"text": piece}}
+    if signature := thought.get("signature"):
+        yield {"reasoningContent": {"signature": signature}}
+    for piece in pieces(block.get("text", ""), piece_chars):
+        yield {"text": piece}
+    for piece in pieces(arguments, piece_chars):
+        yield {"toolUse": {"input": piece}}

@@ -1,0 +1,593 @@
+"""Google Gemini's `generateContent`: both ways, whole and streamed.
+
+What is said stands in contents, and those in parts: text, thoughts, calls, results, and what Gemini ran itself. What a
+Gemini said goes back as those very parts, because thoughts are signed and newer models refuse a call that lost its
+signature. Reading is in `gemini_answers`.
+
+Rule 1: parts of a Gemini go back as they came, in their order; of a call only name and arguments are written anew.
+Rule 2: what another model said goes back as text and calls, and its first call says that it never had a signature.
+Rule 3: ids go back where the provider gave them. One that we made says nothing to it: there the order counts, and the
+        results of one turn stand in one content, in the order of the calls.
+Rule 4: a tool is described in Gemini's own subset only where it loses nothing and values keep their types.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import ClassVar
+from urllib.parse import quote, unquote
+
+from handrail.calls import Media, ToolCall, ToolResult
+from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
+from handrail.dialects.call_assembly import was_made
+from handrail.dialects.names import NameMap, NameRule
+from handrail.dialects.parts import Shown, shown
+from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.wires.event_stream import EventStream
+from handrail.dialects.wires.gemini_answers import Answer, Part, chunks_of
+from handrail.dialects.wires.sse import ServerEvent
+from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.errors import Code, ConfigError, Failure, Json
+from handrail.messages import (
+    AssistantMessage,
+    Delta,
+    Finish,
+    Message,
+    Options,
+    Output,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
+from handrail.ports import Described
+from handrail.schemas import portability
+from handrail.schemas.provider_subsets import values_of
+from handrail.schemas.walk import Schema, mapped, walk, words
+
+NAMES = NameRule("a-zA-Z0-9_.:-", most_chars=64, first="a-zA-Z_")
+"""What Gemini accepts as a function's name. Newer documents say 128 characters, older ones and Vertex AI 64."""
+
+_PARAMETER_NAMES = NameRule("a-zA-Z0-9_", most_chars=64, first="a-zA-Z_")
+"""What it accepts as a parameter's name in a schema of its own subset."""
+
+_UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
+"""What stands for the signature of a call that no Gemini made, by its guide on thought signatures. Gemini 3 refuses the
+first call of a turn without one; earlier models pay no heed to it."""
+
+_MODES: Mapping[str, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_CHOICES: Mapping[Json, str] = {mode: choice for choice, mode in _MODES.items()}
+
+_FINISH_WORDS: Mapping[Finish, str | None] = {
+    "stop": "STOP",
+    "calls": "STOP",
+    "length": "MAX_TOKENS",
+    "refused": "SAFETY",
+    "error": None,
+}
+
+_ERROR_WORDS: Mapping[int, str] = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Google's words for a status; all others are `INTERNAL`."""
+
+_PATH = re.compile(r"/models/([^/]+):(generateContent|streamGenerateContent)$")
+_SHARED_FIELDS = ("generationConfig", "toolConfig")
+"""Fields that both we and a user's own `extra` may fill; theirs wins where both say something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemini(Wire):
+    """The dialect. Models before Gemini 3 refuse a form for the answer beside tools; such a run goes on in the next way
+    to ask for it (`structured`)."""
+
+    name: str = "gemini"
+    history: ClassVar[str] = "contents"
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return where below the base address requests go; the path says what other providers' bodies say."""
+        place = model if "/" in model else f"models/{model}"
+        return f"/v1beta/{quote(place)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+
+    # -- what we ask ---------------------------------------------------------------------------------------------------
+
+    def encode_request(
+        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+    ) -> dict[str, Json]:
+        """Return the body of a request.
+
+        What the engineer says to the model stands before the conversation always. Gemini cannot be told whether several
+        calls are welcome: `parallel` stays out.
+
+        Raises:
+            ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
+        """
+        options = options or Options()
+        tools = kept(tools)
+        names = _names_of(tools)
+        system, contents = _conversation(fit_to_send(messages, tools), names)
+        body: dict[str, Json] = {"contents": contents}
+        if system:
+            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if told := _generation_config(options):
+            body["generationConfig"] = told
+        body |= self._tool_fields(tools, names, options)
+        for name, value in options.extra.items():
+            ours = body.get(name) if name in _SHARED_FIELDS and isinstance(value, Mapping) else None
+            body[name] = {**ours, **value} if ours else value
+        return body
+
+    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+        check_choice(options.tool_choice, tools)
+        fields: dict[str, Json] = {}
+        if tools or options.provider_tools:
+            defined = self.definitions(tools, strict=options.strict)
+            fields["tools"] = [*options.provider_tools, *defined] if options.provider_tools else defined
+        if tools:
+            fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, names)}
+        return fields
+
+    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+        """Describe the tools in one entry that declares them all; see `Wire.definitions`.
+
+        A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
+        """
+        names = _names_of(tools)
+        return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}] if tools else []
+
+    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+        """Return the one content that holds the results, in the order of the calls; none without calls.
+
+        Raises:
+            ValueError: The results are not one for each call.
+        """
+        names = _names_of(())
+        told = zip(calls, in_call_order(calls, results), strict=True)
+        parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
+        return [{"role": "user", "parts": parts}] if parts else []
+
+    # -- what we are answered ------------------------------------------------------------------------------------------
+
+    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn in a whole response body, as a dictionary or as JSON text.
+
+        Raises:
+            ModelError: The body is an error (classified), or unreadable (`code="unreadable"`); the model wrote a call
+                that its provider could not read (`MALFORMED_FUNCTION_CALL`, to be tried again).
+        """
+        answer = Answer(_names_of(tools))
+        for chunk in chunks_of(body):
+            answer.take(chunk, [])
+        return received.whole_turn(answer.turn())
+
+    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+        """Return the turn from one content of a model, or from a whole response body; Google's own client gives both.
+
+        A bare content does not say how the model ended; it counts as finished, with calls if it has any.
+
+        Raises:
+            ConfigError: It is no content of this dialect: read anyway, its calls would be passed over in silence.
+            ModelError: As `decode`.
+        """
+        message = _in_json(message)
+        if isinstance(message, json_bodies.OBJECT) and ({"candidates", "promptFeedback", "error"} & message.keys()):
+            return self.decode(message, tools)
+        if why := _foreign(message):
+            raise foreign("content of Gemini's", why)
+        return self.decode({"candidates": [{"content": message, "finishReason": "STOP"}]}, tools)
+
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> ContentStream:
+        """Return a reader for one streamed answer."""
+        return ContentStream(self, tuple(tools or ()))
+
+    # -- the provider's side -------------------------------------------------------------------------------------------
+
+    def asked_by(self, path: str) -> dict[str, Json] | None:
+        """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
+        asked = _PATH.search(path)
+        return {"model": unquote(asked[1]), "stream": asked[2].startswith("stream")} if asked else None
+
+    def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
+        """Return the body of an error answer, in Google's words for the status."""
+        return {"error": {"code": status, "message": message, "status": _ERROR_WORDS.get(status, "INTERNAL")}}
+
+    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+        """Return what a client asked: messages, tools and options. Names of fields come in either spelling.
+
+        Raises:
+            ConfigError: The request cannot be read.
+            ModelError: As above: what both sides write is read by the same functions.
+        """
+        rest = _camel(body)
+        system = rest.pop("systemInstruction", None)
+        messages: list[Message] = [SystemMessage(text)] if (text := _text_of(_parts_of(system))) else []
+        calls: list[ToolCall] = []
+        for content in json_bodies.items(rest.pop("contents", []), "`contents`"):
+            for message in _heard(json_bodies.mapping(content, "a content"), calls):
+                messages.append(message)
+                calls = [*message.turn.calls] if isinstance(message, AssistantMessage) else calls
+        asked = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
+        declared = [each for tool in asked for each in tool.pop("functionDeclarations", None) or ()]
+        config = _camel(rest.pop("generationConfig", None) or {})
+        choices = _camel(rest.pop("toolConfig", None) or {})
+        calling = _camel(choices.pop("functionCallingConfig", None) or {})
+        options = Options(
+            model=str(rest.pop("model", "")),
+            tool_choice=_choice_of(calling),
+            strict=calling.get("mode") == "VALIDATED",
+            max_tokens=config.pop("maxOutputTokens", None),
+            temperature=config.pop("temperature", None),
+            stream=bool(rest.pop("stream", False)),
+            output=_output(config),
+            provider_tools=tuple(tool for tool in asked if tool),
+            extra=rest | {key: value for key, value in zip(_SHARED_FIELDS, (config, choices), strict=True) if value},
+        )
+        return messages, [_described(_camel(each)) for each in declared], options
+
+    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+        """Return the body that Gemini would send for a turn; it tells no time of creation."""
+        parts = [*_said(turn, _names_of(tools), own=True)]
+        return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
+
+    def encode_stream(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+    ) -> Iterator[str]:
+        """Yield the events that Gemini would stream for a turn, each whole. They tell the usage always.
+
+        Args:
+            piece_chars: Characters of text in one event; a call comes whole.
+
+        A turn that finished with `error` just breaks off, as a lost connection does.
+        """
+        for part in _said(turn, _names_of(tools), own=True):
+            for piece in _in_pieces(part, piece_chars):
+                yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
+        if turn.finish != "error":
+            yield event(_chunk([{"text": ""}], envelope, {**_end(turn), "index": 0}, turn.usage))
+
+
+DIALECT = Gemini()
+
+
+class ContentStream(EventStream):
+    """One streamed answer of Gemini; see `DialectStream`."""
+
+    def __init__(self, dialect: Gemini, tools: Sequence[ToolLike]) -> None:
+        super().__init__(dialect, tools)
+        self._answer = Answer(_names_of(tools))
+
+    def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
+        """Read one event; see `EventStream.take`."""
+        self._answer.take(json_bodies.object_of(event.data), deltas)
+
+    def whole(self) -> Turn:
+        """Return the turn of all events; see `EventStream.whole`."""
+        return self._answer.turn()
+
+
+# -- writing a request -------------------------------------------------------------------------------------------------
+
+
+def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
+    return names_of(tools, NAMES)
+
+
+def _generation_config(options: Options) -> dict[str, Json]:
+    told: dict[str, Json] = {"maxOutputTokens": options.max_tokens, "temperature": options.temperature}
+    if options.output is not None:
+        told |= {"responseMimeType": "application/json", "responseJsonSchema": options.output.schema}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
+    choice = options.tool_choice
+    if choice == "auto" and options.strict:
+        return {"mode": "VALIDATED"}
+    if choice in _MODES:
+        return {"mode": _MODES[choice]}
+    return {"mode": "ANY", "allowedFunctionNames": [names.to_wire(choice)]}
+
+
+def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
+    told: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
+    schema = dict(tool.parameters)
+    if not any(value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING):
+        return told  # Gemini refuses an object without properties
+    subset = portability.for_gemini(schema)
+    if isinstance(subset, dict) and _is_lossless(schema):
+        return {**told, "parameters": subset}
+    # Any JSON Schema is taken here, if only by newer models and versions of the API.
+    return {**told, "parametersJsonSchema": {"type": "object", **schema}}
+
+
+_SAYS_NOTHING = words("type title description $schema $comment")
+"""Keywords that ask for no argument."""
+
+
+def _is_lossless(schema: Schema) -> bool:
+    """Whether arguments by Gemini's subset are those of the schema: it spells enums as text and takes few names."""
+    parts = list(walk(schema))
+    spelled = any(not isinstance(value, str | None) for part in parts for value in values_of(part))
+    return not spelled and all(_PARAMETER_NAMES.accepts(name) for part in parts for name in part.get("properties", ()))
+
+
+def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
+    """Return what the engineer says, and the contents; the results of one turn stand in one of them.
+
+    Args:
+        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+    """
+    system = [message.text for message in messages if isinstance(message, SystemMessage)]
+    spoken = [message for message in messages if not isinstance(message, SystemMessage)]
+    contents: list[dict[str, Json]] = []
+    called: Mapping[str, str] = {}
+    for are_results, group in groupby(spoken, lambda message: isinstance(message, ToolMessage)):
+        if are_results:
+            results = [message.result for message in group if isinstance(message, ToolMessage)]
+            told = (_encode_result(each, names.to_wire(called[each.call_id])) for each in results)
+            contents.append({"role": "user", "parts": [*chain.from_iterable(told)]})
+            continue
+        for message in group:
+            match message:
+                case UserMessage(text, parts):
+                    said = [*map(_encode_part, parts)] if parts else [{"text": text}]
+                    contents.append({"role": "user", "parts": said})
+                case AssistantMessage(turn):
+                    called = {call.id: call.name for call in turn.calls}
+                    if said := [*_said(turn, names)]:  # a content without parts is refused
+                        contents.append({"role": "model", "parts": said})
+    return "\n\n".join(filter(None, system)), contents
+
+
+def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
+    """Yield what the model said as parts.
+
+    Args:
+        own: We are the provider: reasoning and every id are told, and no call has to say that it never was signed.
+    """
+    sent = _sent_by_gemini(turn)
+    if sent is not None:
+        calls = iter(turn.calls)
+        for part in sent:
+            yield _encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part)
+        return
+    if own and turn.reasoning:
+        yield {"text": turn.reasoning, "thought": True}
+    if text := turn.text or ("" if own else turn.refusal):
+        yield {"text": text}
+    for place, call in enumerate(turn.calls):
+        yield _encode_call(call, names, {} if own or place else {"thoughtSignature": _UNSIGNED}, own)
+
+
+def _sent_by_gemini(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+    """Return the parts of a turn that came in this form, unless its calls are others by now."""
+    parts = (turn.raw or {}).get("parts")
+    if not isinstance(parts, list):
+        return None
+    return parts if sum("functionCall" in part for part in parts) == len(turn.calls) else None
+
+
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool) -> Part:
+    id = {"id": call.id} if own else _id(call.id)
+    return {**sent, "functionCall": {**id, "name": names.to_wire(call.name), "args": as_object(call.arguments)}}
+
+
+def _id(id: str) -> dict[str, Json]:
+    return {"id": id} if id and not was_made(id) else {}
+
+
+def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
+    """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
+    yield {"functionResponse": {**_id(result.call_id), "name": name, "response": _response(result)}}
+    yield from (_encode_shown(thing) for thing in filter(None, map(shown, result.media)))
+
+
+def _response(result: ToolResult) -> dict[str, Json]:
+    """Return a result as an object. Gemini reads `output` and `error` in it, and takes any other for the output."""
+    text = result_text(result)
+    value = _object_in(text)
+    if not result.ok:
+        return {"error": text if value is None else value}
+    if value is None:
+        return {"output": text}
+    return {"output": value} if value.keys() & {"output", "error"} else value
+
+
+def _object_in(text: str) -> dict[str, Json] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and received.can_go_back(value) else None
+
+
+def _encode_part(part: Mapping[str, Json] | Media) -> Part:
+    thing = shown(part)
+    if thing is not None:
+        return _encode_shown(thing)
+    if isinstance(part, Media) or part.get("type") != "text":
+        return dict(part) if isinstance(part, Mapping) else {}
+    return {"text": str(part.get("text") or "")}
+
+
+def _encode_shown(thing: Shown) -> Part:
+    media_type = thing.media_type
+    if not media_type or media_type.endswith("/*"):
+        media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
+    told = {"mimeType": media_type} if media_type else {}
+    if thing.base64:
+        return {"inlineData": {**told, "data": thing.base64}}
+    return {"fileData": {**told, "fileUri": thing.url or thing.file_id}}
+
+
+# -- reading a message -------------------------------------------------------------------------------------------------
+
+
+_VALUES = ("args", "response")
+"""Fields that hold somebody's own values, with names of their own."""
+
+
+def _in_json(told: Json, name: str = "") -> Json:
+    """Return what Google's own client tells in Python's terms as it stood on the wire: names, bytes, what is absent."""
+    try:
+        if isinstance(told, Mapping) and name not in _VALUES:
+            return {key: _in_json(value, key) for key, value in _camel(told).items() if value is not None}
+        if isinstance(told, list):
+            return [_in_json(value) for value in told]
+    except RecursionError as error:
+        raise json_bodies.unreadable("it is nested too deep") from error
+    return b64encode(told).decode() if isinstance(told, bytes) else told
+
+
+def _foreign(message: Json) -> str:
+    """Return what shows that this is no content of a Gemini; empty when it is one."""
+    if not isinstance(message, json_bodies.OBJECT):
+        return f"it is {json_bodies.kind(message)}"
+    if message.get("role", "model") != "model":
+        return f"its role is {message.get('role')!r}"
+    return "" if isinstance(message.get("parts"), list) else "it has no list of `parts`"
+
+
+# -- the provider's side -----------------------------------------------------------------------------------------------
+
+
+def _camel(fields: Json) -> dict[str, Json]:
+    """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
+    told = json_bodies.mapping(fields, "a part of the request")
+    return {re.sub(r"(?<=[a-z])_([a-z])", lambda found: found[1].upper(), key): told[key] for key in told}
+
+
+def _parts_of(content: Json) -> list[Part]:
+    if not content:
+        return []
+    parts = json_bodies.mapping(content, "a content").get("parts")
+    return [_camel(part) for part in (parts if isinstance(parts, list) else [parts] if parts else [])]
+
+
+def _text_of(parts: Iterable[Part]) -> str:
+    return "".join(str(part.get("text") or "") for part in parts)
+
+
+def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
+    """Yield what one content of a request says.
+
+    Args:
+        calls: Those of the last turn; a result without an id answers the first of its name that has no result yet.
+    """
+    parts = _parts_of(content)
+    if content.get("role") == "model":
+        yield AssistantMessage(DIALECT.decode_message({"role": "model", "parts": parts}))
+        return
+    waiting, results, said = list(calls), list[ToolResult](), list[Part]()
+    for part in parts:
+        if "functionResponse" in part:
+            results.append(_result(_camel(part["functionResponse"]), waiting))
+        elif results and (media := _media(part)):
+            results[-1].media = (*results[-1].media, media)
+        else:
+            said.append(part)
+    yield from map(ToolMessage, results)
+    if said or not results:
+        is_text = [set(part) for part in said] in ([], [{"text"}])
+        yield UserMessage(_text_of(said), () if is_text else tuple(map(_part, said)))
+
+
+def _part(part: Part) -> Mapping[str, Json] | Media:
+    """Return a part as the chat form spells it, where it does."""
+    return {"type": "text", "text": part["text"]} if set(part) == {"text"} else _media(part) or part
+
+
+def _media(part: Part) -> Media | None:
+    told = _camel(part.get("inlineData") or part.get("fileData") or {})
+    media_type, uri = str(told.get("mimeType") or ""), str(told.get("fileUri") or "")
+    data = Shown(media_type, str(told.get("data") or "")).bytes
+    return Media(media_type, data, uri) if data or uri else None
+
+
+def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
+    id, name, response = told.get("id"), str(told.get("name") or ""), told.get("response")
+    found = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
+    if found is not None:
+        waiting.remove(found)
+    key, value = next(iter(response.items())) if isinstance(response, dict) and len(response) == 1 else ("", None)
+    whole = value if key in ("output", "error") else response
+    text = whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
+    failure = Failure(Code.TOOL_ERROR, text) if key == "error" else None
+    return ToolResult(str(id or (found.id if found else "")), name, whole, failure, text)
+
+
+def _described(told: Mapping[str, Json]) -> Described:
+    if not told.get("name"):
+        raise ConfigError("the request declares a function without a name")
+    plain = told.get("parametersJsonSchema")
+    parameters = plain or _lowered(told.get("parameters") or {"type": "object", "properties": {}})
+    return Described(str(told["name"]), str(told.get("description") or ""), parameters)
+
+
+def _lowered(schema: Json) -> Json:
+    """Return a schema with the types of JSON Schema; Gemini's own enum of types has capitals."""
+    if not isinstance(schema, dict):
+        return schema
+    lowered = mapped(schema, _lowered)
+    return {**lowered, "type": lowered["type"].lower()} if isinstance(lowered.get("type"), str) else lowered
+
+
+def _choice_of(calling: Mapping[str, Json]) -> str:
+    allowed: Sequence[Json] = calling.get("allowedFunctionNames") or []
+    if calling.get("mode") == "ANY" and len(allowed) == 1:
+        return str(allowed[0])
+    return _CHOICES.get(calling.get("mode"), "auto")
+
+
+def _output(config: dict[str, Json]) -> Output | None:
+    """Return the form that the answer must have, and take it out of the configuration."""
+    schema = config.get("responseJsonSchema") or config.get("responseSchema")
+    if not isinstance(schema, Mapping):
+        return None
+    for name in ("responseJsonSchema", "responseSchema", "responseMimeType"):
+        config.pop(name, None)
+    return Output(_lowered(schema))
+
+
+def _end(turn: Turn) -> dict[str, Json]:
+    word = _FINISH_WORDS[turn.finish]
+    told = {"finishReason": word, "finishMessage": turn.refusal}
+    return {key: value for key, value in told.items() if value}
+
+
+def _chunk(parts: Sequence[Part], envelope: Envelope, told: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
+    return {
+        "candidates": [{"content": {"parts": parts, "role": "model"}, **told}],
+        "usageMetadata": {
+            "promptTokenCount": usage.input_tokens,
+            "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
+            "totalTokenCount": usage.input_tokens + usage.output_tokens,
+            "cachedContentTokenCount": usage.cached_tokens,
+            "thoughtsTokenCount": usage.reasoning_tokens,
+        },
+        "modelVersion": envelope.model,
+        "responseId": envelope.id,
+    }
+
+
+def _in_pieces(part: Part, piece_chars: int) -> Iterator[Part]:
+    """Yield a part as a stream tells it: a text in pieces, unless it is signed."""
+    if "text" not in part or "thoughtSignature" in part:
+        yield part
+    else:
+        yield from ({**part, "text": piece} for piece in pieces(part["text"], piece_chars))

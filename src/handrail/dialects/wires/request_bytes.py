@@ -1,0 +1,169 @@
+"""Requests as bytes: what was written for an earlier turn is not spelled again.
+
+A conversation grows at its end, and every request tells all of it. So the bytes of a request are kept, and when the
+next one begins with the very same messages, only what is new is spelled and put behind them. That is exact because a
+history can be cut before an assistant's message that follows a result or a person: no wire joins, moves or marks
+anything across such a place, as long as every call before it has its result there and no id comes again.
+
+Rule 1: bytes are used again for the same message objects, tools and options only; messages are frozen.
+Rule 2: what cannot be cut is written whole: the bytes tell the same, whether or not anything was kept.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+from pydantic_core import PydanticSerializationError, to_json
+
+from handrail.core.history import mended
+from handrail.dialects import WireDialect
+from handrail.errors import ConfigError, Json, ModelError
+from handrail.messages import AssistantMessage, Message, Options, SystemMessage
+
+MOST_KEPT_BYTES = 16 * 1024 * 1024
+"""Of all conversations under way. Beyond it those that were silent for the longest time are spelled anew."""
+
+_UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
+_ANSWERS = ("assistant", "model")
+_DECIDED_BY_ANSWERS = frozenset({"container"})
+"""Fields before the history that change with it: a request that has one is written anew as a whole."""
+
+
+class _Told(Struct, frozen=True):
+    """A request that was written: the fields before its tools and its history, and that without brackets.
+
+    Attributes:
+        ids: Of its calls.
+    """
+
+    messages: Sequence[Message]
+    tools: Json
+    options: Options
+    frame: bytes
+    tools_too: bytes
+    history: bytes
+    ids: frozenset[str]
+
+
+class Written:
+    """Writes requests on one wire. Safe for threads."""
+
+    def __init__(self, wire: WireDialect) -> None:
+        self._wire = wire
+        self._field = str(getattr(wire, "history", ""))  # a wire that does not say where its history stands keeps none
+        self._tools: tuple[Json, bytes] = None, b""
+        self._told: OrderedDict[int, _Told] = OrderedDict()
+        self._size, self._lock = 0, Lock()
+
+    def body(self, messages: Sequence[Message], tools: Any, options: Options) -> bytes:
+        """Return a request as bytes.
+
+        Raises:
+            ConfigError: A tool or an option holds something that JSON cannot.
+            ModelError: The conversation does (`code="unwritable"`): it stems from people, tools and the model itself.
+        """
+        if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "remembered"):
+            fields = self._wire.encode_request(messages, tools, options)
+            tools_too = self._tools_of(fields, options)
+            return b"".join((_frame(fields), tools_too))[:-1] + b"}"
+        defined: Json = self._wire.definitions(tools, strict=options.strict)
+        told = self._gone_on(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
+        return b"".join((told.frame, told.tools_too, b'"', self._field.encode(), b'":[', told.history, b"]}"))
+
+    def _gone_on(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told | None:
+        """Spell what is new behind what was told; None where there is no such thing."""
+        cut = _cut(messages)
+        told = self._told.get(id(messages[cut - 1])) if cut else None
+        if told is None or told.tools is not defined or told.options != options or not _begins(messages, told.messages):
+            return None
+        new = messages[cut:]
+        ids = _ids(new)
+        if not told.ids.isdisjoint(ids) or not _is_sound(new) or any(isinstance(each, SystemMessage) for each in new):
+            return None
+        fields = self._wire.encode_request(new, tools, options)
+        history = fields[self._field]
+        if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
+            return None
+        if not history or history[0].get("role") in ("user", "tool"):
+            return None  # this wire leaves the answer out, so that what stands before and behind it may join
+        self._forget(told)
+        gone_on = _Told(
+            (*messages,), defined, options, told.frame, told.tools_too,
+            told.history + b"," + _spelled(history), told.ids | ids,
+        )  # fmt: skip
+        return self._kept(gone_on, history)
+
+    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told:
+        fields = self._wire.encode_request(messages, tools, options)
+        history = fields.pop(self._field)
+        tools_too = self._tools_of(fields, options)
+        told = _Told((*messages,), defined, options, _frame(fields), tools_too, _spelled(history), _ids(messages))
+        is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
+        return self._kept(told, history) if is_kept else told
+
+    def _tools_of(self, fields: dict[str, Json], options: Options) -> bytes:
+        """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
+        tools, kept = fields.pop("tools", None), self._tools  # read once: another thread may write it
+        try:
+            if tools is not None and tools is not kept[0]:
+                kept = self._tools = tools, b'"tools":' + to_json(tools) + b","
+            to_json(dict(options.extra))
+        except _UNWRITABLE as error:
+            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+        return b"" if tools is None else kept[1]
+
+    def _kept(self, told: _Told, history: Sequence[Mapping[str, Json]]) -> _Told:
+        """Keep what was told, unless the next answer might join with its end."""
+        if history and history[-1].get("role") not in _ANSWERS:
+            with self._lock:
+                self._told[id(told.messages[-1])] = told
+                self._size += len(told.history)
+                while self._size > MOST_KEPT_BYTES:
+                    self._size -= len(self._told.popitem(last=False)[1].history)
+        return told
+
+    def _forget(self, told: _Told) -> None:
+        with self._lock:
+            if self._told.pop(id(told.messages[-1]), None) is not None:
+                self._size -= len(told.history)
+
+
+def _frame(fields: Mapping[str, Json]) -> bytes:
+    """Return fields as an object that is still open."""
+    return _json(fields)[:-1] + (b"," if fields else b"")
+
+
+def _cut(messages: Sequence[Message]) -> int:
+    """Return where the last answer begins that follows a person or a result; 0 where there is none."""
+    for place in range(len(messages) - 1, 0, -1):
+        if isinstance(messages[place], AssistantMessage) and not isinstance(messages[place - 1], AssistantMessage):
+            return place
+    return 0
+
+
+def _begins(messages: Sequence[Message], told: Sequence[Message]) -> bool:
+    return _cut(messages) == len(told) and all(map(operator.is_, told, messages))
+
+
+def _is_sound(messages: Sequence[Message]) -> bool:
+    return mended(messages).messages is messages
+
+
+def _ids(messages: Sequence[Message]) -> frozenset[str]:
+    return frozenset(call.id for each in messages if isinstance(each, AssistantMessage) for call in each.turn.calls)
+
+
+def _spelled(history: Json) -> bytes:
+    return _json(history)[1:-1]
+
+
+def _json(value: Json) -> bytes:
+    try:
+        return to_json(value)
+    except _UNWRITABLE as error:
+        raise ModelError(f"the conversation cannot be written as JSON: {error}", code="unwritable") from error

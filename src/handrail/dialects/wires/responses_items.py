@@ -1,0 +1,369 @@
+"""The items of one answer in OpenAI's Responses form, put together: from a whole body or from a stream's events.
+
+An answer is a list of items: messages, reasoning, calls, and whatever the provider ran itself. A stream announces an
+item, tells its texts in pieces, tells each text whole, then the item, then the whole answer. Servers that copy the form
+leave out any of these, so every account of an item completes what was known before and repeats nothing.
+
+Rule 1: an item goes back as it was told at last, unknown fields and all: signatures and encrypted parts hang on that.
+Rule 2: what was said stays said. A later account may only add to it; a call that is told in two ways is an error, for
+        nobody knows which one the model meant.
+Rule 3: linear in the length of the stream: pieces are joined once, and compared only with a text as long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from handrail.calls import ToolCall
+from handrail.dialects import json_bodies, received
+from handrail.dialects.call_assembly import with_ids
+from handrail.errors import Json
+from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+
+CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
+
+_FREE = "custom_tool_call"
+"""The call of a tool that takes free text. For us it has one argument, `input`: a tool is called with an object."""
+_FREE_OPENS, _FREE_CLOSES = '{"input": "', '"}'
+
+_SAID_BY_MODEL = {"message", "reasoning", *CALLS}
+"""Every other item was run by the provider, or asks for something that only it defines."""
+
+
+_WAITING: Mapping[str, str] = {
+    "tool_search_call": "the tools that the model searches for (`tool_search_output` for {call_id}); a `tool_search` "
+    'with `"execution": "server"` is searched by the provider itself',
+    "mcp_approval_request": "a yes or a no to {name!r} on the MCP server {server_label!r} (`mcp_approval_response` for "
+    "{id}); `require_approval` of that server says which of its tools are called without",
+    "apply_patch_call": "the outcome of a patch (`apply_patch_call_output` for {call_id})",
+    "computer_call": "a picture of the screen (`computer_call_output` for {call_id})",
+    "local_shell_call": "the outcome of a command (`local_shell_call_output` for {call_id})",
+    "shell_call": "the outcome of a command (`shell_call_output` for {call_id})",
+}
+"""Items that the provider needs an answer to before it can continue, and what that answer is."""
+
+
+class Place(NamedTuple):
+    """Where in an item a text stands.
+
+    Attributes:
+        kind: `text`, `refusal`, `summary`, `thought`, or `call`.
+        part: Which paragraph of a summary, counted from 0. The parts of any other kind are one text: some servers
+            number every piece of it.
+    """
+
+    kind: str
+    part: int = 0
+
+
+class _Part(NamedTuple):
+    """How an item's list of parts spells a text: field of the list, type of the part, field of the text."""
+
+    field: str
+    type: str
+    text: str
+
+
+_PARTS: Mapping[str, _Part] = {
+    "summary": _Part("summary", "summary_text", "text"),
+    "thought": _Part("content", "reasoning_text", "text"),
+    "text": _Part("content", "output_text", "text"),
+    "refusal": _Part("content", "refusal", "refusal"),
+}
+_KINDS: Mapping[tuple[str, str, str], tuple[str, str]] = {
+    (item, part.field, part.type): (kind, part.text)
+    for item, kinds in (("reasoning", ("summary", "thought")), ("message", ("text", "refusal")))
+    for kind in kinds
+    for part in (_PARTS[kind],)
+}
+_APART = "\n\n"
+"""Between two thoughts: summaries are paragraphs with headings of their own."""
+
+
+class Item:
+    """One item on its way."""
+
+    __slots__ = ("call", "fields", "is_closed", "is_whole", "pieces", "type")
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self.fields: dict[str, Json] = {}
+        self.pieces: dict[Place, list[str]] = {}
+        self.is_whole = False
+        self.is_closed = False  # free text is, once nothing more can be said
+        self.call = -1  # which call of the answer it is
+
+    def said(self, place: Place) -> str:
+        """Return what has been said there."""
+        pieces = self.pieces.get(place)
+        if not pieces:
+            return ""
+        if len(pieces) > 1:  # a character may have come in two
+            pieces[:] = [received.with_pairs_joined("".join(pieces))]
+        return pieces[0]
+
+    def arguments(self) -> str:
+        """Return a call's arguments so far."""
+        said = self.said(Place("call"))
+        if self.type != _FREE:
+            return said
+        opened = _FREE_OPENS if said or self.is_closed else ""
+        return f"{opened}{_within_json(said)}{_FREE_CLOSES if self.is_closed else ''}"
+
+    def as_told(self) -> dict[str, Json]:
+        """Return the item as the provider told it, or as it would have, had it come to that."""
+        if self.is_whole or self.type not in _SAID_BY_MODEL:
+            return self.fields
+        if field := CALLS.get(self.type):
+            return {**self.fields, "type": self.type, field: self.said(Place("call"))}
+        parts: dict[str, list[Json]] = {}
+        for place in self.pieces:
+            part = _PARTS[place.kind]
+            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.said(place)})
+        role = {"role": "assistant"} if self.type == "message" else {}
+        return {**self.fields, "type": self.type, **role, **parts}
+
+
+class Answer:
+    """All items of one answer, with what they say in the order in which it was said.
+
+    Args:
+        own_name: Returns the tool's own name for a wire name.
+    """
+
+    def __init__(self, own_name: Callable[[str], str]) -> None:
+        self.items: list[Item] = []
+        self._own_name = own_name
+        self._by_id: dict[str, Item] = {}
+        self._by_call_id: dict[str, Item] = {}
+        self._by_index: dict[int, Item] = {}
+        self._calls: list[Item] = []
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._thoughts: list[str] = []
+
+    def announce(self, told: Json, index: Json) -> None:
+        """Take an item that begins. What it already says is kept until it is told again, piece by piece or whole."""
+        fields = json_bodies.mapping(told, "an item of the answer")
+        type, call_id = _type(fields), _text(fields, "call_id")
+        item = self._by_id.get(_text(fields, "id"))
+        if item is None or item.type != type or (item.is_whole and _text(item.fields, "call_id") != call_id):
+            self._tell(self._begin(type), fields, index)
+        elif not item.is_whole:
+            self._tell(item, fields, index)
+
+    def complete(self, told: Json, index: Json, deltas: list[Delta]) -> None:
+        """Take an item that is whole, and say what was not said of it."""
+        fields = json_bodies.mapping(told, "an item of the answer")
+        item = self._announced(fields, _number(index)) or self._begin(_type(fields))
+        self._complete(item, fields, index, deltas)
+
+    def close(self, output: Json, deltas: list[Delta]) -> None:
+        """Take the list of all items at the answer's end, if there is one, and say whatever was told only there."""
+        listed = [
+            json_bodies.mapping(told, "an item of the answer") for told in (output if isinstance(output, list) else ())
+        ]
+        for fields, item in zip(listed, self._told_again(listed), strict=True):
+            if item is None or not item.is_whole:
+                self._complete(item or self._begin(_type(fields)), fields, None, deltas)
+            elif item.type in CALLS:
+                self._say_rest(item, fields, deltas)
+        for item in self.items:
+            for place, text in () if item.is_whole else _texts(item.fields, item.type):
+                if place not in item.pieces:  # else it was announced with its beginning
+                    self.say(item, place, text, deltas)
+            self._close_free_text(item, deltas)
+
+    def item_of(self, type: str, id: Json, index: Json) -> Item:
+        """Return the item that an event speaks of: by its id, else by its index, else the last one."""
+        number = _number(index)
+        item = self._by_id.get(id) if isinstance(id, str) else None
+        if item is None and number is not None:  # some gateways give an item another id in every event
+            item = self._by_index.get(number)
+            item = None if item and item.is_whole else item
+        if item is None and number is None and self.items:
+            item = self.items[-1]
+        if item is not None and item.type == type:
+            return item
+        begun = self._begin(type)
+        self._tell(begun, {"id": id} if isinstance(id, str) and id else {}, index)
+        return begun
+
+    def say(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
+        """Add the next piece of an item's text."""
+        if not text or item.is_closed:
+            return
+        begins = place not in item.pieces
+        item.pieces.setdefault(place, []).append(text)
+        if place.kind == "text":
+            self._text.append(text)
+            deltas.append(TextDelta(text))
+        elif place.kind == "refusal":
+            self._refusal.append(text)
+        elif place.kind == "call":
+            shown = text if item.type != _FREE else f"{_FREE_OPENS if begins else ''}{_within_json(text)}"
+            deltas.append(ArgumentsDelta(item.call, self._name(item), shown))
+        else:
+            thought = _APART + text if begins and self._thoughts else text
+            self._thoughts.append(thought)
+            deltas.append(ReasoningDelta(thought))
+
+    def whole(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
+        """Take a text that is told whole: what of it was not said yet is said now.
+
+        Raises:
+            ModelError: It is a call's, and contradicts what was said.
+        """
+        said = item.said(place)
+        if len(text) > len(said) and text.startswith(said):
+            self.say(item, place, text[len(said) :], deltas)
+        elif place.kind == "call" and text and text != said and not _same_json(text, said):
+            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} are told twice, and differ")
+
+    def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
+        """Return the turn that the items make."""
+        refusal = "".join(self._refusal)
+        waits_for = self._waits_for() if finish == "stop" else ""
+        if finish == "stop":
+            finish = "calls" if self._calls or waits_for else "refused" if refusal else "stop"
+        told = [received.that_go_back(item.as_told()) for item in self.items]
+        head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
+        return Turn(
+            "".join(self._text),
+            "".join(self._thoughts),
+            tuple(with_ids([self._call(item) for item in self._calls])),
+            finish,
+            usage,
+            refusal,
+            {**head, "output": told},
+            tuple(each for each, item in zip(told, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
+            waits_for,
+        )
+
+    def _waits_for(self) -> str:
+        """Return what the items wait for; empty if the provider has answered them itself."""
+        answered = {_text(item.fields, "call_id") for item in self.items if item.type.endswith("_output")}
+        wanted = [
+            _WAITING[item.type].format_map(defaultdict(str, item.fields))
+            for item in self.items
+            if item.type in _WAITING
+            and _text(item.fields, "call_id") not in answered - {""}
+            and (item.type != "tool_search_call" or item.fields.get("execution") == "client")
+        ]
+        return "; and for ".join(wanted)
+
+    def _call(self, item: Item) -> ToolCall:
+        id = _text(item.fields, "call_id") or _text(item.fields, "id")
+        return ToolCall(id, self._name(item), item.arguments())
+
+    def _name(self, item: Item) -> str:
+        return self._own_name(_text(item.fields, "name"))
+
+    def _begin(self, type: str) -> Item:
+        item = Item(type)
+        self.items.append(item)
+        if type in CALLS:
+            item.call = len(self._calls)
+            self._calls.append(item)
+        return item
+
+    def _tell(self, item: Item, fields: Mapping[str, Json], index: Json) -> None:
+        item.fields.update(fields)
+        if id := _text(fields, "id"):
+            self._by_id[id] = item
+        if call_id := _text(fields, "call_id"):
+            self._by_call_id[call_id] = item
+        if (number := _number(index)) is not None:
+            self._by_index[number] = item
+
+    def _complete(self, item: Item, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
+        self._tell(item, fields, index)
+        self._say_rest(item, fields, deltas)
+        self._close_free_text(item, deltas)
+        item.is_whole = True
+
+    def _close_free_text(self, item: Item, deltas: list[Delta]) -> None:
+        if item.type == _FREE and not item.is_closed:
+            item.is_closed = True
+            opened = "" if Place("call") in item.pieces else _FREE_OPENS
+            deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
+
+    def _say_rest(self, item: Item, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
+        for place, text in _texts(fields, item.type):
+            self.whole(item, place, text, deltas)
+
+    def _announced(self, fields: Mapping[str, Json], index: int | None) -> Item | None:
+        """Return the item that is now told whole. Only its own id can tell it a second time."""
+        type, found = _type(fields), self._by_id.get(_text(fields, "id"))
+        if found is not None and found.type == type:
+            return found
+        others = (self._by_index.get(-1 if index is None else index), self._by_call_id.get(_text(fields, "call_id")))
+        return next((each for each in others if each and each.type == type and not each.is_whole), None)
+
+    def _told_again(self, listed: list[Mapping[str, Json]]) -> list[Item | None]:
+        """Return the item that each entry of the list at the answer's end tells once more, or None if it is a new one.
+
+        By its ids; and what is then left in the order of each type, because some servers make up all ids anew.
+        """
+        left = dict.fromkeys(self.items)
+        found: list[Item | None] = []
+        for fields in listed:
+            item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
+            item = item if item in left and item.type == _type(fields) else None
+            found.append(item)
+            if item is not None:
+                del left[item]
+        rest: dict[str, deque[Item]] = {}
+        for item in left:
+            rest.setdefault(item.type, deque()).append(item)
+        for number, fields in enumerate(listed):
+            if found[number] is None and (others := rest.get(_type(fields))):
+                found[number] = others.popleft()
+        return found
+
+
+def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]:
+    """Return all that an item says, and where."""
+    if field := CALLS.get(type):
+        yield Place("call"), json_bodies.json_text(fields.get(field), "what a tool is called with")
+    said: dict[Place, list[str]] = {}
+    for field in ("summary", "content") if type in ("message", "reasoning") else ():
+        parts = fields.get(field) or []
+        if isinstance(parts, str):  # one text for the only part
+            parts = [{"type": "output_text" if type == "message" else "reasoning_text", "text": parts}]
+        for number, part in enumerate(json_bodies.items(parts, f"`{field}` of the answer")):
+            told = json_bodies.mapping(part, f"a part of `{field}`")
+            kind, key = _KINDS.get((type, field, str(told.get("type"))), ("", ""))
+            if kind:
+                place = Place(kind, number if kind == "summary" else 0)
+                said.setdefault(place, []).append(json_bodies.string(told.get(key) or "", f"a part of `{field}`"))
+    yield from ((place, "".join(texts)) for place, texts in said.items())
+
+
+def _within_json(text: str) -> str:
+    """Return the text as it stands between the quotes of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _same_json(told: str, said: str) -> bool:
+    try:
+        return bool(json.loads(told) == json.loads(said))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _type(fields: Mapping[str, Json]) -> str:
+    return json_bodies.string(fields.get("type"), "the type of an item")
+
+
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(index: Json) -> int | None:
+    return index if isinstance(index, int) else None

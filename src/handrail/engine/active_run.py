@@ -1,0 +1,200 @@
+"""One run as its driver holds it while it is under way: how far it has come, who listens, and how it may end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from secrets import token_hex
+from time import time
+from typing import Any
+
+from msgspec import Struct, field
+
+from handrail import logs
+from handrail.audit.trail import Account
+from handrail.core.budgets import Budget
+from handrail.core.conversation import Ending, Progress, last_text
+from handrail.core.execution import Conduct
+from handrail.core.flow import Course
+from handrail.core.history import Window
+from handrail.core.redaction import Redactor
+from handrail.core.structured_output import Wanted
+from handrail.engine.timeouts import Patience
+from handrail.errors import ModelError
+from handrail.events import Event, HttpExchange, Streamed
+from handrail.journal.cursor import Recording
+from handrail.messages import Delta, Options
+from handrail.ports import Answer, AuditStore, Observer, Selector, later
+from handrail.records import Notice
+from handrail.tools.toolset import Toolset
+from handrail.workers.threads import raised
+
+_MOST_UNWRITTEN = 1000
+"""How many records of one run are kept to be written again after the audit log has failed; the oldest are dropped."""
+
+OUT_OF_TIME = "out_of_time"
+"""The code of a ModelError that stands for the run's own time limit."""
+
+
+class Session(Struct, eq=False):
+    """One run as its driver holds it while it is under way."""
+
+    id: str
+    progress: Progress
+    conduct: Conduct
+    budget: Budget
+    deps: Any
+    injected: Mapping[str, Any]
+    started: float
+    observers: Sequence[Observer]
+    window: Window | None = None
+    """How large the conversation may grow."""
+    wanted: Wanted | None = None
+    """The form that the answer must have."""
+    recording: Recording | None = None
+    """Its journal, where the store keeps runs."""
+    options: Options = field(default_factory=Options)
+    selector: Selector | None = None
+    """What chooses the tools that this run shows; the runtime's otherwise."""
+    course: Course | None = None
+    """Which calls it must make or must not, where there are rules for it."""
+    offered: tuple[Sequence[str], Toolset, Toolset] | None = None
+    """The names that were chosen last, the tools that they were chosen from, and the chosen."""
+    checked: Toolset | None = None
+    """The tools whose injected values were looked for last, and found."""
+    cancelled: bool = False
+    stops: list[Callable[[], Any]] = field(default_factory=list)
+    """What to call to end whatever is under way."""
+    patience: Patience | None = None
+    """How long it waits for its model; there once it has asked."""
+
+    def wait_with(self, patience: Patience) -> Patience:
+        """Wait for the model with this patience from now on."""
+        self.end_waiting()
+        self.patience = patience
+        self.stops.append(patience.stop)
+        return patience
+
+    def end_waiting(self) -> None:
+        """Nothing more is asked, or by another task."""
+        if self.patience is not None:
+            self.stops.remove(self.patience.stop)
+            self.patience.close()
+            self.patience = None
+
+    @property
+    def trail(self) -> Trail | None:
+        """What writes this run into the audit log, where the store has one."""
+        return next((each for each in self.observers if isinstance(each, Trail)), None)
+
+    def leave_no_trail(self) -> None:
+        """Write nothing into the audit log: whatever is told from now on has happened, and been written, before."""
+        self.observers = tuple(each for each in self.observers if not isinstance(each, Trail))
+        self.conduct.tell = partial(tell_all, self.observers) if self.observers else None
+
+    def tell(self, event: Event) -> None:
+        """Tell everyone who listens."""
+        tell_all(self.observers, event)
+
+
+class Trail:
+    """Writes what a run decides and does into the audit log, and logs failures to do so.
+
+    Nothing waits for the log, except `written`.
+    """
+
+    __slots__ = ("_account", "_asked", "_last", "_run_id", "_store", "_unwritten")
+
+    def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
+        self._store, self._account = store, Account(run_id, redactor, principal)
+        self._run_id = run_id
+        self._asked: Future[None] | None = None
+        self._last: list[Notice] = []
+        """The records that `_asked` confirms."""
+        self._unwritten: deque[Notice] = deque(maxlen=_MOST_UNWRITTEN)
+
+    def __call__(self, event: Event) -> None:
+        if notices := self._account.notices(event):
+            self._append(notices)
+
+    def _append(self, notices: Sequence[Notice]) -> None:
+        try:
+            answer = self._store.append(notices)
+        except Exception:
+            self._unwritten.extend(notices)
+            raise
+        if not isinstance(answer, Future):
+            return
+        if answer is self._asked:  # a store may answer many at once
+            self._last.extend(notices)
+            return
+        self._asked, self._last = answer, list(notices)
+        # Not a bound method: the future, which this object refers to, would refer back to it.
+        answer.add_done_callback(partial(_written, self._run_id, self._last, self._unwritten))
+
+    async def written(self, within_s: float) -> Exception | None:
+        """Wait until the log has all records of this run so far; write those again that it did not take.
+
+        Returns:
+            The reason if it did not take them; None if it did.
+        """
+        try:
+            if self._unwritten:
+                notices = list(self._unwritten)
+                self._unwritten.clear()
+                self._append(notices)
+            if self._asked is not None:
+                written: Answer[None] = self._asked
+                await asyncio.wait_for(later(written), within_s)
+        except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
+            return error
+        return None
+
+
+class Ears(Struct):
+    """Hears a model's answer on its way and tells the run's observers."""
+
+    session: Session
+
+    def delta(self, delta: Delta) -> None:
+        """Tell of a piece of the answer."""
+        self.session.tell(Streamed(delta))
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Tell of a request and its answer."""
+        self.session.tell(exchange)
+
+
+def _written(run_id: str, notices: list[Notice], unwritten: deque[Notice], answer: Future[None]) -> None:
+    if (error := answer.exception()) is not None:
+        unwritten.extend(notices)
+        logs.raised(f"an audit record of run {run_id} could not be written", error)
+
+
+def tell_all(observers: Sequence[Observer], event: Event) -> None:
+    """Tell each of them; one that raises is logged and costs nothing."""
+    for observer in observers:
+        try:
+            observer(event)
+        except BaseException as error:  # one that only looks on must not cost a result
+            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", raised(error).error)
+
+
+def cancelled(session: Session) -> Ending:
+    """Return how a run ends that was cancelled."""
+    return Ending("cancelled", "the run was cancelled", last_text(session.progress.messages))
+
+
+def ending_by(error: ModelError, session: Session) -> Ending:
+    """Return how a run ends whose model could not be asked."""
+    if session.cancelled:
+        return cancelled(session)
+    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages))
+
+
+def new_run_id() -> str:
+    """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
+    return f"r_{int(time() * 1000):011x}{token_hex(8)}"

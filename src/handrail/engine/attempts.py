@@ -1,0 +1,282 @@
+"""The tools of one turn that are under way: started, told when their time is over, given up if they will not end.
+
+A tool runs in a task of its own, in a thread or in another process, not in the caller's frame, so that a deadline can
+end the call even when the tool will not end. Only one that declares `blocking=False`, which promises to be quick, runs
+in place, and is said to be late when it was.
+
+Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is told, never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from threading import Event as Flag
+from typing import Any, Protocol, TypeGuard
+
+from msgspec import Struct
+
+from handrail import logs
+from handrail.core import retries
+from handrail.core.batch import Lane
+from handrail.core.redaction import Known
+from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
+from handrail.engine import scheduler
+from handrail.engine.scheduler import Ground, Stoppable, Work
+from handrail.engine.shared import Services
+from handrail.errors import Code, ToolError
+from handrail.tools.tool import BaseTool
+from handrail.workers.processes import Apart, ProcessEnded
+from handrail.workers.sandboxed import Boxed
+from handrail.workers.threads import Job, attempted
+
+# An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
+CANCEL_GRACE_S = 0.5
+
+
+class Watcher(Protocol):
+    """Who waits for the end of an attempt."""
+
+    def answer(self, lane: Lane, answer: Outcome) -> None:
+        """Take how the tool of a lane ended."""
+        ...
+
+    def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Take how an attempt ended that had been given up."""
+        ...
+
+
+class Attempt(Work, eq=False, kw_only=True):
+    """One start of a tool that is under way.
+
+    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
+    was answered without it.
+    """
+
+    watcher: Watcher
+    lane: Lane
+    tool: BaseTool
+    number: int
+    until: float
+    flag: Flag | None = None
+    job: Job | None = None
+    apart: Apart | Boxed | None = None
+    ending: bool = False
+    by_cancel: bool = False
+    given_up: bool = False
+
+
+class Attempts(Struct, eq=False):
+    """The attempts of one batch. Each knows who waits for it; they all do not, so that no circle outlives the batch.
+
+    Attributes:
+        run_id: For the log.
+        now: Monotonic seconds.
+        troubled: The tools whose breaker has something to note.
+        under_way: The newest attempt of each lane that has one.
+        secrets: What the log must not hold; None where nothing is known.
+        together: Those that began with the same time and share an alarm.
+    """
+
+    run_id: str
+    services: Services
+    ground: Ground
+    now: Callable[[], float]
+    troubled: Mapping[str, object]
+    secrets: Known | None
+    under_way: dict[Lane, Attempt] = {}
+    together: dict[float, list[Attempt]] = {}
+    alarms: list[Stoppable] = []
+
+    def make(
+        self, watcher: Watcher, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None
+    ) -> None:
+        """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
+        until = self.now() + effect.timeout_s
+        outcome: Outcome | None = None
+        if here := flag is None and tool.in_place:
+            outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
+            if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
+                self._ended(watcher, lane, tool, outcome, until)
+                del outcome  # the traceback of an error in it holds this frame
+                return
+        attempt = self.under_way[lane] = Attempt(
+            start, self._reported, watcher=watcher, lane=lane, tool=tool, number=effect.attempt, until=until, flag=flag
+        )
+        if outcome is not None:
+            self._reported(attempt, outcome)
+        elif here:
+            self.ground.go_on(attempt)
+        elif tool.isolation != "none":
+            attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
+            self._in_thread(attempt, attempt.apart)
+        elif tool.is_async:
+            scheduler.start(self.ground, attempt)
+        elif tool.blocking:
+            self._in_thread(attempt, start)
+        else:
+            self._reported(attempt, attempted(start))
+        if self.under_way.get(lane) is attempt:  # it has not ended meanwhile
+            self._set_alarm(attempt, effect.timeout_s)
+
+    def cancel(self, hard: bool) -> None:
+        """End the reads, and at once; a write has until its deadline, unless `hard`."""
+        for attempt in list(self.under_way.values()):
+            if (hard or not attempt.tool.writes) and not attempt.ending:
+                attempt.by_cancel = True
+                self._expire(attempt)
+
+    def abandon(self) -> None:
+        """Go on without everything that is under way."""
+        for attempt in list(self.under_way.values()):
+            self._lose(attempt)
+            attempt.cancel()
+            if attempt.apart is not None:
+                attempt.apart.kill()
+
+    def nothing_more_now(self) -> None:
+        """What begins from here on begins later, so it shares no alarm with what has begun."""
+        self.together.clear()
+
+    def silence(self) -> None:
+        """Let no alarm ring any more."""
+        for alarm in self.alarms:
+            alarm.cancel()
+        self.alarms.clear()
+
+    # ------------------------------------------------------------------ ending
+
+    def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
+        """Make the call in a thread, which reports when it has ended."""
+        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._reported, attempt))
+
+    def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
+        """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
+        attempt.begin = partial(_itself, awaitable)
+        scheduler.start(self.ground, attempt)
+
+    def _reported(self, attempt: Attempt, outcome: Outcome) -> None:
+        """A tool has said how it ended."""
+        attempt.job = attempt.task = None  # they have it: what is over is not to wait for the garbage collector
+        if attempt.given_up:
+            self.services.given_up.discard(attempt)
+            attempt.watcher.reported_late(attempt, outcome)
+            return
+        if is_awaitable(outcome):
+            self._await_result(attempt, outcome.value)
+            return
+        del self.under_way[attempt.lane]
+        if attempt.ending:
+            self._ended(attempt.watcher, attempt.lane, attempt.tool, _told_to_end(outcome, attempt), None)
+        else:
+            self._ended(attempt.watcher, attempt.lane, attempt.tool, outcome, attempt.until)
+
+    def _ended(self, watcher: Watcher, lane: Lane, tool: BaseTool, outcome: Outcome, until: float | None) -> None:
+        """Take how a tool ended, and answer with it.
+
+        Args:
+            until: When its time was over; None when that, or the run's cancellation, was told to it.
+        """
+        if type(outcome) is Returned:
+            if until is not None and self.now() > until:
+                outcome.late = True  # one that blocks the loop is late without having been ended
+            if tool.name in self.troubled:
+                self._note_reach(tool, outcome)
+            watcher.answer(lane, outcome)
+            return
+        if until is not None and type(outcome) is Unfinished:
+            outcome = Raised(RuntimeError("the tool cancelled itself"))
+        if tool.breaker:
+            self._note_reach(tool, outcome)
+        if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
+            # Its text goes to the log, under the reference that the model is told; of what passes it is told none.
+            is_passing = retries.diagnose(outcome, tool.name, tool.timeout_s).passing
+            status = retries.http_status(outcome.error)
+            known = ["" if is_passing else f"reference {outcome.reference}", f"HTTP {status}" if status else ""]
+            told = f" ({', '.join(filter(None, known))})" if any(known) else ""
+            redacted = None if self.secrets is None else self.secrets.text
+            logs.raised(f"{tool.name} raised in run {self.run_id}{told}", outcome.error, redacted=redacted)
+        watcher.answer(lane, outcome)
+
+    def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
+        """Tell the tool's breaker whether an attempt reached what the tool needs."""
+        limits = self.services.limits
+        if isinstance(outcome, Returned):
+            limits.reached(tool.name)
+        elif not (isinstance(outcome, Unfinished) and (outcome.cancelled or outcome.end is End.NOT_STARTED)):
+            diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
+            code = diagnosis.failure.code
+            if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
+                limits.failed(tool.name, tool.breaker, self.now())
+            else:
+                limits.reached(tool.name)
+
+    # ------------------------------------------------------------------ deadlines
+
+    def _set_alarm(self, attempt: Attempt, seconds: float) -> None:
+        """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""
+        if (together := self.together.get(seconds)) is not None:
+            together.append(attempt)
+            return
+        together = self.together[seconds] = [attempt]
+        self.alarms.append(self.ground.later(seconds, self._ring, together))
+
+    def _ring(self, attempts: Sequence[Attempt]) -> None:
+        """The time of these attempts is over. Those that have ended meanwhile are none of its business."""
+        for attempt in attempts:
+            if not attempt.ending and self.under_way.get(attempt.lane) is attempt:
+                self._expire(attempt)
+
+    def _expire(self, attempt: Attempt) -> None:
+        """The time of an attempt is over: end it, and if it will not end, give it up."""
+        attempt.ending = True
+        if attempt.flag is not None:
+            attempt.flag.set()
+        if attempt.job is None:
+            attempt.cancel()
+            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+        elif attempt.apart is not None:
+            attempt.apart.kill()  # it says so by itself; who does not believe it waits no longer than for any other
+            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+        elif self.services.threads.withdraw(attempt.job):
+            self._give_up(attempt, End.NOT_STARTED)
+        else:
+            self._give_up(attempt)
+
+    def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
+        """Answer without the tool; if it reports after all, that is told."""
+        if self.under_way.get(attempt.lane) is not attempt:
+            return  # it ended in time
+        if end is End.RUNNING_ON:
+            self._lose(attempt)
+        else:
+            del self.under_way[attempt.lane]
+        self._ended(attempt.watcher, attempt.lane, attempt.tool, Unfinished(end, attempt.by_cancel), None)
+
+    def _lose(self, attempt: Attempt) -> None:
+        """Go on without an attempt that is under way."""
+        attempt.given_up = True
+        del self.under_way[attempt.lane]
+        self.services.given_up.add(attempt)
+
+
+def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
+    """Whether a function returned a coroutine, or something else that is still to be awaited."""
+    return type(outcome) is Returned and outcome.pending
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
+    """What an outcome means that came after the tool was told to end."""
+    match outcome:
+        case Raised(error=ProcessEnded(begun=False)):
+            return Unfinished(End.NOT_STARTED, attempt.by_cancel)
+        case Returned(value=value):
+            return Returned(value, late=True)
+        case Raised(error=ToolError()):
+            return outcome  # it used its last moment to say something
+        case _:
+            return Unfinished(End.STOPPED, attempt.by_cancel)  # it broke off where it was interrupted

@@ -1,0 +1,104 @@
+"""What becomes of a report that comes after its call was answered: the truth in the ledger, and an event.
+
+When the tool of a write in doubt ends after all, its claim is settled with that result, if the claim is still ours. If
+the store is unreachable at that moment, the claim is settled as soon as the store answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from handrail import logs
+from handrail.core.batch import Lane
+from handrail.core.redaction import Known
+from handrail.core.results import plain
+from handrail.core.retries import done_but_too_large
+from handrail.effects import Outcome, Raised, Returned, Settle
+from handrail.engine.active_run import Session
+from handrail.engine.leases import Lease
+from handrail.engine.unsaved_records import Unrecorded
+from handrail.errors import NoEffect, TooLarge
+from handrail.events import FinishedLate, LateResult
+from handrail.ports import Store
+
+
+def record(
+    store: Store, unrecorded: Unrecorded, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *,
+    newest: bool,
+) -> None:  # fmt: skip
+    """Settle the claim of a write that ended late, now or as soon as the store answers.
+
+    Args:
+        lease: None of a read.
+        newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
+            a newer one may have done it.
+    """
+    settle = _settlement(lane, lease, outcome, session.conduct.secrets)
+    if lease is None or settle is None or not (newest or settle.state == "done"):
+        return
+    refused = partial(tell_refused, session, lane, settle)
+    keep = partial(unrecorded.settle, settle, lease.claim, refused)
+    try:
+        answer = store.settle(settle)
+    except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
+        _log(session, lane, error)
+        keep()
+        return
+    if isinstance(answer, Future):
+        answer.add_done_callback(partial(_settled, session, lane, keep, refused))
+    elif answer is False:
+        refused()
+
+
+def tell(session: Session, lane: Lane, outcome: Outcome) -> None:
+    """Tell how a tool ended whose call was answered without it."""
+    if not session.observers:
+        return
+    match outcome:
+        case Returned(value=value):
+            session.tell(FinishedLate(lane.call, plain(value)))
+        case Raised():
+            session.tell(FinishedLate(lane.call, error=outcome.words))
+        case _:
+            session.tell(FinishedLate(lane.call, error="it was stopped at last"))
+
+
+def tell_refused(session: Session, lane: Lane, settle: Settle) -> None:
+    """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
+    if session.observers:
+        session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
+
+
+def _settlement(lane: Lane, lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
+    """Return what to record; None when the report tells nothing new."""
+    if lease is None:
+        return None
+    asked, claimed = lease.claim, lease.claimed
+    match outcome:
+        case Returned(value=value):
+            shown = value if secrets is None else secrets.value(value)
+            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(shown), asked.locks)
+        case Raised(error=TooLarge() as error):
+            value = done_but_too_large(lane.call.name, error).as_json()
+            return Settle(asked.scope, asked.key, claimed.fence, "done", value, asked.locks)
+        case Raised(error=NoEffect()):
+            return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
+        case _:
+            return None
+
+
+def _settled(
+    session: Session, lane: Lane, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
+) -> None:
+    """The store has answered, in its own thread."""
+    if (error := done.exception()) is not None:
+        _log(session, lane, error)
+        keep()
+    elif done.result() is False:
+        refused()
+
+
+def _log(session: Session, lane: Lane, error: BaseException) -> None:
+    logs.raised(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)

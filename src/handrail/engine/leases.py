@@ -1,0 +1,69 @@
+"""How long a claimed write is its owner's own, and how it stays so while the write is under way.
+
+A lease is counted from the question, by this process's own clock, and not from the answer: a process may be frozen
+between the two. The store counts by its own clock; see `docs/decisions/0004-claims.md`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from time import monotonic
+
+from handrail import logs
+from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
+from handrail.effects import Claim, Claimed, Renew
+from handrail.ports import LeaseStore
+
+# How often leases are checked for renewal: at least three times within the shortest lease.
+BEAT_S = LEASE_BEYOND_TIMEOUT_S / 3
+
+
+class Lease:
+    """What a store answered to a claim, and until when that holds.
+
+    Args:
+        asked: When the store was asked, in monotonic seconds.
+        name: What is being done, for the log.
+    """
+
+    __slots__ = ("_renewal_s", "_until", "claim", "claimed", "name")
+
+    def __init__(self, claim: Claim, claimed: Claimed, asked: float, name: str) -> None:
+        self.claim, self.claimed, self.name = claim, claimed, name
+        self._until = asked + claim.lease_s
+        self._renewal_s = min(claim.lease_s, LONGEST_LEASE_S)
+
+    @property
+    def over(self) -> bool:
+        """Whether somebody else may have the write by now: this process was frozen, or its store did not answer."""
+        return monotonic() > self._until
+
+    def renew(self, store: LeaseStore) -> None:
+        """Renew it if it is ours and a third of a renewal is over; from any thread. The frozen and the dead do not."""
+        claim, at = self.claim, monotonic()
+        if not self.claimed.state.taken or self._until - at > self._renewal_s * 2 / 3:
+            return
+        try:
+            answer = store.renew(Renew(claim.scope, claim.key, self.claimed.fence, self._renewal_s, claim.locks))
+        except Exception as error:  # it is tried again at the next beat, and the lease may be over until then
+            self._failed(error)
+            return
+        if isinstance(answer, Future):
+            answer.add_done_callback(partial(self._answered, at))
+        else:
+            self._renewed(at, answer)
+
+    def _answered(self, at: float, done: Future[bool]) -> None:
+        """The store has answered, in its own thread. Where it could not, it is asked again at the next beat."""
+        if (error := done.exception()) is not None:
+            self._failed(error)
+        else:
+            self._renewed(at, done.result())
+
+    def _renewed(self, at: float, held: bool) -> None:
+        """It runs anew; or somebody else has the write, and it is not started again here."""
+        self._until = max(self._until, at + self._renewal_s) if held else float("-inf")
+
+    def _failed(self, error: BaseException) -> None:
+        logs.raised(f"the lease of {self.name} could not be renewed", error)

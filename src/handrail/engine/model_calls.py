@@ -1,0 +1,183 @@
+"""How a run asks its model: what it shows, how long it waits, and what it does when the answer must have a form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from handrail import logs
+from handrail.context import Injected
+from handrail.core.conversation import AskModel
+from handrail.core.history import Window, folded, to_fold
+from handrail.core.structured_output import Wanted
+from handrail.engine.active_run import OUT_OF_TIME, Ears, Session
+from handrail.engine.read_result import READ_RESULT
+from handrail.engine.shared import cancelled_from_outside
+from handrail.engine.timeouts import Patience
+from handrail.engine.tool_visibility import Showing, selected
+from handrail.errors import HandrailError, MissingInjection, ModelError
+from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
+from handrail.messages import ToolMessage, Turn
+from handrail.ports import Model, Request, Selection, Store, later
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
+from handrail.workers.processes import place_of
+from handrail.workers.threads import raised
+
+
+class Asker:
+    """Asks the models of one deployment.
+
+    Args:
+        showing: Which tools a model is shown.
+        store: Where results are kept that no longer fit the conversation.
+        now: Monotonic seconds.
+    """
+
+    def __init__(self, showing: Showing, store: Store, now: Callable[[], float]) -> None:
+        self._showing, self._store, self._now = showing, store, now
+
+    def shown(self, session: Session) -> Toolset:
+        """Return the tools that the model is told of in the next turn: those that the policy lets it use.
+
+        Raises:
+            MissingInjection: One of them needs a value that the caller did not give.
+        """
+        tools = self._showing.permitted(reads_on=session.progress.reads_on)
+        if session.checked is not tools:
+            # Of a thousand tools a look at each would cost more than the turn.
+            check_injected(tools.remembered("needing", partial(_needing, tools)), session.injected)
+            session.checked = tools
+        return tools
+
+    async def ask(self, session: Session, model: Model, asked: AskModel) -> Turn:
+        """Ask the model within what is left of the run's time."""
+        left_s = session.conduct.deadline - self._now()
+        tools = asked.tools
+        if session.window is not None and await self._fold(session, session.window):
+            tools = self.shown(session)
+        patience = session.patience
+        if patience is None or patience.task is not asyncio.current_task():
+            patience = session.wait_with(Patience())
+        patience.begin(left_s)
+        if session.cancelled:
+            patience.stop()
+        try:
+            options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
+            selector, permitted = session.selector or self._showing.selector, tools
+            if session.progress.reads_on:
+                permitted = self._showing.permitted()  # what reads on is not the selector's to choose
+            if selector.waits:
+                selection = await asyncio.to_thread(selected, selector, permitted, session.progress.messages)
+            else:
+                selection = selected(selector, permitted, session.progress.messages)
+            if selection.names is not None:
+                tools = self._narrowed(session, tools, selection, asked.number, options.tool_choice)
+            request = Request(session.progress.messages, tools, options, left_s)
+            listener = None
+            if session.observers:
+                session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
+                listener = Ears(session)
+            if session.wanted is None:
+                turn = await model.ask(request, listener)
+            else:
+                turn = await self._asked_in_form(session, session.wanted, model, request, listener, asked.choice)
+            if not isinstance(turn, Turn):
+                raise ModelError(f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn")
+        except HandrailError:
+            raise
+        except asyncio.CancelledError as error:
+            if patience.ended_here():
+                raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
+            if cancelled_from_outside():
+                raise
+            raise _raised(model, error) from error
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            raised(error)  # what comes from the keyboard passes
+            raise _raised(model, error) from error
+        finally:
+            patience.answered()
+        if session.window is not None:
+            session.window.counted(turn.usage.input_tokens)
+        if session.observers:
+            session.tell(ModelAnswered(asked.number, turn))
+        return turn
+
+    def _narrowed(self, session: Session, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
+        """Return those tools that a selector has chosen for this turn."""
+        # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
+        owed = () if session.course is None else session.course.owed_among(tools)
+        names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
+        offered = session.offered
+        if offered is None or offered[0] != names or offered[1] is not tools:
+            offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
+        if session.observers:
+            session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
+        return offered[2]
+
+    async def _fold(self, session: Session, window: Window) -> bool:
+        """Let old results become handles where the conversation outgrows its window; say whether any did."""
+        messages = session.progress.messages
+        folds = 0
+        for position in to_fold(messages, window.overflows(messages)):
+            message = cast(ToolMessage, messages[position])
+            try:
+                handle = message.result.handle or await later(self._store.keep(session.id, message.result.text))
+            except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
+                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                break
+            messages[position] = folded(message, handle)
+            folds += 1
+        if folds:
+            session.progress.reads_on = True
+            session.tell(ContextFolded(folds, window.size(messages)))
+        return bool(folds)
+
+    async def _asked_in_form(
+        self, session: Session, form: Wanted, model: Model, request: Request, listener: Ears | None, choice: str
+    ) -> Turn:
+        """Ask for the answer in its form; in the next way where a server refuses to be asked in one."""
+        while True:
+            before = form.way
+            try:
+                turn = await model.ask(form.asking(request, choice), listener)
+            except ModelError as error:
+                if not form.falls_back(error):
+                    raise
+                session.tell(AskedOtherwise(before, form.way, str(error)))
+            else:
+                form.settled = True
+                return turn
+
+
+def _raised(model: Model, error: BaseException) -> ModelError:
+    """Return the failure of a model that raised what it may not, without the text of that, which may hold keys."""
+    return ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised")
+
+
+def _needing(tools: Toolset) -> list[BaseTool]:
+    """Return the tools that need something of whoever runs them."""
+    return [tool for tool in tools if tool.hidden or tool.then is not None or tool.isolation != "none"]
+
+
+def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
+    """Raise MissingInjection when a tool needs a value that nobody gave.
+
+    Raises:
+        ToolDefinitionError: A tool is to run in a process of its own, which cannot import it.
+    """
+    for tool in tools:
+        if tool.then is not None:
+            check_injected([tool.then.tool], injected)
+        if tool.isolation != "none":
+            place_of(tool)
+        for name, kind in tool.hidden.items():
+            if issubclass(kind, Injected) and name not in injected:
+                raise MissingInjection(
+                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
+                    f"pass inject={{{name!r}: ...}}"
+                )

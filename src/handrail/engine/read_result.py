@@ -1,0 +1,45 @@
+"""`read_result`: the tool by which a model reads on where a result was cut."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pydantic
+
+from handrail.context import Context
+from handrail.core import results
+from handrail.errors import ToolError
+from handrail.tools.tool import FunctionTool
+
+
+def read_result(
+    context: Context[Any],
+    handle: str,
+    offset: Annotated[int, pydantic.Field(ge=0)] = 0,
+    limit: Annotated[int, pydantic.Field(ge=1, le=12_000)] = 8_000,
+    pattern: str = "",
+) -> dict[str, Any]:
+    """Read more of a long result that was cut.
+
+    Use when a result's note names a handle. Do not use it for anything else.
+
+    Args:
+        handle: The handle from the note, such as "r_1a2b3c".
+        offset: Where to start, in characters from 0; with `pattern`, how many matches to skip.
+        limit: How many characters to return at most.
+        pattern: Return only lines that contain this text, of very long ones what stands around it.
+
+    Returns:
+        `text`, and `next`: the offset to go on with, or null at the end.
+    """
+    text = context.read_kept(handle) if context.read_kept else None
+    if text is None:
+        raise ToolError(
+            "UNKNOWN_HANDLE",
+            f"There is no kept result {handle!r} in this run, or it is gone.",
+            suggestion="Use a handle from a note of this conversation, or call the tool again and ask it for less.",
+        )
+    return results.page(text, offset, limit, pattern)
+
+
+READ_RESULT = FunctionTool(read_result, effect="read", repeatable=True, result_bytes=48 * 1024)

@@ -1,0 +1,258 @@
+"""One store for several tenants: what a runtime with a `scope` sees of it.
+
+A tenant's runs have names of their own in the store: run `ticket-1` of the scope `acme` is kept as `@acme/ticket-1`,
+and so is everything that belongs to a run: its steps, questions, approvals, long results, audit records. Writes, and
+the acts that the repeat guard knows, have the scope in their own names (`effects.Claim.scope`); locks get it here.
+
+`ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the kept names of
+all tenants.
+
+Rule 1: `ScopedStore` has only the methods that are translated here; any other would show every tenant's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from handrail.effects import Claim, SettledState
+from handrail.errors import ConfigError, Json
+from handrail.ports import Answer
+from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.tools.keys import digest
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_MARK = "@"
+LONGEST_SCOPE = 100
+_MOST_LOOKED_AT = 100_000
+"""Rows of all tenants in which those of one are looked for. A tenant with none among so many newer ones sees none."""
+
+
+def check_scope(scope: str) -> None:
+    """Raise ConfigError unless a text can be a scope: it is written into names, before a slash."""
+    if not isinstance(scope, str) or not (scope == "" or scope.isprintable()) or "/" in scope:
+        raise ConfigError(f"scope is {scope!r}; it is a name of printable characters without a slash")
+    if len(scope) > LONGEST_SCOPE:
+        raise ConfigError(f"scope has {len(scope)} characters; at most {LONGEST_SCOPE} are possible")
+
+
+def check_run_name(run_id: str, scope: str) -> None:
+    """Raise ConfigError where a runtime without a scope names a run of another one."""
+    if not scope and run_id.startswith(_MARK):
+        raise ConfigError(f"the run {run_id!r} cannot be named: names that begin with {_MARK!r} are those of a scope")
+
+
+def kept_name(scope: str, run_id: str) -> str:
+    """Return the name of a run as a store keeps it.
+
+    >>> kept_name("acme", "ticket-1"), kept_name("", "ticket-1")
+    ('@acme/ticket-1', 'ticket-1')
+    """
+    return f"{_MARK}{scope}/{run_id}" if scope else run_id
+
+
+def scope_of(kept: str) -> str:
+    """Return the scope in a name as a store keeps it; empty where there is none.
+
+    >>> scope_of("@acme/ticket-1"), scope_of("ticket-1")
+    ('acme', '')
+    """
+    scope, slash, _ = kept.removeprefix(_MARK).partition("/")
+    return scope if slash and kept.startswith(_MARK) else ""
+
+
+def name_in(kept: str) -> str:
+    """Return a run's own name, without the scope.
+
+    >>> name_in("@acme/ticket-1"), name_in("ticket-1")
+    ('ticket-1', 'ticket-1')
+    """
+    return kept.partition("/")[2] if scope_of(kept) else kept
+
+
+def grant_id(run_id: str, tool: str, pin: str, reason: str) -> str:
+    """Return the id of a standing word, the same for the same word; `run_id` is the name as kept."""
+    name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
+    return f"g_{name}{_tag(scope_of(run_id))}"
+
+
+def _tag(scope: str) -> str:
+    """Return the suffix of the ids of a scope's questions and standing words."""
+    return f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}" if scope else ""
+
+
+class ScopedStore:
+    """One tenant's view of a store. It has the methods that the store has, as far as `_View` translates them.
+
+    Args:
+        store: The store of all tenants.
+    """
+
+    def __init__(self, store: Any, scope: str) -> None:
+        check_scope(scope)
+        view = _View(store, scope)
+        # As attributes: protocol checks look at the attributes of a store.
+        for name in dir(view):
+            if not name.startswith("_") and hasattr(store, name):
+                setattr(self, name, getattr(view, name))
+        for name in _AS_THEY_ARE:
+            if hasattr(store, name):
+                setattr(self, name, getattr(store, name))
+        self._place = f"{store!r} for {scope!r}"
+
+    def __repr__(self) -> str:
+        return f"<ScopedStore: {self._place}>"
+
+
+_AS_THEY_ARE = ("claims_use_approvals", "audit_key", "log_refuses", "settle", "renew", "close")
+"""Names of no run, so they need no translation: settlements and renewals name a claim by scope, key and fence."""
+
+
+class _View:
+    """The methods of every port, in the order of `ports`, translated to one scope."""
+
+    def __init__(self, store: Any, scope: str) -> None:
+        self._store, self._scope, self._tag = store, scope, _tag(scope)
+
+    # ------------------------------------------------------------------ writes and long results
+
+    def claim(self, claim: Claim) -> Any:
+        return self._store.claim(self._locking(claim))
+
+    def look_up(self, claim: Claim) -> Any:
+        return self._store.look_up(self._locking(claim))
+
+    def keep(self, run_id: str, text: str) -> Answer[str]:
+        return self._store.keep(self._kept(run_id), text)  # type: ignore[no-any-return]
+
+    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
+        return self._store.kept(self._kept(run_id), handle)  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ runs
+
+    def begin_run(self, record: RunRecord, **how: Any) -> Answer[Begun]:
+        forked_from = self._kept(record.forked_from) if record.forked_from else ""
+        mine = replace(record, run_id=self._kept(record.run_id), forked_from=forked_from)
+        return _then(self._store.begin_run(mine, **how), _begun)
+
+    def enter(self, entry: Entry) -> Answer[bool]:
+        return self._store.enter(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
+
+    def recorded(self, run_id: str) -> Answer[Begun | None]:
+        return _then(self._store.recorded(self._kept(run_id)), lambda begun: begun and _begun(begun))
+
+    def records(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
+        found = self._store.records(most=_MOST_LOOKED_AT, **wanted)
+        return _then(found, lambda found: [_record(each) for each in self._mine(found)][:most])
+
+    def request_cancel(self, run_id: str) -> Answer[bool]:
+        return self._store.request_cancel(self._kept(run_id))  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ questions
+
+    def ask(self, question: Question, *, within_s: float) -> Answer[Question]:
+        id = question.id if question.id.endswith(self._tag) else f"{question.id}{self._tag}"
+        mine = replace(question, id=id, run_id=self._kept(question.run_id))
+        return _then(self._store.ask(mine, within_s=within_s), _named)
+
+    def decide(self, id: str, **word: Any) -> Answer[Question | None]:
+        if not id.endswith(self._tag):
+            return None
+        return _then(self._store.decide(id, **word), lambda question: question and _named(question))
+
+    def use(self, id: str) -> Answer[bool]:
+        return id.endswith(self._tag) and self._store.use(id)
+
+    def questions(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[Question]]:
+        found = self._store.questions(run_id=self._kept(run_id) if run_id else "", **wanted)
+        return _then(found, lambda found: [_named(each) for each in self._mine(found)])
+
+    # ------------------------------------------------------------------ standing words
+
+    def grant(self, grant: Grant) -> Answer[Grant]:
+        run_id = self._kept(grant.run_id)
+        mine = replace(grant, id=grant_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
+        return _then(self._store.grant(mine), _named)
+
+    def grants(self, **wanted: Any) -> Answer[Sequence[Grant]]:
+        return _then(self._store.grants(**wanted), lambda found: [_named(each) for each in self._mine(found)])
+
+    def revoke(self, id: str, *, by: str) -> Answer[bool]:
+        return id.endswith(self._tag) and self._store.revoke(id, by=by)
+
+    # ------------------------------------------------------------------ the ledger
+
+    def writes(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
+        found = self._store.writes(most=_MOST_LOOKED_AT, **wanted)
+        return _then(found, lambda found: [each for each in found if self._owns(each.scope)][:most])
+
+    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
+        return self._store.written(scope, key) if self._owns(scope) else None
+
+    def resolve(
+        self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
+    ) -> Answer[WriteRecord | None]:
+        return self._store.resolve(scope, key, state=state, by=by, value=value) if self._owns(scope) else None
+
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> Answer[bool]:
+        return self._owns(scope) and self._store.release(scope, key, fence=fence, by=by)
+
+    # ------------------------------------------------------------------ the audit log
+
+    def append(self, notices: Sequence[Notice]) -> Answer[None]:
+        mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
+        return self._store.append(mine)  # type: ignore[no-any-return]
+
+    def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> Answer[Sequence[AuditRecord]]:
+        looked_at = most if run_id else _MOST_LOOKED_AT
+        found = self._store.log(run_id=self._kept(run_id) if run_id else "", most=looked_at, **wanted)
+        return _then(found, lambda found: [_named(each) for each in self._mine(found)][:most])
+
+    # ------------------------------------------------------------------ names
+
+    def _kept(self, run_id: str) -> str:
+        return kept_name(self._scope, run_id)
+
+    def _locking(self, claim: Claim) -> Claim:
+        return replace(claim, locks=tuple(map(self._kept, claim.locks))) if claim.locks else claim
+
+    def _mine(self, found: Iterable[Any]) -> list[Any]:
+        return [each for each in found if scope_of(each.run_id) == self._scope]
+
+    def _owns(self, scope: str) -> bool:
+        return scope.startswith(f"{self._scope}/")
+
+
+def _named(found: Any) -> Any:
+    return replace(found, run_id=name_in(found.run_id))
+
+
+def _record(record: RunRecord) -> RunRecord:
+    return replace(record, run_id=name_in(record.run_id), forked_from=name_in(record.forked_from))
+
+
+def _begun(begun: Begun) -> Begun:
+    return replace(begun, record=_record(begun.record))
+
+
+def _then(answer: Answer[T], change: Callable[[T], U]) -> Answer[U]:
+    """Return an answer with `change` applied, now or when it arrives."""
+    if not isinstance(answer, Future):
+        return change(answer)
+    changed: Future[U] = Future()
+    changed.set_running_or_notify_cancel()
+
+    def told(done: Future[T]) -> None:
+        try:
+            changed.set_result(change(done.result()))
+        except Exception as error:
+            changed.set_exception(error)
+
+    answer.add_done_callback(told)
+    return changed

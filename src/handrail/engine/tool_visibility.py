@@ -1,0 +1,117 @@
+"""The tools of one deployment as its models see them: what the policy permits, and what a selector shows of that.
+
+Rule 1: what is shown is among what is permitted; a selector narrows and never widens.
+Rule 2: what is not shown can be called all the same: a model may know a tool from an earlier turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from handrail import plugins
+from handrail.calls import ToolCall
+from handrail.core.policy import Policy
+from handrail.engine.read_result import READ_RESULT
+from handrail.errors import ConfigError, DuplicateToolError, HandrailError, ModelError
+from handrail.messages import Message
+from handrail.ports import Selection, Selector
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
+
+DEFAULT = "auto"
+
+
+class Showing:
+    """What models are shown of these tools, and what their calls may name.
+
+    Args:
+        selector: One of ours by name, or a `Selector`; a run may have another.
+    """
+
+    def __init__(self, tools: Toolset, policy: Policy, selector: str | Selector = DEFAULT) -> None:
+        self._tools, self._policy = tools, policy
+        # Ours is imported when a model is first asked: whoever only carries out calls never needs it.
+        self._selector: Selector | None = None if selector == DEFAULT else selector_of(selector)
+        self._permitted: tuple[Toolset, Toolset, Toolset] | None = None
+        self._callable: tuple[Toolset, Toolset] | None = None
+
+    @property
+    def selector(self) -> Selector:
+        """What chooses where a run does not say otherwise."""
+        if self._selector is None:
+            self._selector = selector_of(DEFAULT)
+        return self._selector
+
+    def permitted(self, *, reads_on: bool = False) -> Toolset:
+        """Return the tools that the policy lets a model use, with `read_result` where there is something to read."""
+        now = self._tools.snapshot()
+        if self._permitted is None or self._permitted[0] is not now:
+            permitted = now.filter(self._policy.sees)
+            self._permitted = now, permitted, _with_reading(permitted)
+        return self._permitted[2 if reads_on else 1]
+
+    def callable_tools(self, calls: Sequence[ToolCall] = (), selector: Selector | None = None) -> Toolset:
+        """Return every tool that a call may name: one that the policy hides is refused rather than unknown.
+
+        Args:
+            calls: Where one of them names none of these, those that the selector itself offers are there too.
+        """
+        now = self._tools.snapshot()
+        if self._callable is None or self._callable[0] is not now:
+            self._callable = now, _with_reading(now)
+        known = self._callable[1]
+        if known.has_all(calls):
+            return known
+        return known + self._own(selector)
+
+    def chosen(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
+        """Return those of these names that are permitted or the selector's own, in their order.
+
+        Raises:
+            DuplicateToolError: A tool of the user's has the name of one of the selector's.
+        """
+        own = {tool.name: tool for tool in self._own(selector)}
+        return Toolset(tool for name in dict.fromkeys(names) if (tool := own.get(name) or tools.get(name)))
+
+    def _own(self, selector: Selector | None) -> Sequence[BaseTool]:
+        selector = selector or self.selector
+        own: Sequence[BaseTool] = selector.own_tools(self.permitted())
+        for tool in own:
+            if tool.name in self._tools:
+                raise DuplicateToolError(
+                    f"a tool of yours is called {tool.name!r}, which the selector {selector.name!r} offers; "
+                    "rename it, or choose another selector"
+                )
+        return own
+
+
+def selected(selector: Selector, permitted: Toolset, messages: Sequence[Message]) -> Selection:
+    """Ask a selector what the next turn shows; in a thread where it `waits`.
+
+    Raises:
+        ModelError: It raised.
+    """
+    try:
+        return selector.select(permitted, messages)
+    except HandrailError:
+        raise
+    except Exception as error:  # somebody else's code: its text may hold anything
+        raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
+
+
+def selector_of(selector: str | Selector) -> Selector:
+    """Return a selector by its name.
+
+    Raises:
+        ConfigError: There is none of that name, or it is none.
+    """
+    found = plugins.load("selectors", selector) if isinstance(selector, str) else selector
+    if not isinstance(found, Selector):
+        raise ConfigError(f"{selector!r} is no selector: it needs `name`, `waits`, `select` and `own_tools`")
+    return found
+
+
+def _with_reading(tools: Toolset) -> Toolset:
+    if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
+        raise DuplicateToolError(f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it")
+    return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])

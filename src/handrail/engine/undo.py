@@ -1,0 +1,164 @@
+"""What a run has written and could take back: offered to a person after it failed or was cancelled, never promised.
+
+A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
+with a key of its own, so that it happens at most once too; whether the world is then as it was is the tool's affair.
+Undoing a write frees its key, so that the same write can be made again.
+
+Rule 1: the ledger says what has happened, not the journal: a process may have died between the two. Only `done` writes
+        of this run are offered; one in doubt is first to be resolved there.
+Rule 2: the newest first, as one takes steps back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.calls import ToolResult
+from handrail.core.execution import Admitted, Read, admit, read
+from handrail.core.follow_ups import with_steps
+from handrail.core.policy import Policy
+from handrail.effects import AGAIN
+from handrail.engine.approvals import edits_in
+from handrail.errors import ConfigError, Failure, Json
+from handrail.journal import codec
+from handrail.ports import Answer, LedgerStore
+from handrail.records import Begun, WriteRecord
+from handrail.tools import keys
+from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.toolset import Toolset
+
+_MOST_WRITES = 10_000
+"""Of one run. What was written before these is not offered."""
+
+_NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}}
+
+
+class Undoable(Struct, frozen=True):
+    """A write that can be taken back.
+
+    Attributes:
+        step: Its place in the run, which names it for `undo`.
+        value: Its result.
+        write: The ledger's record of the write.
+    """
+
+    step: str
+    tool: str
+    arguments: Mapping[str, Json]
+    value: Json
+    write: WriteRecord
+
+
+def undoable(store: object, begun: Begun, tools: Toolset, scope: str) -> Generator[Answer[Any], Any, list[Undoable]]:
+    """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
+
+    Args:
+        scope: The prefix of the scopes of its writes.
+
+    Raises:
+        ConfigError: The store has no ledger that can be read.
+    """
+    run_id = begun.record.run_id
+    if not isinstance(store, LedgerStore):
+        raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
+    done = yield store.writes(state="done", run_id=run_id, most=_MOST_WRITES)
+    edits = yield from edits_in(store, run_id)
+    return _offered(begun, Toolset(with_steps(tools)), _Done(done, scope), edits)
+
+
+def release(store: object, undone: Undoable, result: ToolResult) -> Generator[Answer[Any], Any, None]:
+    """Yield the store's answers; free the key of a write if it was taken back."""
+    if result.ok and isinstance(store, LedgerStore):
+        write = undone.write
+        yield store.release(write.scope, write.key, fence=write.fence, by=f"undo of {undone.step}")
+
+
+class _Done:
+    """The writes of a run that the ledger records as `done`, each matched with at most one call."""
+
+    def __init__(self, writes: Sequence[WriteRecord], scope: str) -> None:
+        self._left, self._scope = [*writes][::-1], scope
+
+    def take(self, call: Admitted, result: ToolResult | None, *, by_code: bool) -> WriteRecord | None:
+        """Return the write of a call, once; None where this run did not perform it.
+
+        The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
+        """
+        scope = f"{self._scope}{call.tool.name}"
+        of_tool = [each for each in self._left if each.scope == scope]
+        again = f"{call.key}{AGAIN}"
+        fitting = [each for each in of_tool if each.key == call.key or each.key.startswith(again)]
+        if not fitting and by_code:
+            act = keys.fingerprint(call.tool.name, call.tool.version, call.arguments).hex()
+            fitting = [each for each in of_tool if each.fingerprint == act]
+            equal = [each for each in fitting if result is not None and each.value == result.value]
+            fitting = equal or fitting
+        if not fitting:
+            return None
+        self._left.remove(fitting[0])
+        return fitting[0]
+
+
+def _offered(begun: Begun, tools: Toolset, done: _Done, edits: Mapping[str, Mapping[str, Json]]) -> list[Undoable]:
+    run_id, offered = begun.record.run_id, []
+    results = {step.key: codec.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
+    for step, place, call, finish in codec.calls_in(begun.steps):
+        asked = read(call, tools, finish)
+        if isinstance(asked, Failure) or asked.tool.compensate is None or step.turn < begun.record.forked_at:
+            continue  # what stands before a fork is its parent's
+        if place in edits:
+            asked = Read(call, asked.tool, dict(edits[place]))
+        turn, _, index = place.partition(".")
+        admitted = admit(asked, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
+        if isinstance(admitted, Failure):
+            continue
+        write = done.take(admitted, results.get(place), by_code=step.kind == "call")
+        if write is not None:
+            offered.append(Undoable(place, admitted.tool.name, admitted.arguments, write.value, write))
+    return offered[::-1]
+
+
+def chosen(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[Undoable]:
+    """Return the writes of these steps of a run, in the order offered; all that is offered without steps.
+
+    Raises:
+        ConfigError: A step is none of the offered.
+    """
+    by_step = {each.step: each for each in offered}
+    if strange := [step for step in steps or () if step not in by_step]:
+        what = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
+        raise ConfigError(f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {what}")
+    return [each for each in offered if steps is None or each.step in steps]
+
+
+def write_back(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
+    """Return the write that takes this one back."""
+    tool: BaseTool = Toolset(with_steps(tools))[undo.tool]
+    compensate: Callable[..., Any] = tool.compensate or _nothing_to_do
+    bound = tool.bind(dict(undo.arguments))
+    arguments = {} if isinstance(bound, Failure) else dict(bound)
+
+    def take_back() -> Any:
+        return compensate(**arguments, result=undo.value)
+
+    async def take_back_later() -> Any:
+        return await compensate(**arguments, result=undo.value)
+
+    return FunctionTool(
+        take_back_later if inspect.iscoroutinefunction(compensate) else take_back,
+        name=f"undo_{tool.name}",
+        description=f"Take back {tool.name}, step {undo.step} of run {run_id}.",
+        parameters=_NOTHING,
+        effect="write",
+        key=lambda: f"undo/{run_id}/{undo.step}/{undo.write.fence}",  # another for each time that the act was performed
+        timeout_s=tool.timeout_s,
+        repeatable=True,  # two writes of one tool are two things to take back, however alike they are
+    )
+
+
+def _nothing_to_do(**_: Any) -> None:
+    """Stand in where a tool has lost its compensation meanwhile; `undoable` offers no such one."""

@@ -1,0 +1,213 @@
+"""Records that a store could not take: kept in this process, and offered again until the store answers.
+
+These are ends of writes while the store was unreachable or its disk full, and the last entries of runs that were left
+here. Until then, a repeated call of such a write in this process is answered from here.
+
+Rule 1: only records that may be sent twice are kept: a settlement names its fence, an entry its epoch. A store that has
+        the record already, or has given the write or the run to another process, changes nothing.
+Rule 2: no caller waits here: a thread offers the records again, and ends when none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Condition, Thread
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+
+from handrail import logs
+from handrail.effects import Claim, Claimed, ClaimState, Settle
+from handrail.errors import Fenced
+from handrail.ports import Answer, LedgerStore, LookUpStore, RunStore, Store, now_of
+from handrail.records import Entry
+from handrail.workers import fork_safety
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
+"""How long to wait before records are offered again: doubling."""
+
+MOST_KEPT = 10_000
+KEPT_S = 24 * 3600.0
+"""Beyond either limit a record is given up: its write is in doubt, as after a crash; its run stays this process's."""
+
+
+class _Kept(Struct, eq=False):
+    """One settlement or entry; of a settlement also its claim, and whom to tell when somebody else has the write."""
+
+    record: Settle | Entry
+    until: float
+    claim: Claim | None = None
+    refused: Callable[[], Any] | None = None
+
+    @property
+    def name(self) -> tuple[str | int, ...]:
+        record = self.record
+        if isinstance(record, Entry):
+            return record.run_id, record.epoch
+        return record.scope, record.key, record.fence
+
+
+class Unrecorded:
+    """The records that one store has not taken yet. Safe for threads.
+
+    Args:
+        runs: The same store as the keeper of runs, where it is one.
+    """
+
+    def __init__(self, store: Store, runs: RunStore | None) -> None:
+        self._store, self._runs = store, runs
+        fork_safety.begin(self)
+
+    def begin(self) -> None:
+        """See `forks.Begun.begin`: what is kept is its own process's to record."""
+        self._kept: dict[tuple[str | int, ...], _Kept] = {}
+        self._change = Condition()
+        self._thread: Thread | None = None
+        self._open = True
+
+    def enter(self, entry: Entry) -> None:
+        """Record the last entry of a run that was left here, now or as soon as the store takes it."""
+        kept = _Kept(entry, monotonic() + KEPT_S)
+        try:
+            answer = self._ask(kept)
+        except Exception as error:
+            self._entered(kept, error)
+            return
+        if isinstance(answer, Future):
+            answer.add_done_callback(lambda done: self._entered(kept, done.exception()))
+
+    def _entered(self, kept: _Kept, error: BaseException | None) -> None:
+        """The store has answered. Of a run that goes on elsewhere it takes nothing, and that is right."""
+        if error is not None and not isinstance(error, Fenced):
+            self._keep(kept)
+
+    def settle(self, settle: Settle, claim: Claim, refused: Callable[[], Any]) -> None:
+        """Record how a write ended as soon as the store takes it.
+
+        Args:
+            refused: Called if the store refuses it, because another process has the write or has settled it.
+        """
+        logs.log.warning(
+            "how %s ended could not be recorded; the store is asked again until it answers (key %s)",
+            settle.scope, settle.key,
+        )  # fmt: skip
+        self._keep(_Kept(settle, monotonic() + KEPT_S, claim, refused))
+
+    def claim(self, claim: Claim) -> Answer[Claimed]:
+        """Claim a write, or answer with its end if it is known here and not yet in the store."""
+        return self._known(claim) or self._store.claim(claim)
+
+    def look_up(self, store: LookUpStore, claim: Claim) -> Answer[Claimed | None]:
+        """Return the state of a write without claiming it."""
+        return self._known(claim) or store.look_up(claim)
+
+    def _known(self, claim: Claim) -> Claimed | None:
+        if not self._kept:
+            return None
+        for kept in self._kept_of(lambda kept: kept.claim is not None and _is_same_act(kept.claim, claim)):
+            self._offer(kept)  # the store answers in order: it knows the end before it is asked for the claim
+            settle, known = kept.record, kept.claim
+            assert isinstance(settle, Settle) and known is not None
+            if settle.state == "done" and known.fingerprint == claim.fingerprint:
+                return Claimed(ClaimState.DONE, settle.fence, settle.value, repeated=known.key != claim.key)
+        return None
+
+    def offer(self, run_id: str) -> None:
+        """Offer the kept entry of a run before it is resumed."""
+        if self._kept:
+            for kept in self._kept_of(lambda kept: isinstance(kept.record, Entry) and kept.record.run_id == run_id):
+                self._offer(kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def close(self) -> None:
+        """Offer everything once more, and keep nothing from now on."""
+        with self._change:
+            self._open = False
+            self._change.notify()
+        for kept in self._kept_of(lambda _: True):
+            self._offer(kept)
+
+    def _kept_of(self, is_wanted: Callable[[_Kept], bool]) -> list[_Kept]:
+        with self._change:
+            return [kept for kept in self._kept.values() if is_wanted(kept)]
+
+    def _keep(self, kept: _Kept) -> None:
+        with self._change:
+            if not self._open:
+                return
+            self._kept[kept.name] = kept
+            if len(self._kept) > MOST_KEPT:
+                _give_up(self._kept.pop(next(iter(self._kept))))
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="handrail unrecorded", daemon=True)
+                self._thread.start()
+
+    def _ask(self, kept: _Kept) -> Answer[Any]:
+        if isinstance(kept.record, Settle):
+            return self._store.settle(kept.record)
+        assert self._runs is not None
+        return self._runs.enter(kept.record)
+
+    def _offer(self, kept: _Kept) -> None:
+        """Offer something without waiting for the answer; the thread asks again."""
+        with suppress(Exception):
+            self._ask(kept)
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: not self._open, wait_s)
+                if not self._kept or not self._open:
+                    self._thread = None
+                    return
+                everything = list(self._kept.values())
+            taken = all(map(self._is_over, everything))  # none after one that was not taken
+            wait_s = FIRST_WAIT_S if taken else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+
+    def _is_over(self, kept: _Kept) -> bool:
+        """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
+        over = True
+        try:
+            if now_of(self._ask(kept)) is False and self._was_refused(kept) and kept.refused is not None:
+                kept.refused()
+        except Fenced:
+            pass  # the run goes on elsewhere
+        except Exception:  # whatever a store raises, it did not answer
+            if over := kept.until < monotonic():
+                _give_up(kept)
+        with self._change:
+            if self._kept.get(kept.name) is kept:
+                del self._kept[kept.name]
+                if not over:
+                    self._kept[kept.name] = kept
+        return over
+
+    def _was_refused(self, kept: _Kept) -> bool:
+        """Whether the ledger has another end. If only the store's answer was lost, it has the same."""
+        settle, ledger = kept.record, self._store
+        if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
+            return False
+        write = now_of(ledger.written(settle.scope, settle.key))
+        return write is None or (write.fence, write.state) != (settle.fence, settle.state)
+
+
+def _is_same_act(known: Claim, claim: Claim) -> bool:
+    """Whether two claims are for the same write, by their keys or, within a run, by their fingerprints."""
+    if known.scope != claim.scope:
+        return False
+    in_run = claim.guard and bool(claim.run_id) and known.run_id == claim.run_id
+    return known.key == claim.key or (in_run and known.fingerprint == claim.fingerprint)
+
+
+def _give_up(kept: _Kept) -> None:
+    record = kept.record
+    name = f"run {record.run_id}" if isinstance(record, Entry) else f"{record.scope} (key {record.key})"
+    logs.log.error("the end of %s could not be recorded, and is not offered to the store any more", name)

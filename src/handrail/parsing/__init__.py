@@ -1,0 +1,1 @@
+"""What a model wrote, as values: text to JSON, and names to the tools that they mean."""

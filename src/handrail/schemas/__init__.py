@@ -1,0 +1,1 @@
+"""JSON Schema: from type hints, imported, validated, and written for each provider."""

@@ -1,0 +1,188 @@
+"""What a docstring says, taken apart: the description, and a text for each parameter.
+
+Google, NumPy and Sphinx styles, with English or Chinese headings (参数 返回 异常 示例) and full-width colons. The
+headings are put into English first; then `docstring_parser` reads the sections.
+
+Rule 1: nothing in a docstring raises. What cannot be read as sections is description.
+Rule 2: no sentence for the model is lost: prose after a section joins the description.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from handrail import _lazy
+
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = _lazy.module("docstring_parser")
+
+
+class Docs(Struct, frozen=True):
+    """A docstring's parts. `description` is everything outside the sections; `summary` its first sentence."""
+
+    summary: str = ""
+    description: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    returns: str = ""
+    raises: Mapping[str, str] = field(default_factory=dict)
+    examples: Sequence[str] = ()
+
+
+_HEADINGS = {
+    "Args": ("Args", "Arguments", "Parameters", "Params", "参数", "参数说明", "入参", "输入", "输入参数"),
+    "Returns": ("Returns", "Return", "返回", "返回值", "返回结果", "返回说明", "输出"),
+    "Yields": ("Yields", "产生", "生成"),
+    "Raises": ("Raises", "Exceptions", "异常", "抛出", "抛出异常", "错误"),
+    "Examples": ("Example", "Examples", "示例", "例子", "例", "样例", "使用示例"),
+    "Attributes": ("Attributes", "属性"),
+}
+_ENGLISH = {spelling: heading for heading, spellings in _HEADINGS.items() for spelling in spellings}
+_IN_NUMPY = {"Args": "Parameters"}  # where NumPy's heading differs from Google's
+
+_SPELLINGS = "|".join(sorted(_ENGLISH, key=len, reverse=True))
+_HEADING = re.compile(rf"(?P<name>{_SPELLINGS})\s*(?:[:：]\s*(?P<rest>.*))?")
+_UNDERLINE = re.compile(r"\s*[-=]{3,}\s*")
+_ITEM = re.compile(
+    r"(?P<indent>\s*)(?:[-*•]\s+)?[`*]{0,2}(?P<name>[^\W\d][\w.]*)[`*]{0,2}\s*(?P<kind>[(（][^()（）]*[)）])?\s*[:：]\s*(?P<text>.*)"
+)
+_FIELD = re.compile(r"^[ \t]*:(?P<name>param|parameter|arg|type|returns?|rtype|raises?|参数|返回值?|异常|抛出)\b", re.M)
+_FIELD_NAMES = {"参数": "param", "返回": "returns", "返回值": "returns", "异常": "raises", "抛出": "raises"}
+_SENTENCE = re.compile(r".+?(?:[。！？]|(?<!e\.g)(?<!i\.e)[.!?](?=\s|$))", re.S)
+_WITH_ITEMS = ("Args", "Raises", "Attributes")
+
+
+def read(text: str | None) -> Docs:
+    """Read a docstring. None and the empty text give empty `Docs`.
+
+    >>> docs = read("查询天气。\\n\\n参数：\\n    city：城市名\\n返回：天气")
+    >>> docs.summary, docs.parameters["city"], docs.returns
+    ('查询天气。', '城市名', '天气')
+    """
+    if not text:
+        return Docs()
+    clean = inspect.cleandoc(text)
+    try:
+        description, parsed = _parsed(clean)
+    except Exception:  # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
+        description, parsed = clean, docstring_parser.Docstring()
+    return Docs(
+        summary=_first_sentence(description),
+        description=description,
+        parameters={
+            name.strip("`* "): _one_line(parameter.description)
+            for parameter in parsed.params
+            for name in parameter.arg_name.split(",")
+        },
+        returns=_one_line(parsed.returns.description) if parsed.returns else "",
+        raises={error.type_name or "": _one_line(error.description) for error in parsed.raises},
+        examples=tuple(filter(None, ((e.snippet or e.description or "").strip() for e in parsed.examples))),
+    )
+
+
+def _parsed(text: str) -> tuple[str, docstring_parser.Docstring]:
+    """Return the description and the sections, by the style that the text shows."""
+    lines = text.splitlines()
+    if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in pairwise(lines)):
+        parsed = docstring_parser.numpydoc.parse("\n".join(_numpy_lines(lines)))
+        return _description_of(parsed), parsed
+    if fields := _FIELD.search(text):
+        sections = _FIELD.sub(
+            lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :]
+        )
+        return text[: fields.start()].strip(), docstring_parser.rest.parse(
+            inspect.cleandoc(sections).replace("：", ": ")
+        )
+    prose, sections = _google_parts(lines)
+    return prose, docstring_parser.google.parse("\n" + sections)  # the parser dedents all lines but the first
+
+
+def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
+    """Write the headings in English, each with an underline of its own length, as the parser insists."""
+    heading = ""
+    for line in lines:
+        if heading and _UNDERLINE.fullmatch(line):
+            yield "-" * len(heading)
+            heading = ""
+        else:
+            english = _ENGLISH.get(line.strip())
+            heading = _IN_NUMPY.get(english, english) if english else ""
+            yield heading or line
+
+
+def _description_of(parsed: docstring_parser.Docstring) -> str:
+    gap = "\n\n" if parsed.blank_after_short_description else "\n"
+    return gap.join(filter(None, (parsed.short_description, parsed.long_description))).strip()
+
+
+def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
+    """Part the prose from the sections, and write the sections as Google's style has them.
+
+    A section begins with a known heading at the left edge. It ends with the next heading, or with a line at the left
+    edge. Chinese docstrings often do not indent: a section whose first line is at the edge lasts until a blank line.
+    """
+    prose: list[str] = []
+    sections: list[str] = []
+    heading = ""
+    body: list[str] = []
+    for line in [*lines, _END]:
+        found = _HEADING.fullmatch(line)
+        begins = found is not None and _begins_a_section(found)
+        if heading and not begins and line is not _END and _continues(heading, body, line):
+            body.append(line)
+            continue
+        if any(text.strip() for text in body):
+            sections += [heading + ":", *(_item(text) if heading in _WITH_ITEMS else _indented(text) for text in body)]
+        heading, body = "", []
+        if found and begins:
+            heading, body = _ENGLISH[found["name"]], [found["rest"]] if found["rest"] else []
+        elif line is not _END:
+            prose.append(line)
+    return "\n".join(prose).strip(), "\n".join(sections)
+
+
+_END = "\0"
+
+
+def _continues(heading: str, body: Sequence[str], line: str) -> bool:
+    """Whether a line still belongs to the section."""
+    if not line.strip() or line[0].isspace():
+        return True
+    at_the_edge = not body or (not body[0][:1].isspace() and bool(body[-1].strip()))
+    return at_the_edge and (heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None)
+
+
+def _begins_a_section(found: re.Match[str]) -> bool:
+    """Whether it is a heading: with a colon, and with text after it only for what can be said on one line."""
+    has_colon = found["rest"] is not None
+    return has_colon and (not found["rest"] or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples"))
+
+
+def _indented(line: str) -> str:
+    return line if not line.strip() or line[0].isspace() else "    " + line
+
+
+def _item(line: str) -> str:
+    """Write `- city（str）：城市名` as `    city (str): 城市名`; leave a line of continued text alone."""
+    found = _ITEM.fullmatch(line)
+    if not found:
+        return _indented(line)
+    kind = found["kind"]
+    return f"{found['indent'] or '    '}{found['name']}{f' ({kind[1:-1]})' if kind else ''}: {found['text']}"
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = text.split("\n\n", 1)[0]
+    found = _SENTENCE.match(paragraph)
+    return _one_line(found[0] if found else paragraph)
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())

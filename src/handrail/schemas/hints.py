@@ -1,0 +1,377 @@
+"""The JSON Schema of a tool's arguments, from its function's type hints.
+
+`of_function` gives what a person would write by hand; its `Signature` also turns validated JSON into the function's
+keyword arguments. `imported` gives a schema that others wrote in the same words (see `foreign`).
+
+Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic.
+Rule 2: a mistake in a signature names the parameter.
+Rule 3: declaring a tool costs a look at its signature; hints are resolved and types compiled on first use.
+        Pydantic's names are written with its module, which imports what is behind them when they are first met.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from operator import or_
+from types import SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Union, cast, get_args, get_origin
+
+import pydantic
+import typing_extensions
+from msgspec import Struct
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError, ValidationError, to_json
+
+from handrail import _lazy
+from handrail._cached import cached_property
+from handrail.errors import Failure, Json, ToolDefinitionError
+from handrail.schemas import argument_errors
+from handrail.schemas.argument_errors import Fault
+from handrail.schemas.docstrings import Docs
+from handrail.schemas.importing import imported
+from handrail.schemas.simplify import described, tidied
+from handrail.schemas.walk import Schema
+
+if TYPE_CHECKING:
+    from pydantic import fields as pydantic_fields
+    from pydantic import json_schema
+else:
+    pydantic_fields = _lazy.module("pydantic.fields")
+    json_schema = _lazy.module("pydantic.json_schema")
+
+__all__ = ["Signature", "imported", "of_function", "of_result", "parameters_of"]
+
+
+class Signature(Struct, frozen=True, dict=True):
+    """What a function takes from the model.
+
+    Attributes:
+        tool: The name for errors.
+        visible: Parameter name -> type hint, for what the model sends.
+        hidden: Parameter name -> type hint, for what the caller fills in.
+        docs: The docstring, for descriptions.
+        defaults: Parameter name -> what it is when the model sends nothing.
+        model: The pydantic model that is the whole input, when it is the type of the one visible parameter.
+    """
+
+    tool: str
+    visible: Mapping[str, Any]
+    hidden: Mapping[str, Any]
+    docs: Docs
+    defaults: dict[str, Any] = {}
+    model: type[pydantic.BaseModel] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters that the model fills."""
+        return tuple(self.visible)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The JSON Schema of the arguments."""
+        try:
+            raw = self._adapter.json_schema(schema_generator=_plain())
+        except _UNDESCRIBABLE as error:
+            self._blame(error)
+        schema = tidied(raw)
+        if self.model is None:
+            self._describe(schema)
+        return schema
+
+    def bind(self, arguments: dict[str, Json]) -> dict[str, Any] | Failure:
+        """Turn validated JSON into keyword arguments, defaults included; a Failure says what does not fit.
+
+        What the schema cannot say is found here: a date that does not exist, a model's own validator.
+        """
+        try:
+            bound = self._validate(arguments)
+        except ValidationError as error:
+            return self._bind_as_json(arguments, error)
+        return bound if self.model is None else {self.names[0]: bound}
+
+    @cached_property
+    def as_written(self) -> bool:
+        """Whether `bind` only adds the defaults to a flat object that fits the schema (see `strictjson.flat`).
+
+        That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
+        pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
+        """
+        kept = all(map(_is_as_written, self.visible.values()))
+        return kept and self.model is None and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
+
+    @property
+    def _fields(self) -> Mapping[str, Any]:
+        """The hints as pydantic takes them, with their defaults."""
+        defaults = {name: _with_default(self.visible[name], default) for name, default in self.defaults.items()}
+        return {**self.visible, **defaults}
+
+    @cached_property
+    def _adapter(self) -> pydantic.TypeAdapter[Any]:
+        try:
+            return pydantic.TypeAdapter(self.model or _arguments_type(self._fields))
+        except _UNDESCRIBABLE as error:
+            self._blame(error)
+
+    @cached_property
+    def _validate(self) -> Callable[[Json], Any]:
+        return self._adapter.validator.validate_python
+
+    def _bind_as_json(self, arguments: dict[str, Json], refusal: ValidationError) -> dict[str, Any] | Failure:
+        """Bind by way of JSON text: only from JSON does a model in strict mode read text as a date."""
+        try:
+            bound = self._adapter.validator.validate_json(to_json(arguments))
+        except (ValidationError, PydanticSerializationError) as error:
+            known = error if isinstance(error, ValidationError) else refusal
+            return argument_errors.failure(_faults_of(known, arguments))
+        return bound if self.model is None else {self.names[0]: bound}
+
+    def _describe(self, schema: Schema) -> None:
+        """Add the docstring's texts. Properties stand in the order of the parameters, perhaps under an alias."""
+        properties = schema["properties"]
+        for parameter, alias in zip(self.visible, list(properties), strict=True):
+            if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(alias):
+                properties[alias] = described(properties[alias], text)
+
+    def _blame(self, error: Exception) -> NoReturn:
+        """Find the parameter that cannot be described, and raise the definition error that names it."""
+        for name, hint in self._fields.items():
+            try:
+                pydantic.TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_plain())
+            except _UNDESCRIBABLE as reason:
+                _undescribable(
+                    self.tool,
+                    f"the type of parameter `{name}` has no JSON form ({_first_sentence(reason)}). "
+                    "Use a dataclass, a pydantic model or another type that JSON can hold, or mark it as "
+                    "injected with `Injected`.",
+                    reason,
+                )
+        _undescribable(self.tool, str(error), error)
+
+
+def _first_sentence(reason: Exception) -> str:
+    """Return what pydantic says is wrong, without its advice, which is for the author of a model's configuration."""
+    return str(reason).splitlines()[0].partition(". Set `arbitrary_types_allowed")[0].removesuffix(".")
+
+
+_UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
+
+
+def of_function(
+    fn: Callable[..., Any], docs: Docs, injected: Callable[[Any], bool] = lambda _hint: False, *, name: str = ""
+) -> Signature:
+    """Describe a function from its type hints.
+
+    Args:
+        injected: Says of a type hint whether the caller fills the parameter; the model never sees it.
+        name: What errors call the tool; the function's name by default.
+
+    Raises:
+        ToolDefinitionError: Names the parameter that cannot be described. The hints are resolved here; the types are
+            looked at when `schema` or `bind` is first used.
+    """
+    tool = name or getattr(fn, "__name__", type(fn).__name__)
+    parameters = parameters_of(fn, name=tool)
+    hints = _resolved({p.name: p.annotation for p in parameters}, _globals_of(fn), tool)
+    hidden = {name: hint for name, hint in hints.items() if injected(hint)}
+    visible = {name: hint for name, hint in hints.items() if name not in hidden}
+    defaults = {p.name: p.default for p in parameters if p.name in visible and p.default is not p.empty}
+    return Signature(tool, visible, hidden, docs, defaults, None if defaults else _only_model(visible))
+
+
+@cache
+def prepare() -> None:
+    """Import what describing a tool takes, so that no thread is importing it when the process is forked.
+
+    pydantic imports most of itself when it is first used. A fork inherits the lock of a module that another thread is
+    importing, and waits for it for good.
+    """
+    pydantic.TypeAdapter(_typed_dict("Nothing", {"at": int}))
+
+
+def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
+    """Return a function's parameters; cheap enough for the moment a tool is declared.
+
+    Raises:
+        ToolDefinitionError: One has no type hint, or cannot be given by name.
+    """
+    tool = name or getattr(fn, "__name__", type(fn).__name__)
+    parameters = list(inspect.signature(fn).parameters.values())
+    for parameter in parameters:
+        if complaint := _KINDS.get(parameter.kind):
+            _undescribable(tool, complaint.format(name=parameter.name))
+        if parameter.annotation is parameter.empty:
+            _undescribable(
+                tool,
+                f"parameter `{parameter.name}` has no type hint. Add one (`{parameter.name}: str`), "
+                "or mark it as injected with `Injected`.",
+            )
+    return parameters
+
+
+_KINDS: Mapping[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "parameter `*{name}` takes any number of values. "
+    "Name a list (`{name}: list[str]`).",
+    inspect.Parameter.VAR_KEYWORD: "parameter `**{name}` takes any names. Name each parameter, or a dict "
+    "(`{name}: dict[str, str]`).",
+    inspect.Parameter.POSITIONAL_ONLY: "parameter `{name}` is positional-only, and a model gives values by name. "
+    "Take the `/` out of the signature.",
+}
+
+
+def _undescribable(tool: str, complaint: str, cause: Exception | None = None) -> NoReturn:
+    raise ToolDefinitionError(f"Tool {tool!r} cannot be described to a model: {complaint}") from cause
+
+
+def _globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names that a function's hints are written in, under wrappers, partials, methods and instances."""
+    inner: Any = fn
+    for _ in range(20):  # deeper than any decorated partial of a method
+        inner = inspect.unwrap(inner)
+        if hasattr(inner, "__globals__"):
+            return cast(dict[str, Any], inner.__globals__)
+        inner = getattr(inner, "func", None) or getattr(inner, "__func__", None) or type(inner).__call__
+    return {}
+
+
+def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) -> dict[str, Any]:
+    """Evaluate the hints that are written as text, one parameter at a time so that an error can name it."""
+    hints = {}
+    for name, annotation in annotations.items():
+        try:
+            holder = SimpleNamespace(__annotations__={name: annotation})
+            hints[name] = _modern(typing.get_type_hints(holder, known, include_extras=True)[name])
+        except Exception as error:  # evaluating a hint runs its author's text; NameError is the likely one
+            _undescribable(
+                tool,
+                f"the type hint of parameter `{name}`, {annotation!r}, cannot be resolved ({error}). "
+                "Import or define what it names at the top of its module.",
+                error,
+            )
+    return hints
+
+
+def of_result(hint: Any) -> Schema | None:
+    """Return the JSON Schema of a value of this type as it is written out; None where it has no JSON form."""
+    try:
+        return pydantic.TypeAdapter(_modern(hint)).json_schema(mode="serialization")
+    except (*_UNDESCRIBABLE, NameError):
+        return None
+
+
+def _modern(hint: Any) -> Any:
+    """Replace `typing.TypedDict`, within containers and unions, by the form that pydantic needs before Python 3.12."""
+    if sys.version_info >= (3, 12):
+        return hint
+    if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
+        fields = typing.get_type_hints(hint, include_extras=True)
+        needed = hint.__required_keys__
+        return _typed_dict(
+            hint.__name__,
+            {
+                name: _modern(kind) if name in needed else typing_extensions.NotRequired[_modern(kind)]
+                for name, kind in fields.items()
+            },
+        )
+    origin, parts = get_origin(hint), get_args(hint)
+    if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
+        return hint
+    modern = tuple(_modern(part) for part in (parts[:1] if origin is Annotated else parts))
+    if modern == parts[: len(modern)]:
+        return hint
+    if origin is Annotated:
+        return Annotated[(*modern, *hint.__metadata__)]
+    return reduce(or_, modern) if origin in (Union, UnionType) else origin[modern]
+
+
+def _with_default(hint: Any, default: Any) -> Any:
+    return Annotated[
+        hint, default if isinstance(default, pydantic_fields.FieldInfo) else pydantic.Field(default=default)
+    ]
+
+
+_AS_WRITTEN = frozenset((str, int, bool, type(None)))
+
+
+def _is_as_written(hint: Any) -> bool:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is typing.Literal:
+        return _AS_WRITTEN.issuperset(map(type, parts))
+    if origin is Union or origin is UnionType:
+        return all(map(_is_as_written, parts))
+    return any(hint is each for each in _AS_WRITTEN)
+
+
+def _only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
+    """Return the model when it is the type of the only parameter."""
+    hints = list(visible.values())
+    if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
+        return None
+    return hints[0] if issubclass(hints[0], pydantic.BaseModel) and not hints[0].__pydantic_root_model__ else None
+
+
+def _arguments_type(hints: Mapping[str, Any]) -> Any:
+    arguments = _typed_dict("Arguments", dict(hints))
+    arguments.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
+    return arguments
+
+
+_typed_dict: Any = typing_extensions.TypedDict  # made from values, which no type checker follows
+
+
+def _faults_of(error: ValidationError, arguments: Json) -> list[Fault]:
+    return [_fault_of(cast(dict[str, Any], details), arguments) for details in error.errors(include_url=False)]
+
+
+def _fault_of(details: dict[str, Any], arguments: Json) -> Fault:
+    """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
+    kind, said = str(details["type"]), str(details["msg"])
+    path = _path_in(arguments, details["loc"], missing=kind == "missing")
+    field, place = argument_errors.field_of(path), argument_errors.named(path)
+    if kind == "missing":
+        return Fault(field, "missing", f"{place} is required.", f"add {place}")
+    opening = next((text for text in _OPENINGS if said.startswith(text)), "")
+    text = argument_errors.writable(said.removeprefix(opening)[:200]).rstrip(".")
+    if opening == _MUST_BE:
+        message = argument_errors.sentence(f"{place} must be {text}; it was {argument_errors.shown(details['input'])}.")
+        return Fault(field, "type", message, f"make {place} {text}", text)
+    return Fault(field, "rule", argument_errors.sentence(f"{place} was refused: {text}."), f"correct {place}")
+
+
+_MUST_BE = "Input should be "
+_OPENINGS = (_MUST_BE, "Value error, ", "Assertion failed, ")
+
+
+def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) -> list[int | str]:
+    """Keep the steps that lead through the arguments; pydantic's also name branches of unions and validators."""
+    path: list[int | str] = []
+    here = arguments
+    for i, step in enumerate(steps):
+        inside = (isinstance(here, dict) and step in here) or (
+            isinstance(here, list) and isinstance(step, int) and step < len(here)
+        )
+        if inside:
+            here = here[step]
+            path.append(step)
+        elif missing and i == len(steps) - 1:
+            path.append(step)
+    return path
+
+
+@cache
+def _plain() -> type[json_schema.GenerateJsonSchema]:
+    class Plain(json_schema.GenerateJsonSchema):
+        """Pydantic's generator, in the order of declaration, and silent about defaults that JSON cannot hold."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002
+            """Keep the order."""
+            return value
+
+    return Plain

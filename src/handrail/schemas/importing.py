@@ -1,0 +1,182 @@
+"""A JSON Schema that others wrote (MCP, OpenAPI, by hand, by a generator), in the words of JSON Schema 2020-12.
+
+Rule 1: a schema is translated only where there is one meaning; an unknown type is refused, since dropping it would let
+        everything pass.
+Rule 2: annotations, `$defs` and `$anchor` are kept; data (`default`, `enum`, `const`, examples) is never looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+from handrail.errors import Json, ToolDefinitionError
+from handrail.schemas import argument_errors
+from handrail.schemas.walk import Schema, compiled, mapped, measure, refuse, types_of
+
+_FOREIGN_TYPES: dict[str, str | None] = {
+    spelling: name
+    for name, spellings in {
+        "object": "dict object map hashmap hashtable linkedhashmap treemap mapping record struct json",
+        "array": "array list tuple arraylist linkedlist vector set hashset queue stack sequence iterable collection",
+        "string": "string str text char character varchar date datetime time timestamp uuid uri url email file path "
+        "bytes",
+        "integer": "integer int long short byte bigint biginteger int8 int16 int32 int64 uint uint8 uint16 uint32 "
+        "uint64",
+        "number": "number float double decimal bigdecimal float32 float64 numeric real",
+        "boolean": "boolean bool",
+        "null": "null none nonetype undefined void",
+        None: "any unknown mixed",
+    }.items()
+    for spelling in spellings.split()
+}
+_FOREIGN_TYPES[""] = None
+
+_JSON_VALUED = frozenset({"default", "const", "example"})
+"""Keywords that hold a value of the instance, where null means null; elsewhere it means that nothing was said."""
+
+
+def imported(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema:
+    """Return a schema from outside as JSON Schema 2020-12 of an object; None means a tool without parameters.
+
+    Type names of Python, Java and JavaScript are translated, OpenAPI's `nullable`, and the older forms of `items`,
+    `dependencies`, `required` and the exclusive bounds.
+
+    >>> imported({"type": "dict", "properties": {"type": {"type": "float"}}})
+    {'type': 'object', 'properties': {'type': {'type': 'number'}}}
+
+    Args:
+        name: What errors call the tool.
+
+    Raises:
+        ToolDefinitionError: It passes a limit, names an unknown type, is not about an object, refers to something
+            outside of it, or is no valid JSON Schema.
+    """
+    if parameters is None or parameters == {}:
+        return {"type": "object", "properties": {}}
+    try:
+        if not isinstance(parameters, Mapping):
+            refuse(f"it is {argument_errors.shown(parameters)}, and parameters are described by an object")
+        return _imported(cast(Schema, parameters))
+    except ToolDefinitionError as error:
+        if not name:
+            raise
+        raise ToolDefinitionError(f"Tool {name!r} cannot be described to a model. {error}") from error
+
+
+def _imported(parameters: Schema) -> Schema:
+    measure(parameters)
+    schema: Schema = _translated(parameters)
+    schema.pop("$schema", None)
+    if "type" not in schema:
+        schema = {"type": "object", **schema}
+    if "object" not in types_of(schema):
+        refuse(f"a tool takes an object of named arguments, and this describes {' or '.join(types_of(schema))}")
+    compiled(schema)
+    return schema
+
+
+def _translated(schema: Json) -> Any:
+    """Translate one schema and those in it."""
+    if not isinstance(schema, dict):
+        if not isinstance(schema, bool):
+            refuse(f"{argument_errors.shown(schema)} stands where a schema is expected")
+        return schema
+    said = {key: value for key, value in schema.items() if value is not None or key in _JSON_VALUED}
+    for translate in _TRANSLATIONS:
+        said = translate(said)
+    return mapped(said, _translated)
+
+
+def _types(schema: Schema) -> Schema:
+    if "type" not in schema:
+        return schema
+    names = [_type_named(name) for name in types_of(schema)]
+    if None in names or not names:
+        return {key: value for key, value in schema.items() if key != "type"}
+    known = list(dict.fromkeys(names))
+    return {**schema, "type": known if isinstance(schema["type"], list) else known[0]}
+
+
+def _type_named(name: Json) -> str | None:
+    spelling = name.strip().lower() if isinstance(name, str) else ""
+    if not isinstance(name, str) or spelling not in _FOREIGN_TYPES:
+        known = "object, array, string, number, integer or boolean"
+        refuse(f"its type {argument_errors.shown(name)} is not known; write {known}")
+    return _FOREIGN_TYPES[spelling]
+
+
+def _nullable(schema: Schema) -> Schema:
+    """OpenAPI 3.0: `nullable: true` beside a type."""
+    nullable = schema.get("nullable")
+    if not isinstance(nullable, bool):
+        return schema
+    said = {key: value for key, value in schema.items() if key != "nullable"}
+    if nullable and "type" in said:
+        said["type"] = list(dict.fromkeys([*types_of(said), "null"]))
+        if isinstance(said.get("enum"), list) and None not in said["enum"]:
+            said["enum"] = [*said["enum"], None]
+    return said
+
+
+def _exclusive_bounds(schema: Schema) -> Schema:
+    """Draft 4 and OpenAPI 3.0: `exclusiveMinimum: true` beside `minimum`."""
+    said = dict(schema)
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(said.get(exclusive), bool) and said.pop(exclusive) and bound in said:
+            said[exclusive] = said.pop(bound)
+    return said
+
+
+def _tuples(schema: Schema) -> Schema:
+    """Before 2020-12: a list of `items`, and `additionalItems` for the rest."""
+    if not isinstance(schema.get("items"), list):
+        return schema
+    said = {key: value for key, value in schema.items() if key not in ("items", "additionalItems")}
+    said["prefixItems"] = schema["items"]
+    if "additionalItems" in schema:
+        said["items"] = schema["additionalItems"]
+    return said
+
+
+def _dependencies(schema: Schema) -> Schema:
+    """Before 2019-09: `dependencies` held names and schemas alike."""
+    if not isinstance(schema.get("dependencies"), dict):
+        return schema
+    said = {key: value for key, value in schema.items() if key != "dependencies"}
+    for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict | bool)):
+        if chosen := {name: value for name, value in schema["dependencies"].items() if isinstance(value, kind)}:
+            said[keyword] = {**_if(dict, said.get(keyword)), **chosen}
+    return said
+
+
+def _required(schema: Schema) -> Schema:
+    """Draft 3 and hand-written: `required: true` at the property instead of a list at the object."""
+    said = schema
+    if isinstance(schema.get("required"), bool):
+        said = {key: value for key, value in schema.items() if key != "required"}
+    properties = said.get("properties")
+    needed = list(_marked_required(properties)) if isinstance(properties, dict) else []
+    if needed:
+        named = _if(list, said.get("required"))
+        said = {**said, "required": [*named, *(name for name in needed if name not in named)]}
+    return said
+
+
+def _if(kind: type, value: Json) -> Any:
+    """Return the value if it has the shape it should have, else an empty one; compiling finds what is wrong with it."""
+    return value if isinstance(value, kind) else kind()
+
+
+def _marked_required(properties: Mapping[str, Json]) -> Iterator[str]:
+    return (name for name, part in properties.items() if isinstance(part, dict) and part.get("required") is True)
+
+
+_TRANSLATIONS: tuple[Callable[[Schema], Schema], ...] = (
+    _types,
+    _nullable,
+    _exclusive_bounds,
+    _tuples,
+    _dependencies,
+    _required,
+)

@@ -1,0 +1,451 @@
+"""Whether a call's arguments fit the tool's schema.
+
+The usual call passes one compiled check. Only what fails it is looked at again: text that is exactly a value of the
+wanted type is read as that value (`"6"` for an integer), and what is still wrong is told field by field (`faults`).
+
+The schema is *closed* first: an object that lists its properties takes no others, so that a misspelt name is refused
+and not silently dropped.
+
+Rule 1: what is accepted is valid by the tool's own schema. Closing only refuses more, coercion only changes the value.
+Rule 2: coercion is lossless and told: text becomes a value that JSON writes as that text; nothing is wrapped or
+        guessed.
+Rule 3: an unknown name among the arguments is refused. Further inside it is refused when it is a near miss of a name
+        that is described there, or when the schema says so itself: foreign schemas often list only examples.
+Rule 4: whatever the arguments are, the answer is a verdict, never an exception.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import jsonschema_rs
+from jsonschema_rs import ValidationErrorKind as Kind
+from msgspec import Struct
+
+from handrail._cached import cached_property
+from handrail.errors import Code, Failure, Json
+from handrail.parsing import strictjson
+from handrail.schemas import argument_errors, portability
+from handrail.schemas.violations import Budget, Place, TooManyErrors, Violation, at, violations
+from handrail.schemas.walk import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
+
+MOST_REPAIRS = 20
+"""Repairs that are named; a long list written as text is one habit and not a thousand."""
+
+MOST_ROUNDS = 4
+"""How often coercion starts again, for text within text: a list as text, of integers as text."""
+
+
+NULLS_LEFT_OUT = "nulls_left_out"
+"""The repair of nulls that stand for absent parameters. A strict mode demands them, so the model is not told of it."""
+
+
+class Checked(Struct):
+    """Arguments that fit the schema, and what was done to make them fit, such as `text_to_integer:filters.limit`."""
+
+    arguments: dict[str, Json]
+    repairs: tuple[str, ...] = ()
+
+
+class Checker:
+    """A tool's schema, compiled when it is first needed.
+
+    Args:
+        coerce: Read text as a value of the wanted type where it is exactly that.
+        closed: Refuse names that an object with `properties` does not list, also where the schema would let them pass.
+    """
+
+    def __init__(self, schema: Schema, *, coerce: bool = True, closed: bool = True) -> None:
+        self.schema = schema
+        self.coerce = coerce
+        self.closed = closed
+
+    def check(self, arguments: dict[str, Json]) -> Checked | Failure:
+        """Return the arguments as the tool should get them, or what is wrong with them.
+
+        A float without a fraction becomes an int where the schema wants an integer: JSON Schema counts 3.0 as one.
+
+        Raises:
+            ToolDefinitionError: At the first check, when the schema itself cannot be used; see `compile`.
+        """
+        closed = self._closed
+        try:
+            if closed.is_valid(arguments) and (not self._is_subtle or self._original.is_valid(arguments)):
+                return Checked(self._whole(arguments))
+            return self._mended(arguments)
+        except (ValueError, TypeError, RecursionError) as error:
+            return _unreadable(error)
+
+    @cached_property
+    def fits(self) -> Callable[[dict[str, Json]], bool]:
+        """Says whether a flat object is right as it stands, as `check` would; see `strictjson.flat`.
+
+        It may raise ValueError or TypeError.
+        """
+        closed = self._closed.is_valid
+        if not self._is_subtle:
+            return closed
+        original = self._original.is_valid
+        return lambda arguments: closed(arguments) and original(arguments)
+
+    def compile(self) -> None:
+        """Compile now, so that a mistake in the schema is told now.
+
+        Raises:
+            ToolDefinitionError: The schema is too large, or no valid JSON Schema.
+        """
+        _ = self._closed
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was compiled stays here: a copy, or another process, compiles it anew."""
+        return {"schema": self.schema, "coerce": self.coerce, "closed": self.closed}
+
+    def __repr__(self) -> str:
+        return f"<Checker of {', '.join(self.schema.get('properties', {})) or 'no parameters'}>"
+
+    # ------------------------------------------------------------------ compiled once
+
+    @cached_property
+    def _closed_schema(self) -> Schema:
+        measure(self.schema)
+        return closed(self.schema) if self.closed else self.schema
+
+    @cached_property
+    def _closed(self) -> jsonschema_rs.Validator:
+        return compiled(self._closed_schema)
+
+    @cached_property
+    def _closed_on_top(self) -> jsonschema_rs.Validator:
+        return compiled(closed(self.schema, inside=False) if self.closed else self.schema)
+
+    @cached_property
+    def _original(self) -> jsonschema_rs.Validator:
+        return compiled(self.schema)
+
+    @cached_property
+    def _is_subtle(self) -> bool:
+        """Whether closing might accept more: with one branch of a `oneOf` refused, another may be the only one."""
+        return self.closed and any(part.keys() & _TURNING for part in walk(self.schema))
+
+    @cached_property
+    def _wants_integers(self) -> bool:
+        return any("integer" in types_of(part) for part in walk(self.schema))
+
+    @cached_property
+    def _exact(self) -> jsonschema_rs.Validator:
+        """The schema with a mark at each place that takes integers and no other numbers; a float there is an error."""
+
+        def marked(schema: Json) -> Any:
+            if not isinstance(schema, dict):
+                return schema
+            types = types_of(schema)
+            mark = {"x-exact": True} if "integer" in types and "number" not in types else {}
+            return {**mapped(schema, marked), **mark}
+
+        return compiled(marked(self.schema), keywords={"x-exact": _Exact})
+
+    # ------------------------------------------------------------------ mending
+
+    def _mended(self, arguments: dict[str, Json]) -> Checked | Failure:
+        repairs: list[str] = []
+        try:
+            arguments, errors = self._coerced(arguments, repairs)
+        except TooManyErrors as first:
+            return argument_errors.failure(argument_errors.of_too_many(first))
+        fits = not errors or self._fits_as_a_whole(arguments)
+        if wrong := (argument_errors.misspelt if fits else argument_errors.of_errors)(errors, self._closed_schema):
+            beyond = 0 if fits else max(0, len(errors) - argument_errors.MOST_WORDED)
+            return argument_errors.failure(wrong, beyond=beyond)
+        more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
+        return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
+
+    def _coerced(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
+        """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
+        budget = Budget()
+        errors = self._errors(arguments, budget)
+        if self.coerce and any(error.instance is None for error in errors):
+            # A provider's strict mode has no optional parameters: the model writes null for "left out".
+            without = portability.from_openai_strict(self.schema, arguments)
+            if without != arguments:
+                arguments, errors = without, self._errors(without, budget)
+                repairs.append(NULLS_LEFT_OUT)
+        for _ in range(MOST_ROUNDS if self.coerce else 0):
+            changes = dict(_coercions(errors))
+            if not changes:
+                break
+            repairs.extend(
+                f"text_to_{argument_errors.type_of(value)}:{argument_errors.field_of(at)}"
+                for at, value in changes.items()
+            )
+            arguments = _with(arguments, changes)
+            errors = self._errors(arguments, budget)
+        return arguments, errors
+
+    def _errors(self, arguments: Json, budget: Budget) -> list[Violation]:
+        try:
+            return violations(self._closed, arguments, budget) or violations(self._original, arguments, budget)
+        except TooManyErrors:
+            if self._fits_as_a_whole(arguments):  # only unknown names, too many to look for misspelt ones
+                return []
+            raise
+
+    def _fits_as_a_whole(self, arguments: Json) -> bool:
+        return self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments)
+
+    def _whole(self, arguments: dict[str, Json]) -> dict[str, Json]:
+        if not self._wants_integers or not _holds_whole_float(arguments):
+            return arguments
+        try:
+            errors = violations(self._exact, arguments, Budget())
+        except TooManyErrors:  # a float without a fraction is an integer by the standard
+            return arguments
+        places = [error.place for error in errors if error.sure and isinstance(error.kind, Kind.Custom)]
+        changed: dict[str, Json] = _with(arguments, {place: int(at(arguments, place)) for place in places})
+        return changed if self._original.is_valid(changed) else arguments
+
+
+class _Exact:
+    """A keyword for jsonschema-rs that refuses floats."""
+
+    def __init__(self, *_described: Any) -> None:
+        pass
+
+    def validate(self, instance: Json) -> None:
+        if isinstance(instance, float):
+            raise ValueError("a float")
+
+
+def _unreadable(error: Exception) -> Failure:
+    """Refuse what is no JSON value. A strict reader gives none of that; a program's own dict may."""
+    deep = isinstance(error, RecursionError)
+    reason = "they are nested too deep" if deep else "they hold something that JSON cannot"
+    return Failure(
+        Code.INVALID_ARGUMENTS,
+        f"The arguments cannot be read: {reason}.",
+        "Call again with plain JSON: objects, lists, text, numbers, true, false and null.",
+    )
+
+
+# ---------------------------------------------------------------------- closing
+
+_TURNING = words("oneOf not if contains unevaluatedProperties unevaluatedItems")
+"""Keywords by which a schema may accept more where one within it accepts less."""
+_SHUT = words("additionalProperties patternProperties unevaluatedProperties")
+_DESCRIBING = words("properties patternProperties $ref $dynamicRef") | IN_PLACE
+_ALTERNATIVES = words("anyOf oneOf")
+_PARTS = words("allOf then else dependentSchemas")
+_INSIDE = words("properties patternProperties additionalProperties unevaluatedProperties") | words(
+    "items prefixItems contains unevaluatedItems"
+)
+
+
+def closed(schema: Schema, *, inside: bool = True) -> Schema:
+    """Return the schema with each object that lists its properties closed; without `inside`, the top one only.
+
+    An object is closed where it stands for the whole value. A part of a combination (a branch of `allOf`, the target
+    of a `$ref` with more beside it) is left open, and the whole is closed by `unevaluatedProperties`. Under `not` and
+    `if` nothing changes, since refusing more there would accept more.
+    """
+    closing = _Closing(inside)
+    while True:  # a definition found to be a part may make others parts; each round finds one, or is the last
+        known = len(closing.parts)
+        result: Schema = closing.top(schema)
+        if len(closing.parts) == known:
+            return result
+
+
+def _names(required: Json) -> list[str]:
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+class _Closing:
+    """One way of closing; `parts` are the references to definitions that describe only a part of some object."""
+
+    def __init__(self, inside: bool) -> None:
+        self.inside = inside
+        self.parts: set[str] = set()
+
+    def top(self, schema: Schema) -> Json:
+        result = self.whole(schema)
+        described = target(schema, schema["$ref"]) if isinstance(schema.get("$ref"), str) else None
+        if isinstance(described, dict) and "properties" in described and not schema.keys() & (_SHUT | {"properties"}):
+            result["unevaluatedProperties"] = False
+        return result
+
+    def whole(self, schema: Json) -> Any:
+        """Close a schema that nothing else describes the same value with."""
+        if not isinstance(schema, dict):
+            return schema
+        combined = len(schema.keys() & _DESCRIBING) > 1
+        result = self._within(schema, self.part if combined else self.whole)
+        if combined:
+            self._is_part(schema)
+        if isinstance(schema.get("properties"), dict) and not schema.keys() & _SHUT:
+            result["unevaluatedProperties" if combined else "additionalProperties"] = False
+            # What is required is taken, also where nothing describes it: else no call could be right.
+            result["properties"] = dict.fromkeys(_names(schema.get("required")), True) | result["properties"]
+        return result
+
+    def part(self, schema: Json) -> Any:
+        """Leave a schema open that describes a part of an object, and close what is inside."""
+        if not isinstance(schema, dict):
+            return schema
+        self._is_part(schema)
+        return self._within(schema, self.part)
+
+    def _within(self, schema: Schema, alternative: Callable[[Json], Any]) -> Schema:
+        changed: Schema = {}
+        for keyword, value in schema.items():
+            if keyword in _ALTERNATIVES:
+                value = mapped({keyword: value}, alternative)[keyword]
+            elif keyword in _PARTS:
+                value = mapped({keyword: value}, self.part)[keyword]
+            elif keyword in _INSIDE and self.inside:
+                value = mapped({keyword: value}, self.whole)[keyword]
+            elif keyword in ("$defs", "definitions") and isinstance(value, dict) and self.inside:
+                value = {name: self._definition(f"#/{keyword}/{name}", body) for name, body in value.items()}
+            changed[keyword] = value
+        return changed
+
+    def _is_part(self, schema: Schema) -> None:
+        if isinstance(reference := schema.get("$ref"), str):
+            self.parts.add(reference)
+
+    def _definition(self, reference: str, body: Json) -> Any:
+        """Close a definition, unless it is a part somewhere; a reference by anchor might mean any of them."""
+        by_anchor = any(not found.startswith("#/") for found in self.parts)
+        return self.part(body) if by_anchor or reference in self.parts else self.whole(body)
+
+
+# ---------------------------------------------------------------------- coercion
+
+
+def coerce_text(text: str, schema: Schema) -> Json:
+    """Read `text` as a value of one of the schema's types; text that is not exactly one stays text.
+
+    Where the schema allows text and something else, the something else is preferred: this is for formats that write
+    every value as text.
+
+    >>> coerce_text("9223372036854775807", {"type": "number"}), coerce_text("inf", {"type": "number"})
+    (9223372036854775807, 'inf')
+    >>> coerce_text("42", {"type": ["integer", "string"]}), coerce_text("0", {"type": "boolean"})
+    (42, False)
+    """
+    return _read(text, _wanted_types(schema))
+
+
+def _read(text: str, types: Iterable[str]) -> Json:
+    wanted = set(types)
+    for name, read in _READERS.items():
+        if name in wanted:
+            value = read(text.strip())
+            if value is not _NO:
+                return value
+    return text
+
+
+_NO: Any = object()
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]{1,4})?")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _read_null(text: str) -> Json:
+    return None if text.lower() == "null" else _NO
+
+
+def _read_number(text: str) -> Json:
+    found = _NUMBER.fullmatch(text) if len(text) <= strictjson.MAX_DIGITS else None
+    if not found:
+        return _NO
+    if not found["fraction"] and not found["power"]:
+        return int(text)
+    value = float(text)
+    return value if math.isfinite(value) else _NO
+
+
+def _read_integer(text: str) -> Json:
+    value = _read_number(text)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else _NO  # beyond, a float is not that integer
+    return value
+
+
+def _read_boolean(text: str) -> Json:
+    return _BOOLEANS.get(text.lower(), _NO)
+
+
+def _read_container(kind: type) -> Callable[[str], Json]:
+    def read(text: str) -> Json:
+        try:
+            value = strictjson.loads(text)
+        except strictjson.NotJson:
+            return _NO
+        return value if isinstance(value, kind) else _NO
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[str], Json]] = {  # in the order in which a list of types is tried
+    "null": _read_null,
+    "integer": _read_integer,
+    "number": _read_number,
+    "boolean": _read_boolean,
+    "object": _read_container(dict),
+    "array": _read_container(list),
+}
+
+
+def _wanted_types(schema: Schema) -> list[str]:
+    """Return the types that a schema allows, as far as it says: by `type`, else by its values, else by its branches."""
+    if types := types_of(schema):
+        return types
+    if values := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
+        return [argument_errors.type_of(value) for value in values]
+    branches = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ()) if isinstance(part, dict)]
+    return [name for part in branches for name in _wanted_types(part)]
+
+
+def _coercions(errors: Iterable[Violation]) -> Iterator[tuple[Place, Json]]:
+    """Yield place and value wherever text stands, another type is wanted, and the text is exactly a value of it."""
+    for error in errors:
+        text = error.instance
+        if isinstance(text, str):
+            types = argument_errors.types_at(error) if error.sure else ()
+            value = text if "string" in types else _read(text, types)
+            if not isinstance(value, str):
+                yield error.place, value
+        else:
+            yield from _coercions(argument_errors.best_branch(error))
+
+
+# ---------------------------------------------------------------------- values and places
+
+
+def _with(arguments: Json, changes: Mapping[Place, Json]) -> Any:
+    """Return the arguments with the values at some places changed; the caller's are left as they were."""
+    copied = _copied(arguments)
+    for place, value in changes.items():
+        if not place:
+            return value
+        at(copied, place[:-1])[place[-1]] = value
+    return copied
+
+
+def _copied(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
+
+
+def _holds_whole_float(value: Json) -> bool:
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        kind = type(part)
+        if kind is float:
+            if part.is_integer():
+                return True
+        elif (kind is dict or kind is list) and _holds_whole_float(part):
+            return True
+    return False

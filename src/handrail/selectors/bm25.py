@@ -1,0 +1,205 @@
+"""BM25 over the texts of tools: names, descriptions, parameters. The default: it needs nothing.
+
+A tool is found by the words that it shares with the question, rare ones first (Robertson and Zaragoza, "The
+Probabilistic Relevance Framework", 2009). Words of its name count most, those of its parameters' descriptions least.
+
+Rule 1: the order of the catalogue never matters; equal scores are ordered by name.
+Rule 2: `top(k)` is the beginning of `top(k + 1)`.
+Rule 3: what can be known before the question is computed when the index is made. A question only adds up numbers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.errors import Json
+from handrail.selectors.tokenize import NOISE, sentences, words
+
+# Chosen on one half of the corpus's questions and confirmed on the other; docs/decisions/0009 has the table.
+SATURATION = 1.2
+"""k1: how soon a word that comes again in the same tool stops counting."""
+
+EVENNESS = 0.75
+"""b: how much a long text must say to count like a short one."""
+
+PART = 1.0
+"""What the best score of one sentence adds to that of the whole question."""
+
+COVERED = 0.95
+"""What a word of the question still counts for a tool, for each tool before it that has the word."""
+
+CLOSE = 0.5
+"""The share of a sentence's best score that a tool must have to be brought along by that sentence."""
+
+ENOUGH = 1_000
+"""Tools that rare words have brought, beyond which a common word brings no more."""
+
+DEEPEST = 6
+"""Levels of a schema that are read."""
+
+
+class Weights(Struct, frozen=True):
+    """How much a word counts by where it stands. Whole quarters, so that sums are exact in any order."""
+
+    name: float = 3.0
+    description: float = 1.5
+    parameter: float = 1.0
+    parameter_text: float = 0.75
+    value: float = 0.75
+    alias: float = 3.0
+
+
+class Bm25:
+    """An index of tools; it does not follow later changes of a toolset."""
+
+    def __init__(self, tools: Iterable[Any], *, weights: Weights | None = None) -> None:
+        self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
+        self._postings = postings([_weighed(tool, weights or Weights()) for tool in self.tools])
+
+    def top(self, query: str, k: int = 5) -> list[Any]:
+        """Return up to `k` tools that share words with the query, best first, no two of one name."""
+        return [tool for tool, _ in self.scored(query, k)]
+
+    def scored(self, query: str, k: int = 5) -> list[tuple[Any, float]]:
+        """Return what `top` returns, each with its score: 1 for the best share of words, up to 2 with a sentence's."""
+        wanted = meant(query)
+        scores = _against_the_best(self._scores(wanted))
+        parts = [part for part in map(meant, sentences(query)) if not part.isdisjoint(self._postings)]
+        if len(parts) > 1:
+            # A question that wants three things finds nine tools for the longest of them. Asked apart, each of its
+            # sentences brings its own best ones along.
+            alone: dict[int, float] = {}
+            for part in parts:
+                for place, score in _against_the_best(self._scores(part)).items():
+                    if score > CLOSE and score > alone.get(place, 0.0):
+                        alone[place] = score
+            for place, score in alone.items():  # a pair of characters may begin where a sentence does
+                scores[place] = scores.get(place, 0.0) + PART * score
+        return self._spread(scores, wanted, k)
+
+    def _spread(self, scores: Mapping[int, float], wanted: Iterable[str], k: int) -> list[tuple[Any, float]]:
+        """Return the first `k`, where each word counts a little less for every tool before that has it.
+
+        So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
+        name, a toolset may not; the best of them stands for all.
+        """
+        known = [(word, found) for word in sorted(wanted) if (found := self._postings.get(word))]
+        left = dict.fromkeys((word for word, _ in known), 1.0)
+        chosen: dict[str, tuple[Any, float]] = {}
+        waiting = [(-score, place) for place, score in scores.items()]
+        heapq.heapify(waiting)
+        while waiting and len(chosen) < k:
+            _, place = heapq.heappop(waiting)
+            tool = self.tools[place]
+            if tool.name in chosen:
+                continue
+            shares = [(word, found[place]) for word, found in known if place in found]
+            whole = sum(worth for _, worth in shares)
+            share = sum(worth * left[word] for word, worth in shares) / whole if whole else 1.0
+            now = (-scores[place] * share, place)
+            if waiting and now > waiting[0]:  # what it counted when it was put there; it can only have become less
+                heapq.heappush(waiting, now)
+                continue
+            chosen[tool.name] = tool, -now[0]
+            for word, _ in shares:
+                left[word] *= COVERED
+        return list(chosen.values())
+
+    def _scores(self, wanted: Iterable[str]) -> dict[int, float]:
+        """Return the score of the tools that have one of the words.
+
+        The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
+        apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
+        """
+        known = [(len(found), word, found) for word in wanted if (found := self._postings.get(word))]
+        scores: dict[int, float] = {}
+        for _, _, found in sorted(known):
+            if len(scores) < ENOUGH:
+                for place, worth in found.items():
+                    scores[place] = scores.get(place, 0.0) + worth
+            else:
+                for place in scores.keys() & found.keys():
+                    scores[place] += found[place]
+        return scores
+
+    def __repr__(self) -> str:
+        return f"<Bm25 over {len(self.tools)} tools, {len(self._postings)} words>"
+
+
+def _against_the_best(scores: dict[int, float]) -> dict[int, float]:
+    best = max(scores.values(), default=1.0)
+    return {place: score / best for place, score in scores.items()}
+
+
+def meant(query: str) -> set[str]:
+    """Return the words of a question that can tell tools apart: neither grammar and courtesy nor numbers."""
+    return {word for word in _words(query) if not word.isdigit()}
+
+
+def _weighed(tool: Any, weights: Weights) -> dict[str, float]:
+    """Return the words of a tool, each with the sum of its weights."""
+    found: dict[str, float] = {}
+    for text, weight in _texts(tool, weights):
+        for word in _words(text) if weight else ():
+            found[word] = found.get(word, 0.0) + weight
+    return found
+
+
+@lru_cache(maxsize=20_000)  # parameters of one name are many: `city`, "The name of the city."
+def _words(text: str) -> list[str]:
+    return [word for word in words(text) if word not in NOISE]
+
+
+def _texts(tool: Any, weights: Weights) -> Iterator[tuple[str, float]]:
+    yield tool.name, weights.name
+    yield tool.description or "", weights.description
+    for alias in (*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())):
+        yield alias, weights.alias
+    yield from _described(tool.parameters, weights, DEEPEST)
+
+
+def _described(schema: Json, weights: Weights, levels: int) -> Iterator[tuple[str, float]]:
+    """Yield the names, descriptions and permitted values of parameters, the nested ones too."""
+    if not isinstance(schema, dict) or not levels:
+        return
+    for value in schema.get("enum") or ():
+        yield str(value), weights.value
+    inside: list[Json] = [schema.get("items"), schema.get("additionalProperties")]
+    for key in ("anyOf", "oneOf", "allOf"):
+        inside += schema.get(key) or ()
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        for name, each in properties.items():
+            yield name, weights.parameter
+            inside.append(each)
+    for each in inside:
+        if isinstance(each, dict):
+            if isinstance(text := each.get("description"), str):
+                yield text, weights.parameter_text
+            yield from _described(each, weights, levels - 1)
+
+
+def postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """Return for every word in which of the texts it stands, by place, and what it is worth there.
+
+    Args:
+        weighed: The words of each text, each with the sum of its weights.
+    """
+    sizes = [sum(found.values()) for found in weighed]
+    usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
+    worth: dict[str, dict[int, float]] = {}
+    for place, found in enumerate(weighed):
+        room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
+        for word, weight in found.items():
+            worth.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
+    for found_at in worth.values():
+        rarity = math.log(1 + (len(weighed) - len(found_at) + 0.5) / (len(found_at) + 0.5))
+        for place in found_at:
+            found_at[place] *= rarity
+    return worth

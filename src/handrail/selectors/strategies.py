@@ -1,0 +1,325 @@
+"""What a model is shown of many tools, turn by turn.
+
+    all         every tool
+    bm25        those that the question is about
+    search      those, and `search_tools`, by which the model finds the others itself
+    two-stage   `load_tools`, which lists every tool in one line and loads what the model names
+    auto        all of them while they are few; `search` beyond
+
+Rule 1: what is shown follows from the tools and the conversation alone, so a resumed run shows what it showed before,
+        and one question shows the same tools in all its turns, which keeps a provider's cache warm.
+Rule 2: a tool that the model has called, found or loaded stays shown.
+Rule 3: selecting hides nothing for safety's sake: a permitted tool can be called unseen. That is the policy's work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from handrail.calls import ToolCall
+from handrail.messages import AssistantMessage, Message, UserMessage
+from handrail.parsing.names import nearest
+from handrail.ports import Ranking, Selection
+from handrail.selectors.bm25 import Bm25
+from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.toolset import Toolset
+
+MOST_TOOLS = 30
+"""Tools that `auto` shows without choosing. Providers advise 20 and see accuracy fall beyond 30 to 50."""
+
+MOST_TOKENS = 10_000
+"""What their definitions may cost each turn before `auto` chooses, however few they are: a twelfth of 128k."""
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
+
+
+SEARCH, LOAD = "search_tools", "load_tools"
+
+EVERYTHING = Selection("all", None)
+
+
+class All:
+    """Shows every tool."""
+
+    name, waits = "all", False
+
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:  # noqa: ARG002
+        """See `Selector.select`."""
+        return EVERYTHING
+
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
+        """See `Selector.own_tools`: none."""
+        return ()
+
+
+class Ranked:
+    """Shows the tools that the question is about, and those that the conversation has called.
+
+    Args:
+        rank: Makes the ranking of a toolset, once for each state of it.
+        most: How many the question brings.
+        waits: The ranking asks a server, so it is asked in a thread.
+    """
+
+    name = "bm25"
+
+    def __init__(self, rank: Callable[[Iterable[Any]], Ranking] = Bm25, *, most: int = 10, waits: bool = False) -> None:
+        self._rank, self._most, self.waits = rank, most, waits
+
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
+        """See `Selector.select`."""
+        chosen = {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
+        return Selection(self.name, in_order(tools, chosen | called(messages)))
+
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
+        """See `Selector.own_tools`: none."""
+        return ()
+
+    def ranking(self, tools: Toolset) -> Ranking:
+        """Return the ranking of these tools, made anew once the set has changed."""
+        made: Ranking = tools.remembered((self, "ranking"), lambda: self._rank(tools))
+        return made
+
+
+class Searching(Ranked):
+    """Shows what `Ranked` shows, and `search_tools`: what the model finds with it is shown from the next turn on.
+
+    Args:
+        most: How many tools the question itself brings; 0 leaves all to the model.
+        found: How many tools one search brings.
+    """
+
+    name = "search"
+
+    def __init__(
+        self,
+        rank: Callable[[Iterable[Any]], Ranking] = Bm25,
+        *,
+        most: int = 8,
+        found: int = 5,
+        waits: bool = False,
+    ) -> None:
+        super().__init__(rank, most=most, waits=waits)
+        self._found = found
+
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
+        """See `Selector.select`."""
+        chosen = set(called(messages))
+        if self._most:
+            chosen |= {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
+        for arguments in arguments_of(SEARCH, messages):
+            chosen |= {tool.name for tool in self._search(tools, str(arguments.get("query", "")))}
+        return Selection(self.name, (*in_order(tools, chosen), SEARCH))
+
+    def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
+        # Asked again each turn rather than read from its result, which may have been folded away by then.
+        kept: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
+        if query not in kept:
+            if len(kept) >= MOST_SEARCHES_KEPT:
+                kept.clear()
+            kept[query] = self.ranking(tools).top(query, self._found)
+        return kept[query]
+
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
+        """See `Selector.own_tools`: `search_tools`."""
+        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        return [made]
+
+    def _tool(self, tools: Toolset) -> BaseTool:
+        def search_tools(query: str) -> dict[str, Any]:
+            found = self._search(tools, query)
+            if not found:
+                return {
+                    "tools": [],
+                    "note": "Nothing was found. Ask for what the tool does in other words, or in another language.",
+                }
+            return {"tools": _lines(found), "note": "These can be called now."}
+
+        return FunctionTool(
+            search_tools,
+            name=SEARCH,
+            effect="read",
+            description=f"Find tools among {len(tools)}, most of which are not listed here. Use it when none of the "
+            "tools that you see does what is needed. Do not guess names of tools. The tools that are found can be "
+            "called from the next turn on.",
+            parameters=_one_argument("query", {"type": "string", "description": "What the tool must do."}),
+        )
+
+
+class TwoStage:
+    """Shows one line for each tool, in the description of `load_tools`; the model loads those that it wants whole.
+
+    Tools that carry tags are listed in groups, and a group can be loaded by its name.
+
+    Args:
+        most_lines: Beyond as many tools, groups are listed without their tools, which a group's name still loads.
+    """
+
+    name, waits = "two-stage", False
+
+    def __init__(self, *, most_lines: int = 300) -> None:
+        self._most_lines = most_lines
+
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
+        """See `Selector.select`."""
+        chosen = set(called(messages))
+        for arguments in arguments_of(LOAD, messages):
+            chosen |= set(_named(tools, arguments.get("names"))[0])
+        return Selection(self.name, (*in_order(tools, chosen), LOAD))
+
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
+        """See `Selector.own_tools`: `load_tools`."""
+        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        return [made]
+
+    def _tool(self, tools: Toolset) -> BaseTool:
+        def load_tools(names: list[str]) -> dict[str, Any]:
+            known, unknown = _named(tools, names)
+            told: dict[str, Any] = {"loaded": list(known)}
+            if unknown:
+                told["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
+            return told
+
+        names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Of tools or groups."}
+        return FunctionTool(
+            load_tools,
+            name=LOAD,
+            effect="read",
+            description="Load tools before you call them; their parameters are told from the next turn on. Load all "
+            f"that you need at once. There are these:\n{listed(tools, self._most_lines)}",
+            parameters=_one_argument("names", names),
+        )
+
+
+class Automatic:
+    """Shows all tools while they are few, and beyond that what `search` shows. See MOST_TOOLS and MOST_TOKENS."""
+
+    name = "auto"
+
+    def __init__(
+        self, *, most_tools: int = MOST_TOOLS, most_tokens: int = MOST_TOKENS, beyond: Searching | None = None
+    ) -> None:
+        self._limits = most_tools, most_tokens
+        self._beyond = beyond or Searching()
+        self.waits = self._beyond.waits
+
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
+        """See `Selector.select`."""
+        if not self.chooses(tools):
+            return EVERYTHING
+        return self._beyond.select(tools, messages)
+
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
+        """See `Selector.own_tools`: `search_tools` where it chooses."""
+        return self._beyond.own_tools(tools) if self.chooses(tools) else ()
+
+    def chooses(self, tools: Toolset) -> bool:
+        """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
+        chooses: bool = tools.remembered(self._limits, partial(self._too_many, tools))
+        return chooses
+
+    def _too_many(self, tools: Toolset) -> bool:
+        if SEARCH in tools:
+            return False
+        return len(tools) > self._limits[0] or tokens(tools) > self._limits[1]
+
+
+MOST_SEARCHES_KEPT = 1_000
+
+
+def tokens(tools: Iterable[Any]) -> int:
+    """Return about how many tokens the definitions of these tools cost in every turn."""
+    written = (json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False) for tool in tools)
+    return sum(map(len, written)) // CHARACTERS_PER_TOKEN
+
+
+def called(messages: Sequence[Message]) -> set[str]:
+    """Return the names by which the conversation has called tools."""
+    return {call.name for call in _calls(messages)}
+
+
+def arguments_of(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+    """Yield the arguments of every call of one tool, those that can be read."""
+    for call in _calls(messages):
+        if call.name == name:
+            try:
+                read = json.loads(call.arguments)  # a history holds them as they were understood
+            except ValueError:
+                continue
+            if isinstance(read, dict):
+                yield read
+
+
+def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
+    """Return those names that are in the set, in its order."""
+    wanted = set(chosen)
+    return tuple(tool.name for tool in tools if tool.name in wanted)
+
+
+def listed(tools: Toolset, most_lines: int) -> str:
+    """Return the tools line by line, those with tags below their group."""
+    groups = groups_of(tools)
+    plain = len(tools) <= most_lines or not groups.keys() - {""}
+    told: list[str] = []
+    for group, members in sorted(groups.items()):
+        if group:
+            told.append(f"[{group}] {len(members)} tools")
+        if plain or not group:
+            told += (f"{name}: {summary}" for name, summary in _lines(members).items())
+    return "\n".join(told)
+
+
+def groups_of(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
+    """Return the tools by their first tag; those without one under an empty name."""
+    groups: dict[str, list[BaseTool]] = {}
+    for tool in tools:
+        groups.setdefault(next(iter(tool.tags), ""), []).append(tool)
+    return groups
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """Return what the person asked last. What came before it has left its tools: they were called."""
+    return next((message.text for message in reversed(messages) if isinstance(message, UserMessage)), "")
+
+
+def _calls(messages: Sequence[Message]) -> Iterator[ToolCall]:
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            yield from message.turn.calls
+
+
+def _lines(tools: Iterable[Any]) -> dict[str, str]:
+    return {tool.name: tool.summary for tool in tools}
+
+
+def _named(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the tools that these names mean, a group's name all of its tools, and the names that mean none."""
+    known: dict[str, None] = {}
+    unknown: list[str] = []
+    groups = groups_of(tools)
+    for name in names if isinstance(names, list) else [names]:
+        if name in tools:
+            known[name] = None
+        elif isinstance(name, str) and name and name in groups:
+            known |= dict.fromkeys(tool.name for tool in groups[name])
+        else:
+            unknown.append(str(name))
+    return list(known), unknown
+
+
+def _one_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
+
+
+SELECTORS = {
+    "auto": Automatic(),
+    "all": All(),
+    "bm25": Ranked(),
+    "search": Searching(),
+    "two-stage": TwoStage(),
+}
+"""Ours by name. None of them holds anything of a run, so all runtimes share them."""

@@ -1,0 +1,416 @@
+"""Die at the worst moment, go on in a new process, and count: what a write's promise is worth, shown on your own tool.
+
+    crash = Crash(Boundary.AFTER_EFFECT, "sqlite:////tmp/crash.db")
+    survived = crash(refund, {"order_id": "A-1"}, effects=count_refunds)      # asserts what effects.md promises
+
+As a pytest fixture, `crash` runs a test once for each boundary. A process is forked, drives a run on a real store, and
+kills itself with SIGKILL between two steps; another one then resumes the run. Nothing sleeps and nothing is simulated
+but the time that a lease lasts: it is over when it begins, as if everybody had waited.
+
+Rule 1: whoever is killed says so first, so a boundary that was never reached fails the test instead of passing it.
+Rule 2: this process never opens the store: a database that is open does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum
+from functools import partial
+from secrets import token_hex
+from time import monotonic
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from handrail import plugins
+from handrail.calls import ToolResult
+from handrail.effects import Claim, ReplayClass, Settle
+from handrail.errors import Code, ConfigError, HandrailError, Json
+from handrail.journal.codec import result_as_json, result_from_json
+from handrail.messages import ToolMessage
+from handrail.ports import Answer, Model, Store
+from handrail.records import Entry
+from handrail.runs import Run
+from handrail.sync import SyncRuntime
+from handrail.testing import ScriptedModel, call
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Tools, Toolset
+
+T = TypeVar("T")
+Deed: TypeAlias = Callable[[SyncRuntime], Json]
+"""What a process does with a runtime; what it returns must be JSON, since it comes from another process."""
+
+# A process of ours that says nothing for so long hangs: everything that it waits for takes milliseconds.
+PATIENCE_S = 60.0
+
+# How much of what a process told stands in an error.
+_MOST_SHOWN = 2000
+
+# Whoever comes after the dead need not wait until their lease is over.
+_OVER_S = -1.0
+
+
+class Boundary(Enum):
+    """Between which two steps of a write its process dies."""
+
+    BEFORE_CLAIM = "before claim"
+    AFTER_CLAIM = "after claim"
+    AFTER_EFFECT = "after effect"
+    AFTER_SETTLE = "after settle"
+    AFTER_JOURNAL = "after journal"
+
+
+_UNKNOWN = {Boundary.AFTER_CLAIM, Boundary.AFTER_EFFECT}
+
+
+def effects_wanted(replay: ReplayClass, boundary: Boundary) -> int:
+    """Return how often a write must have taken effect, once its run has been resumed."""
+    return 0 if replay == "none" and boundary is Boundary.AFTER_CLAIM else 1
+
+
+def ends_in_doubt(replay: ReplayClass, boundary: Boundary) -> bool:
+    """Whether nobody can know what became of a write."""
+    return replay == "none" and boundary in _UNKNOWN
+
+
+class NotReached(HandrailError):
+    """A process ended by itself and did not come to the boundary: the test proves nothing."""
+
+
+# ---------------------------------------------------------------------- processes
+
+
+class Child:
+    """A forked process at its work.
+
+    Args:
+        work: What it does, with a function by which it says that it has come to its boundary; returns JSON.
+    """
+
+    def __init__(self, work: Callable[[Callable[[], None]], Json]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._line, theirs = os.pipe()
+        with warnings.catch_warnings():
+            # Threads of the parent are not in the child, which uses nothing of theirs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._line)
+            _work(work, theirs)
+        os.close(theirs)
+        self._said, self._over = b"", False
+
+    def reached(self) -> None:
+        """Wait until it has come to its boundary.
+
+        Raises:
+            NotReached: It ended by itself.
+        """
+        while b"\n" not in self._said and self._more():
+            pass
+        if not self._said.startswith(b"reached\n"):
+            words = self._said[:_MOST_SHOWN].decode(errors="replace")
+            raise NotReached(f"the process ended before it came to the boundary; it told: {words}")
+
+    def told(self) -> Json:
+        """Wait for its end; return what its work returned.
+
+        Raises:
+            RuntimeError: Its work raised, or something killed it.
+        """
+        while self._more():
+            pass
+        last = self._said.removeprefix(b"reached\n")
+        if not last:
+            raise RuntimeError(f"the process {self.pid} ended without a word")
+        raised, value = json.loads(last)
+        if raised:
+            raise RuntimeError(f"the process {self.pid} raised:\n{value}")
+        return value
+
+    def end(self) -> None:
+        """Kill it if it still lives, and bury it."""
+        if not self._over:
+            os.kill(self.pid, signal.SIGKILL)
+            while self._more():
+                pass
+
+    def _more(self) -> bool:
+        """Hear what it says next; False when that was its last."""
+        if self._over:
+            return False
+        until = monotonic() + PATIENCE_S
+        if not select.select([self._line], [], [], max(0.0, until - monotonic()))[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            raise RuntimeError(f"the process {self.pid} said nothing for {PATIENCE_S:g} s, and was killed")
+        piece = os.read(self._line, 1 << 16)
+        self._said += piece
+        if not piece:
+            os.close(self._line)
+            os.waitpid(self.pid, 0)
+            self._over = True
+        return bool(piece)
+
+
+def _work(work: Callable[[Callable[[], None]], Json], line: int) -> None:
+    """Work in the child, say what came of it, and end without anything that the parent has prepared for its own end."""
+    try:
+        told = [False, work(lambda: _say(line, b"reached\n"))]
+    except BaseException:
+        told = [True, traceback.format_exc()]
+    try:
+        _say(line, json.dumps(told).encode())
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def _say(line: int, words: bytes) -> None:
+    while words:
+        words = words[os.write(line, words) :]
+
+
+# ---------------------------------------------------------------------- dying
+
+
+class Moment(Struct, frozen=True):
+    """When a process dies, or with SIGSTOP freezes: at the n-th time that it comes to a boundary."""
+
+    boundary: Boundary
+    nth: int = 1
+    by: signal.Signals = signal.SIGKILL
+
+
+class MortalStore:
+    """A store on which a process comes to its end: everything that the other one can do, and then one thing less.
+
+    Args:
+        reached: Called just before the end.
+    """
+
+    def __init__(self, store: Store, moment: Moment, reached: Callable[[], None]) -> None:
+        # As attributes, not by `__getattr__`: protocol checks look at the attributes of a store.
+        for name in dir(store):
+            if not name.startswith("_"):
+                setattr(self, name, getattr(store, name))
+        self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
+        self._unrecorded = 0  # settled writes that the journal does not have yet
+        self._at = {
+            "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
+            "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
+            "enter": (None, Boundary.AFTER_JOURNAL),
+        }
+        for name in self._at.keys() & vars(self).keys():
+            setattr(self, name, partial(self._between, name, getattr(store, name)))
+
+    def _between(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | Entry) -> Any:
+        """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
+        if isinstance(asked, Claim):
+            asked = replace(asked, lease_s=_OVER_S)
+        if isinstance(asked, Settle):
+            self._unrecorded += 1
+        if isinstance(asked, Entry):
+            ended = sum(step.kind == "call" for step in asked.steps)
+            if not (ended and self._unrecorded):
+                return ask(asked)  # not the end of a write, but a turn, a read or a refused call
+            self._unrecorded = max(0, self._unrecorded - ended)
+        before, after = self._at[name]
+        self._come_to(before)
+        answer = ask(asked)
+        if self._moment.boundary is after:
+            answer = _waited(answer)
+            self._come_to(after)
+        return answer
+
+    def _come_to(self, boundary: Boundary | None) -> None:
+        if self._moment.boundary is not boundary:
+            return
+        self._left -= 1
+        if self._left == 0:
+            if self._moment.by == signal.SIGSTOP:
+                # Whoever freezes in the middle of a commit to SQLite holds everybody up until it thaws. Whatever was
+                # asked before this has been committed when this is answered.
+                _waited(self._store.kept("", ""))
+            self._reached()
+            os.kill(os.getpid(), self._moment.by)
+
+
+def _waited(answer: Answer[T]) -> T:
+    return answer.result(PATIENCE_S) if isinstance(answer, Future) else answer
+
+
+def begun(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> Child:
+    """Begin a deed in a process that ends at a moment, on a store by its name.
+
+    Args:
+        how: As for `Runtime`.
+    """
+
+    described, opened = _described(tools), opener(store)
+
+    def work(reached: Callable[[], None]) -> Json:
+        return _driven(deed, described, MortalStore(opened(), moment, reached), how)
+
+    return Child(work)
+
+
+def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> None:
+    """Begin a deed in a process, and let it be killed.
+
+    Raises:
+        NotReached: It did not come so far.
+    """
+    child = begun(deed, tools, store=store, moment=moment, **how)
+    try:
+        child.reached()
+    finally:
+        child.end()
+
+
+def done(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
+    """Do a deed in a process of its own; return what it returned."""
+    described, opened = _described(tools), opener(store)
+    child = Child(lambda _: _driven(deed, described, opened(), how))
+    try:
+        return child.told()
+    finally:
+        child.end()
+
+
+def _described(tools: Tools) -> Toolset:
+    """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
+    toolset = Toolset(tools)
+    for tool in toolset:
+        _ = tool.checker, tool.bind, tool.hidden
+    return toolset
+
+
+def opener(store: str) -> Callable[[], Store]:
+    """Return what opens a store of that name. Its module is imported now, so that a forked process need not.
+
+    Raises:
+        ConfigError: There is no such store, or it would die with its process.
+    """
+    kind, _, place = store.partition(":")
+    if kind == "memory":
+        raise ConfigError("a store in memory dies with its process; name one that survives: sqlite:///crash.db")
+    return partial(plugins.load("stores", kind), place)
+
+
+def _driven(deed: Deed, tools: Tools, store: Any, how: Mapping[str, Any]) -> Json:
+    with SyncRuntime(tools, store=store, **how) as runtime:
+        told = deed(runtime)
+    store.close()
+    return told
+
+
+# ---------------------------------------------------------------------- what survives
+
+
+class Survived(Struct, frozen=True):
+    """What became of a run whose process was killed.
+
+    Attributes:
+        effects: How much more there was in the end than before the run.
+        results: What the model was told, in order.
+    """
+
+    boundary: Boundary
+    effects: int
+    status: str
+    text: str
+    results: Sequence[ToolResult]
+
+
+class Crash(Struct, frozen=True):
+    """Kills runs at one boundary, on one store, and resumes them."""
+
+    boundary: Boundary
+    store: str
+
+    def __call__(
+        self, tool: BaseTool, arguments: Mapping[str, Json], *, effects: Callable[[], int], **how: Any
+    ) -> Survived:
+        """Let a run make one call of a write, die at the boundary and be resumed; assert that its promise was kept.
+
+        Args:
+            effects: Counts what the tool has done to the world, outside of every process: in a file, in a database.
+            how: As for `Runtime`.
+
+        Raises:
+            AssertionError: Another number of effects than its replay class promises, or the model was told otherwise.
+            NotReached: The call did not come to the boundary: it was refused, say.
+        """
+        tool = Toolset([tool])[tool.name]
+        if not tool.writes:
+            raise ConfigError(f"{tool.name!r} is a read; it may run again, and there is nothing to prove")
+        model = ScriptedModel([call(tool.name, **arguments), "done"])
+        survived = self.run([tool], model=model, effects=effects, **how)
+        replay, (result,) = tool.replay_class, survived.results
+        wanted = effects_wanted(replay, self.boundary)
+        where = f"{tool.name}, killed {self.boundary.value} (replay class {replay!r})"
+        counted = f"{where}: {survived.effects} effects, {wanted} wanted"
+        if survived.effects == 0 != wanted:
+            counted += "; effects are counted in this process, so they must lie outside of the one that is killed"
+        assert survived.effects == wanted, counted
+        if ends_in_doubt(replay, self.boundary):
+            assert result.failure is not None and result.failure.code == Code.IN_DOUBT, f"{where}: {result.text}"
+        else:
+            assert result.ok, f"{where}: {result.text}"
+        return survived
+
+    def run(
+        self,
+        tools: Tools,
+        *,
+        model: str | Model,
+        effects: Callable[[], int],
+        question: str = "Go on.",
+        write: int = 1,
+        **how: Any,
+    ) -> Survived:
+        """Let a run die where its n-th write comes to the boundary, and resume it; assert that it ends.
+
+        Args:
+            effects: Counts what the tools have done to the world.
+            write: Which time it comes to the boundary, from 1.
+            how: As for `Runtime`.
+
+        Raises:
+            AssertionError: The run does not end, or a call has no result.
+            NotReached: No write came to the boundary.
+        """
+        run_id, before = f"r_{token_hex(4)}", effects()
+        moment = Moment(self.boundary, write)
+        begin = partial(_told, verb="run", on=question, model=model, run_id=run_id)
+        killed(begin, tools, store=self.store, moment=moment, **how)
+        told = done(partial(_told, verb="resume", on=run_id, model=model), tools, store=self.store, **how)
+        results = [result_from_json(each) for each in told["results"]]
+        assert told["status"] == "done", (
+            f"killed {self.boundary.value}, the run ended {told['status']}: {told['reason']}"
+        )
+        assert len(results) == told["calls"], f"{told['calls']} calls have {len(results)} results"
+        return Survived(self.boundary, effects() - before, told["status"], told["text"], results)
+
+
+def _told(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
+    """Run or resume; return what a parent wants to know of it."""
+    run: Run = getattr(runtime, verb)(on, **how)
+    results = [result_as_json(message.result) for message in run.messages if isinstance(message, ToolMessage)]
+    return {
+        "status": run.status, "reason": run.reason, "text": run.text, "calls": run.spent.calls, "results": results,
+    }  # fmt: skip
+
+
+__all__ = ["Boundary", "Child", "Crash", "MortalStore", "Moment", "NotReached", "Survived", "begun", "done", "killed"]

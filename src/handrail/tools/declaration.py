@@ -1,0 +1,204 @@
+"""Whether what a tool declares can be meant: each setting is of its kind, and none contradicts another.
+
+A declaration is read when the tool is made. What is wrong with it is said then, in one sentence, and not by the first
+call that fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, get_args
+
+from handrail.effects import EffectClass, Permission, Risk
+from handrail.errors import Json
+from handrail.parsing import names
+from handrail.sandboxes.levels import LEVELS
+from handrail.tools import conditions, keys
+
+Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
+"""What a setting is, in words, and whether a value is one."""
+
+
+class SettingRaised(Exception):  # noqa: N818  # it carries an error, its cause
+    """A setting's function, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
+
+    Attributes:
+        setting: Its name.
+        function: What was called.
+    """
+
+    def __init__(self, setting: str, function: Any) -> None:
+        super().__init__(f"`{setting}` raised")
+        self.setting, self.function = setting, function
+
+
+def fault_in(declared: Mapping[str, Any]) -> str:
+    """Say what is wrong with a declaration, as the rest of a sentence about its tool; empty when nothing is.
+
+    Args:
+        declared: The settings of `BaseTool` with what they are; None of one that was left out.
+    """
+    for setting, (what, is_one) in _KINDS.items():
+        value = declared[setting]
+        if not (is_one(value) or (value is None and setting in _MAY_BE_LEFT_OUT)):
+            return f"`{setting}` is {what}, not {value!r}"
+    for setting, permitted in _WORDS.items():
+        said = declared[setting]
+        if not (said in permitted or (said is None and setting in _MAY_BE_LEFT_OUT)):
+            return f"{setting} is {said!r}; it is one of {', '.join(permitted)}"
+    if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
+        return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
+    if declared["mounts"] and declared["isolation"] in ("none", "process"):
+        return '`mounts` is for an isolated tool; declare isolation="isolated"'
+    for setting in ("check", "approve", "key"):
+        if inspect.iscoroutinefunction(declared[setting]):
+            return f"`{setting}` must be a plain function; it does not wait"
+    if declared["verify"] is not None:
+        return _misfit("verify", declared["verify"], "arguments", "context")
+    return ""
+
+
+def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
+    """Return which function has the wrong signature, as the rest of a sentence; empty if none has.
+
+    Args:
+        declared: The settings, and under `then` the function that makes the arguments of a step, if it is one.
+        bound: Names of the parameters that `run` gets from a model.
+        arguments: Names of the JSON arguments; None if they are not known.
+    """
+    named: dict[str, Sequence[str] | None] = {"check": bound, "compensate": (*bound, "result")}
+    named["approve"] = named["key"] = arguments
+    named["then"] = None if arguments is None else (*arguments, "result")
+    for setting, names_given in named.items():
+        function = declared[setting]
+        by_name = None if names_given is None else dict.fromkeys(names_given, ...)
+        if callable(function) and by_name is not None and (fault := _misfit(setting, function, **by_name)):
+            return fault
+    return ""
+
+
+def _misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in without a signature
+        return ""
+    try:
+        signature.bind(*by_place, **by_name)
+    except TypeError as error:
+        form = ", ".join([*by_place, *(f"{name}=…" for name in by_name)])
+        return f"`{setting}` is called as `{setting}({form})`, and the function given cannot be: {error}"
+    return ""
+
+
+def strange_name(declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]) -> str:
+    """Say which template or condition looks at a parameter that there is not; empty when none does.
+
+    Args:
+        described: The schema of the parameters.
+        also: What `then` looks at.
+    """
+    properties = described.get("properties") or {}
+    if is_open(described):
+        return ""
+    resource, key, rate_key, approve = (declared[each] for each in ("resource", "key", "rate_key", "approve"))
+    looked_at = {
+        "resource": set().union(*map(keys.names_in, [resource] if isinstance(resource, str) else resource or ())),
+        "key": keys.names_in(key) if isinstance(key, str) else set(),
+        "rate_key": keys.names_in(rate_key) if rate_key else set(),
+        "approve": conditions.names_in(approve) if isinstance(approve, str) else set(),
+        "then": set(also),
+    }
+    for setting, named in looked_at.items():
+        for name in sorted(named - properties.keys()):
+            near = names.nearest(name, properties)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            return f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"
+    return ""
+
+
+def is_open(described: Mapping[str, Json]) -> bool:
+    """Whether the schema of the parameters allows names that it does not list."""
+    more = described.get("additionalProperties")
+    return bool(described.keys() & _MORE_NAMES or more or (not described.get("properties") and more is not False))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_texts(value: Any) -> bool:
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):  # looked at twice, a generator is empty
+        return False
+    return all(isinstance(each, str) for each in value)
+
+
+_SECONDS: Kind = ("a number of seconds above 0", lambda value: _is_number(value) and value > 0)  # which NaN is not
+_COUNT: Kind = ("a whole number, at least 1", lambda value: _is_whole(value) and value >= 1)
+_FLAG: Kind = ("True or False", lambda value: isinstance(value, bool))
+_TEXT: Kind = ("text", lambda value: isinstance(value, str))
+_TEXTS: Kind = ("a list of texts", _are_texts)
+_TEXT_OR_TEXTS: Kind = ("text or a list of texts", lambda value: isinstance(value, str) or _are_texts(value))
+_FUNCTION: Kind = ("a function", callable)
+
+_KINDS: Mapping[str, Kind] = {
+    "name": _TEXT,
+    "timeout_s": _SECONDS,
+    "attempt_timeout_s": _SECONDS,
+    "key_ttl_s": _SECONDS,
+    "repeat_window_s": ("a number of seconds, at least 0", lambda value: _is_number(value) and value >= 0),
+    "attempts": _COUNT,
+    "people": _COUNT,
+    "most_at_once": _COUNT,
+    "result_bytes": _COUNT,
+    "memory_bytes": _COUNT,
+    "argument_bytes": ("a whole number, at least 1,024", lambda value: _is_whole(value) and value >= 1024),
+    "argument_values": ("a whole number, at least 500", lambda value: _is_whole(value) and value >= 500),
+    "breaker": ("a whole number, at least 0", lambda value: _is_whole(value) and value >= 0),
+    "blocking": _FLAG,
+    "repeatable": _FLAG,
+    "inline_references": _FLAG,
+    "one_request": _FLAG,
+    "poll": _FLAG,
+    "ends_run": _FLAG,
+    "coerce": _FLAG,
+    "version": _TEXT,
+    "rate": _TEXT,
+    "rate_key": _TEXT,
+    "tags": _TEXTS,
+    "aliases": _TEXTS,
+    "after": _TEXT_OR_TEXTS,
+    "resource": _TEXT_OR_TEXTS,
+    "mounts": (
+        "a list of files and folders",
+        lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
+    ),
+    "key": ("a template or a function", lambda value: isinstance(value, str) or callable(value)),
+    "approve": (
+        "True, False, a condition or a function",
+        lambda value: isinstance(value, bool | str) or callable(value),
+    ),
+    "verify": _FUNCTION,
+    "compensate": _FUNCTION,
+    "check": _FUNCTION,
+}
+_MAY_BE_LEFT_OUT = {
+    "attempt_timeout_s", "most_at_once", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
+    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat",
+}  # fmt: skip
+_WORDS: Mapping[str, Sequence[str]] = {
+    "effect": get_args(EffectClass),
+    "permission": get_args(Permission),
+    "risk": get_args(Risk),
+    "isolation": LEVELS,
+    "replay": ("key",),
+    "on_repeat": ("return_previous", "ask"),
+    "on_doubt": ("tell", "ask"),
+}
+_OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")
+# Words of a schema by which arguments may have names that its `properties` do not list.
+_MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}

@@ -1,0 +1,251 @@
+"""The tools that a run can see.
+
+A `Toolset` may change between two turns; a turn works on a snapshot, so that it never sees half a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from handrail import plugins
+from handrail.calls import ToolCall
+from handrail.effects import Permission
+from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
+from handrail.parsing import names
+from handrail.tools.tool import BaseTool, FunctionTool
+
+Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
+
+COVERED: Mapping[Permission, Sequence[Permission]] = {
+    "read": ("read",),
+    "write": ("read", "write"),
+    "admin": ("read", "write", "admin"),
+}
+"""What a run may use that has a permission: admin covers write, write covers read."""
+
+
+class _State(Struct):
+    """A set of tools that no longer changes, and what was made of it: its definitions, its snapshot."""
+
+    by_name: Mapping[str, BaseTool]
+    made: dict[Hashable, Any] = field(default_factory=dict)
+    snapshot: Toolset | None = None
+
+
+class Toolset:
+    """Tools by name, in order.
+
+    Every change replaces the state as a whole; `snapshot` hands out the present one. Functions are taken as tools as
+    they are.
+
+    Raises:
+        DuplicateToolError: Two tools of one name.
+    """
+
+    def __init__(self, tools: Tools = ()) -> None:
+        self._state = _State({})
+        given: object = tools
+        if isinstance(given, BaseTool | str) or not isinstance(given, Iterable):
+            raise ConfigError(f"tools is {given!r}; it takes a list of tools, such as [get_weather], or a Toolset")
+        self.add(*tools)
+
+    def add(self, *tools: BaseTool | Callable[..., Any]) -> None:
+        """Add tools at the end, all or none."""
+        grown = dict(self._state.by_name)
+        for given in tools:
+            tool = _as_tool(given)
+            if tool.name in grown:
+                raise DuplicateToolError(
+                    f"Two tools are called {tool.name!r}. Rename one (`FunctionTool(fn, name=...)`), "
+                    "or set a group apart with `Toolset.prefix`."
+                )
+            grown[tool.name] = tool
+        _check_steps(grown)
+        self._state = _State(grown)
+
+    def remove(self, *tool_names: str) -> None:
+        """Remove tools by name, all or none.
+
+        Raises:
+            KeyError: One of them is not here.
+        """
+        left = dict(self._state.by_name)
+        for name in tool_names:
+            del left[name]
+        self._state = _State(left)
+
+    def redeclare(self, name: str, /, **declared: Any) -> None:
+        """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
+
+        Where it is the step of a `then=`, it is so with these declarations too.
+
+        Raises:
+            KeyError: It is not here.
+            ToolDefinitionError, DuplicateToolError: There can be no such tool, or not here.
+        """
+        old = self[name]
+        new = old.replace(**declared)
+        self._state = Toolset(_with_step(tool, old, new) for tool in self)._state
+
+    def snapshot(self) -> Toolset:
+        """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
+        state = self._state
+        if state.snapshot is None or state.snapshot._state is not state:  # somebody may have changed a snapshot
+            state.snapshot = Toolset()
+            state.snapshot._state = state
+        return state.snapshot
+
+    @property
+    def by_name(self) -> Mapping[str, BaseTool]:
+        """The tools as they are now; later changes do not reach it."""
+        return self._state.by_name
+
+    def get(self, name: str) -> BaseTool | None:
+        """Return the tool of that name, or None."""
+        return self._state.by_name.get(name)
+
+    def resolve(self, said: str, sees: Callable[[BaseTool], bool] | None = None) -> BaseTool | Failure:
+        """Return the tool that the model meant by `said`, or why there is none.
+
+        Template tokens and known prefixes that leak into names are stripped (`functions.get_weather`); a name that is
+        only similar is suggested, never run by guess.
+
+        Args:
+            sees: Which tools may be named in the refusal; all of them by default.
+        """
+        by_name = self._state.by_name
+        if found := by_name.get(said):
+            return found
+        known = names.resolve_name(said, by_name)
+        return by_name[known] if known else self._unknown(said, sees)
+
+    def _unknown(self, said: str, sees: Callable[[BaseTool], bool] | None) -> Failure:
+        shown = said if len(said) <= 80 else said[:77] + "..."
+        told = [name for name, tool in self._state.by_name.items() if sees is None or sees(tool)]
+        near = [f"`{name}`" for name in names.nearest(said, told)]
+        if near:
+            advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
+        elif told:
+            some = [f"`{name}`" for name in told[:20]]
+            more = f" and {len(told) - 20} more" if len(told) > 20 else ""
+            advice = f"The tools are {', '.join(some)}{more}."
+        else:
+            advice = "There are no tools here; answer without one."
+        return Failure(Code.UNKNOWN_TOOL, f"There is no tool `{shown}`.", advice)
+
+    def filter(
+        self,
+        where: Callable[[BaseTool], bool] | None = None,
+        *,
+        only: Iterable[str] | None = None,
+        tag: str | None = None,
+        permission: Permission | None = None,
+    ) -> Toolset:
+        """Return the tools that fit everything given.
+
+        Args:
+            where: Keeps a tool when true.
+            only: Names to keep.
+            tag: Keeps tools that carry it.
+            permission: Keeps tools that a run with this permission may use.
+        """
+        here = self._state.by_name
+        kept = here.values() if only is None else [here[name] for name in dict.fromkeys(only) if name in here]
+        return Toolset(
+            tool
+            for tool in kept
+            if (where is None or where(tool))
+            and (tag is None or tag in tool.tags)
+            and (permission is None or tool.needs in COVERED[permission])
+        )
+
+    def prefix(self, text: str) -> Toolset:
+        """Return the same tools under longer names."""
+        return self.rename({name: text + name for name in self._state.by_name})
+
+    def rename(self, new_names: Mapping[str, str]) -> Toolset:
+        """Return the same tools, some under new names; their keys and fingerprints follow the new name."""
+        by_name = self._state.by_name.items()
+        return Toolset(tool.replace(name=new_names[name]) if name in new_names else tool for name, tool in by_name)
+
+    def __add__(self, other: Tools) -> Toolset:
+        return Toolset([*self, *other])
+
+    def definitions(self, dialect: str = "openai-chat", *, strict: bool = False) -> list[dict[str, Json]]:
+        """Return the definitions as they go over a provider's wire, made once for each state of the set.
+
+        Args:
+            dialect: A provider's, or `mcp` for what an MCP server lists.
+        """
+        form = plugins.load("forms" if dialect in plugins.FORMS else "dialects", dialect)
+        told: list[dict[str, Json]] = form.definitions(self.snapshot(), strict=strict)
+        return told
+
+    def has_all(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether each of these calls names a tool of this set."""
+        by_name = self._state.by_name
+        for call in calls:  # noqa: SIM110  # a generator costs more than all its answers
+            if call.name not in by_name:
+                return False
+        return True
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was made of these tools under a key, made anew once the set has changed."""
+        made = self._state.made
+        if key not in made:
+            made[key] = make()
+        return made[key]
+
+    def summary(self) -> str:
+        """Return one line per tool: its name and the first sentence of its description."""
+        return "\n".join(f"{tool.name}: {tool.summary}" for tool in self)
+
+    def __iter__(self) -> Iterator[BaseTool]:
+        return iter(self._state.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._state.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._state.by_name
+
+    def __getitem__(self, name: str) -> BaseTool:
+        return self._state.by_name[name]
+
+    def __repr__(self) -> str:
+        listed = ", ".join(list(self._state.by_name)[:8])
+        return f"<Toolset of {len(self)}: {listed}{', ...' if len(self) > 8 else ''}>"
+
+
+def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
+    if isinstance(given, BaseTool):
+        given.hold()
+        return given
+    if isinstance(given, type) and issubclass(given, BaseTool):
+        raise ToolDefinitionError(f"{given.__name__} is a class of tools; make one: `{given.__name__}()`.")
+    if callable(given):
+        return FunctionTool(given)
+    raise ToolDefinitionError(f"{given!r} is no tool: neither a function nor a `BaseTool`.")
+
+
+def _check_steps(tools: Mapping[str, BaseTool]) -> None:
+    """Check that a step is told from the tools by its name: its writes are kept under it."""
+    named = dict(tools)
+    for tool in tools.values():
+        while tool.then is not None:
+            tool = tool.then.tool
+            if named.setdefault(tool.name, tool).run != tool.run:  # a method is a new object at each look
+                raise DuplicateToolError(f"The step {tool.name!r} of a `then=` has another tool's name; rename one.")
+
+
+def _with_step(tool: BaseTool, old: BaseTool, new: BaseTool) -> BaseTool:
+    """Return a tool with one step, however far on, in another's place."""
+    if tool is old:
+        return new
+    if (then := tool.then) is None or (step := _with_step(then.tool, old, new)) is then.tool:
+        return tool
+    return tool.replace(then=replace(then, tool=step))

@@ -1,0 +1,376 @@
+"""Tools in processes of their own: warm workers that can be killed, and are, when a call's time is over.
+
+A thread cannot be stopped, so what a blocking tool does may land after its deadline. A process can. A worker stays
+alive from call to call, so that a call costs two messages; one that was killed is replaced at once.
+
+This level protects against accidents, not against malice: the tool runs as our user with our environment, files and
+network, but without capabilities and the system calls that `seccomp` refuses.
+
+Rule 1: a killed call leaves nothing running: the worker is killed with everything that it started.
+Rule 2: a worker carries one call at a time, and is never killed for a call that it has already answered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from handrail import _lazy
+from handrail.errors import ToolDefinitionError
+from handrail.tools.tool import BaseTool
+from handrail.workers import fork_safety
+
+if TYPE_CHECKING:
+    import pickle
+    from multiprocessing import connection
+
+    from handrail.workers import worker_main
+else:
+    pickle = _lazy.module("pickle")
+    connection = _lazy.module("multiprocessing.connection")
+    worker_main = _lazy.module("handrail.workers.worker_main")
+
+MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
+LONGEST_HUNT_S = 5.0
+"""How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
+
+
+class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we killed it
+    """The process of a call ended before it answered: killed at its deadline, or by its own doing.
+
+    Attributes:
+        begun: Whether the call had reached a process; else the tool was certainly not started.
+    """
+
+    def __init__(self, message: str, *, begun: bool = True) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+class Apart:
+    """One call on its way to a worker, or in one."""
+
+    __slots__ = ("_pool", "killed", "order", "tool")
+
+    def __init__(self, pool: Processes, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
+        self._pool, self.tool = pool, tool.name
+        self.order = pickled(place_of(tool), arguments, tool.name)
+        self.killed = False
+
+    def __call__(self) -> Any:
+        """Wait for a worker, then for its answer; in a thread.
+
+        Raises:
+            ProcessEnded: It was killed, or died.
+        """
+        worker, begun = self._pool.take(self), False
+        try:
+            worker.get_ready()
+            if self.killed:
+                raise EOFError
+            begun = True
+            told = worker.ask(self.order)
+        except (EOFError, OSError) as error:
+            how = self._pool.lose(worker)
+            raise ProcessEnded(
+                f"the process of {self.tool!r} {'was killed' if self.killed else how}", begun=begun
+            ) from error
+        self._pool.give_back(self, worker)
+        returned, value = pickle.loads(told)
+        if not returned:
+            raise value
+        return value
+
+    def kill(self) -> None:
+        """End the call, wherever it is; `__call__` says so. Without effect once it has been answered."""
+        self._pool.kill(self)
+
+
+class Processes:
+    """A pool of worker processes that grows when all are busy, up to `most`."""
+
+    def __init__(self, most: int = MOST_WORKERS) -> None:
+        self._most = most
+        fork_safety.begin(self)
+
+    def begin(self) -> None:
+        """See `forks.Begun.begin`: the workers are the parent's, and answer it."""
+        self._idle: list[Worker] = []
+        self._busy: dict[Apart, Worker] = {}
+        self._size = 0
+        self._change = Condition()
+        self._closed = False
+
+    def take(self, call: Apart) -> Worker:
+        """Return a worker that is this call's until it is given back."""
+        with self._change:
+            while not (self._idle or self._size < self._most or call.killed):
+                self._change.wait()
+            if call.killed:
+                raise ProcessEnded(f"{call.tool!r} was ended while it waited for a process", begun=False)
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive():
+                    self._busy[call] = worker
+                    return worker
+                worker.end()  # somebody killed it while it waited
+                self._size -= 1
+            self._size += 1
+        worker = self._begun()
+        with self._change:
+            self._busy[call] = worker
+            if call.killed:  # meanwhile
+                worker.kill()
+        return worker
+
+    def give_back(self, call: Apart, worker: Worker) -> None:
+        """The worker has answered and may take the next call."""
+        with self._change:
+            del self._busy[call]
+            if self._closed or call.killed:  # in the moment between its answer and this
+                self._size -= 1
+                worker.close()
+            else:
+                self._idle.append(worker)
+            self._change.notify()
+
+    def lose(self, worker: Worker) -> str:
+        """Bury a worker, and begin another in its place; return how it ended."""
+        how = worker.end()
+        with self._change:
+            self._busy = {call: each for call, each in self._busy.items() if each is not worker}
+            self._size -= 1
+            replace = not (self._closed or self._idle)
+            self._size += replace
+            self._change.notify()
+        if replace:
+            Thread(target=self._replace, name="handrail-respawn", daemon=True).start()
+        return how
+
+    def kill(self, call: Apart) -> None:
+        """End a call: kill its worker, or let it no longer wait for one."""
+        with self._change:
+            call.killed = True
+            if (worker := self._busy.get(call)) is not None:
+                worker.kill()
+            self._change.notify_all()
+
+    def close(self) -> None:
+        """End every worker: idle ones at once, busy ones with what they do."""
+        with self._change:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._size -= len(idle)
+        for worker in idle:
+            worker.close()
+
+    def _replace(self) -> None:
+        worker = self._begun()
+        with self._change:
+            if self._closed:
+                self._size -= 1
+                worker.close()
+            else:
+                self._idle.append(worker)
+                self._change.notify()
+
+    def _begun(self) -> Worker:
+        try:
+            return Worker()
+        except BaseException:
+            with self._change:
+                self._size -= 1
+                self._change.notify()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Processes: {self._size} of {self._most}, {len(self._idle)} idle>"
+
+
+class Worker:
+    """One process, and the line to it."""
+
+    def __init__(self) -> None:
+        self._line, theirs = connection.Pipe()
+        self._ready = False
+        life, self._life = os.pipe()
+        fds = (theirs.fileno(), life)
+        path = [str(Path(each or ".").resolve()) for each in sys.path]  # it looks for modules where we do
+        program = f"import sys; sys.path[:0] = {path!r}; from handrail.workers.worker_main import main; main(*{fds!r})"
+        command = [sys.executable, "-c", program]
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True)
+        finally:
+            theirs.close()
+            os.close(life)
+
+    def get_ready(self) -> None:
+        """Wait until the process can take a call.
+
+        Raises:
+            EOFError: It is gone.
+        """
+        if not self._ready:
+            self._line.recv_bytes()
+            self._ready = True
+
+    def ask(self, order: bytes) -> bytes:
+        """Have a call carried out; return the pickle of whether it returned, and of what it returned or raised.
+
+        Raises:
+            EOFError: The process is gone.
+        """
+        line: connection.Connection[Any, Any] = self._line
+        line.send_bytes(order)
+        return line.recv_bytes()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the process and all its descendants.
+
+        Its group is killed in one act of the kernel's, which no fork outruns. Those that left the group are found by
+        their parents: each is stopped first, so that it begins no other while we look. Whoever loses its parent
+        meanwhile becomes a child of the worker, which is stopped and adopts it, so it is found at the next look. The
+        worker itself is killed when there is none left; a crowd that forks on is hunted in a thread of its own.
+        """
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGSTOP)
+        ended: set[int] = set()
+        if _kill_below(self._process.pid, ended):
+            Thread(target=self._hunt, args=(ended,), name="handrail-hunt", daemon=True).start()
+        else:
+            self._kill_group()
+
+    def _hunt(self, ended: set[int]) -> None:
+        until = monotonic() + LONGEST_HUNT_S
+        while _kill_below(self._process.pid, ended) and monotonic() < until:
+            pass
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        if self._process.returncode is None:  # else its number may be another's by now
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Make sure that the process is gone, and say how it went."""
+        if self.is_alive():
+            self.kill()
+        code = self._process.wait()
+        self._close_line()
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def close(self) -> None:
+        """Let an idle process end."""
+        self._close_line()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=0.5)
+        self.end()
+
+    def _close_line(self) -> None:
+        self._line.close()
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+
+
+def _kill_below(pid: int, ended: set[int]) -> bool:
+    """Kill every process below this one, which is stopped; return whether there was any change since the last look.
+
+    A list of children may miss one whose parent ends just then. That parent is new among those that have ended, which
+    stay in the list, for nobody asks for their end: only a look that finds none new has missed none.
+
+    Args:
+        ended: Those that are known to have ended, added to.
+    """
+    found = {*_descendants(pid, ended)}
+    for each in found:
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+        if not _runs(each):
+            ended.add(each)
+    return bool(found)
+
+
+def _descendants(pid: int, ended: set[int]) -> Iterator[int]:
+    """Yield every process below this one but those that have ended, where the system tells (Linux)."""
+    try:
+        told = " ".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
+    except OSError:
+        return
+    for child in {*map(int, told.split())} - ended:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGSTOP)
+        yield from _descendants(child, ended)
+        yield child
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def place_of(tool: BaseTool) -> worker_main.Place | bytes:
+    """Return how another process finds a tool's function: by its import path, else by value where cloudpickle is.
+
+    Raises:
+        ToolDefinitionError: It cannot be found; the message says what to do.
+    """
+    return _placed(tool.run, tool.name)
+
+
+@lru_cache(maxsize=10_000)
+def _placed(function: Callable[..., Any], tool: str) -> worker_main.Place | bytes:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module and _is_there(module, name, function):
+        return worker_main.Place(module, getattr(sys.modules[module], "__file__", None) or "", name)
+    try:
+        import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
+
+        by_value: bytes = cloudpickle.dumps(function)
+        return by_value
+    except ImportError:
+        what = "is made inside another function" if "<locals>" in name else "stands under no name of its module"
+        raise ToolDefinitionError(
+            f"Tool {tool!r} cannot run in a process of its own: its function {what}, so that the process cannot import "
+            "it. Define it at the top of a module, or install cloudpickle."
+        ) from None
+    except Exception as error:
+        raise ToolDefinitionError(f"Tool {tool!r} cannot run in a process of its own: {error}") from error
+
+
+def _is_there(module: str, name: str, function: Callable[..., Any]) -> bool:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None and (found is function or getattr(found, "fn", None) is function)
+
+
+def pickled(place: worker_main.Place | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
+    """Return a call as bytes.
+
+    Raises:
+        ToolDefinitionError: A value that the caller injected cannot leave this process.
+    """
+    try:
+        return worker_main.order_of(place, arguments)
+    except Exception as error:
+        raise ToolDefinitionError(
+            f"Tool {tool!r} runs in a process of its own, and what it is given cannot go there: {error}. "
+            "Inject plain values (an address, a name), and let the tool open what it needs."
+        ) from error
