@@ -18,7 +18,7 @@ test: .venv/dev.stamp ## Run lint, types and all tests.
 	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 test-fast: .venv/dev.stamp ## Run the tests that need no corpus and no server.
-	@$(BIN)/python -m pytest -q -x -n 2 --ignore-glob='tests/test_corpus_*' $(ARGS)
+	@$(BIN)/python -m pytest -q -x -n 2 --ignore=tests/corpus $(ARGS)
 
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)

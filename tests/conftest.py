@@ -5,7 +5,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests.drivers import KINDS, Driver
+from tests.support.drivers import KINDS, Driver
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it runs in the background with Ctrl-C ignored, and so would every program that a test starts.

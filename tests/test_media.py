@@ -9,7 +9,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import results as shaping
 from handrail.messages import AssistantMessage, ToolMessage, Turn, UserMessage
 from handrail.testing import WIRES, ScriptedModel, ScriptedServer, call
-from tests.drivers import chat_message
+from tests.support.drivers import chat_message
 
 PNG = hr.Media("image/png", b"\x89PNG" + bytes(12_284))
 LINKED = hr.Media("image/jpeg", url="https://a.example/b.jpg")

@@ -16,9 +16,9 @@ from handrail.events import CallFinished, FinishedLate, ModelAsked, RunEnded, Ru
 from handrail.ports import later
 from handrail.stores.memory import MemoryStore
 from handrail.testing import Overlap, ScriptedModel, ScriptedServer, call
-from tests.drivers import BOUND_S, Gate, chat_message, until
-from tests.test_carrier import SHORT_S, Documents, tool_at
-from tests.test_host import WaitingModel, codes_of, get_weather
+from tests.engine.test_engine import WaitingModel, codes_of, get_weather
+from tests.engine.test_executor import SHORT_S, Documents, tool_at
+from tests.support.drivers import BOUND_S, Gate, chat_message, until
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ import handrail as hr
 from handrail.errors import Code
 from handrail.events import FinishedLate, RunEnded, RunStarted
 from handrail.testing import ScriptedModel, ScriptedServer, call
-from tests.drivers import BOUND_S, Gate, until
-from tests.test_carrier import Documents, tool_at
-from tests.test_host import WaitingModel, get_weather
+from tests.engine.test_engine import WaitingModel, get_weather
+from tests.engine.test_executor import Documents, tool_at
+from tests.support.drivers import BOUND_S, Gate, until
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_runtime_that_nobody_closes_leaves_no_warning():
 FORKS = """
 import os
 import handrail as hr
-from tests.test_host import get_weather
+from tests.engine.test_engine import get_weather
 from handrail.testing import ScriptedModel, call
 
 def waits(city: str) -> str:

@@ -14,8 +14,8 @@ import handrail as hr
 from handrail.errors import ConfigError, JournalMismatch, StoreUnavailable
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import Overlap, ScriptedApprover, ScriptedModel, call
-from tests.drivers import KINDS
-from tests.test_resuming import Died, MortalStore, on  # noqa: F401  # `on` is a fixture
+from tests.engine.test_resume import Died, MortalStore, on  # noqa: F401  # `on` is a fixture
+from tests.support.drivers import KINDS
 
 KIND = '{"kind": "disk"}'
 FORM = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}

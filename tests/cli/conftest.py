@@ -102,9 +102,9 @@ def deployed(
 
 @pytest.fixture
 def weather(tmp_path: Path) -> str:
-    """A file with the tool of `tests.weather`."""
+    """A file with the tool of `tests.support.weather`."""
     file = tmp_path / "weather_tools.py"
-    file.write_text("from tests.weather import TOOLS\n", encoding="utf-8")
+    file.write_text("from tests.support.weather import TOOLS\n", encoding="utf-8")
     return str(file)
 
 

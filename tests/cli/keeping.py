@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from handrail.testing import call
-from tests.terminals import PATIENCE_S
+from tests.support.terminals import PATIENCE_S
 
 ASKING = [[call("get_order", order_id="A-1"), call("delete_order", order_id="A-1")], "It is gone."]
 """A script whose second call waits for a person."""

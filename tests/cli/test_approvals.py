@@ -6,7 +6,7 @@ import pytest
 
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
-from tests.terminals import PATIENCE_S, program_in_terminal
+from tests.support.terminals import PATIENCE_S, program_in_terminal
 
 
 @pytest.fixture

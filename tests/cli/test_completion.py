@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_main import handrail
-from tests.terminals import PATIENCE_S
+from tests.support.terminals import PATIENCE_S
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

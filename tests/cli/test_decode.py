@@ -5,7 +5,7 @@ import json
 import pytest
 
 from handrail.dialects import dialect
-from tests.weather import CALL, answer_in, every_wire, stream_in
+from tests.support.weather import CALL, answer_in, every_wire, stream_in
 
 LIMITED = '{"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}}'
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from handrail.testing import ScriptedServer, call
-from tests.terminals import PATIENCE_S, program_in_terminal
+from tests.support.terminals import PATIENCE_S, program_in_terminal
 
 TOOLS = '''
 import asyncio

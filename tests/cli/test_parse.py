@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.weather import CALL, answer_in, every_dialect
+from tests.support.weather import CALL, answer_in, every_dialect
 
 
 def message(arguments, name="get_weather", **fields):

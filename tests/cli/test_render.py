@@ -6,7 +6,7 @@ import pytest
 
 from handrail.dialects import WireDialect
 from tests.dialects.contract import places, with_other
-from tests.weather import QUESTION, TOOLS, every_dialect
+from tests.support.weather import QUESTION, TOOLS, every_dialect
 
 DEFINITIONS = {
     "chat form": [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {

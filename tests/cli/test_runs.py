@@ -24,7 +24,7 @@ from handrail.records import Entry
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.cli.keeping import ASKING
-from tests.terminals import PATIENCE_S
+from tests.support.terminals import PATIENCE_S
 
 PAID = [call("get_order", order_id="A-1"), "It is paid."]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.weather import TOOLS, every_wire
+from tests.support.weather import TOOLS, every_wire
 
 
 def test_the_list_says_what_each_tool_does_and_when_a_person_is_asked(cli, shop):

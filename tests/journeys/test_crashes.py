@@ -18,8 +18,8 @@ import handrail as hr
 from handrail.core import execution
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
-from tests.drivers import chat_message, until
 from tests.journeys.worlds import CLASSES, Far, tool
+from tests.support.drivers import chat_message, until
 
 
 @pytest.fixture

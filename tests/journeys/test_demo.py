@@ -12,7 +12,7 @@ from handrail.cli.commands import demo
 from handrail.cli.demo.story import TEXTS
 from handrail.dialects import ServerDialect, dialect
 from handrail.testing import WIRES, ScriptedServer, call
-from tests.terminals import PATIENCE_S, program_in_terminal
+from tests.support.terminals import PATIENCE_S, program_in_terminal
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from handrail.errors import Code
 from handrail.events import LateResult
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
-from tests.drivers import BOUND_S, KINDS, Driver, Gate, until
 from tests.journeys.slow_writer import LEASE_S
-from tests.lives import World, admitted
+from tests.support.drivers import BOUND_S, KINDS, Driver, Gate, until
+from tests.support.effect_script import World, admitted
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ import pytest
 import handrail as hr
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Child
-from tests.drivers import until
+from tests.support.drivers import until
 
 # A tool that runs in a process of its own must be found there, so it stands here and its world in a folder.
 WORLD = "HANDRAIL_TEST_WORLD"

@@ -1,0 +1,342 @@
+"""The audit chain: whatever is done to it afterwards is found, within what it promises."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import handrail as hr
+from handrail.audit.chain import FIRST, digest, spelled, verify
+from handrail.audit.trail import MOST_TEXT_CHARS, Account
+from handrail.core.redaction import HIDDEN, Redactor
+from handrail.engine.active_run import Trail
+from handrail.errors import Code, StoreUnavailable
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    AttemptFailed,
+    AttemptStarted,
+    CallAdmitted,
+    CallFinished,
+    FinishedLate,
+    RunEnded,
+    RunStarted,
+)
+from handrail.ports import now_of
+from handrail.records import AuditRecord
+from handrail.stores.sqlite import SqliteStore
+from tests.support.drivers import KINDS, Driver, until
+
+
+def chain(count, key=b"", run_id="r_1"):
+    records, prev = [], FIRST
+    for seq in range(1, count + 1):
+        body = {"n": seq, "城": "北京"}
+        hash = digest(seq, seq / 7, run_id, "CallFinished", spelled(body), prev, key)
+        records.append(AuditRecord(seq, seq / 7, run_id, "CallFinished", body, prev, hash))
+        prev = hash
+    return records
+
+
+def test_a_hash_is_that_of_the_whole_record_as_canonical_json():
+    [_, record] = chain(2, run_id='r_"1"')
+    told = {name: value for name, value in record.as_json().items() if name != "hash"}
+    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    assert record.hash == hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def through_json(record):
+    return AuditRecord(**json.loads(json.dumps(record.as_json(), ensure_ascii=False)))
+
+
+@given(st.integers(0, 12))
+def test_a_chain_that_nobody_touched_is_in_good_order_also_after_an_export(count):
+    assert verify(map(through_json, chain(count))) == (count, None)
+
+
+CHANGES = {
+    "edit": lambda records, n: [*records[:n], replace(records[n], body={"n": -1}), *records[n + 1 :]],
+    "time": lambda records, n: [*records[:n], replace(records[n], at=0.5), *records[n + 1 :]],
+    "deletion": lambda records, n: [*records[:n], *records[n + 1 :]],
+    "renumbered deletion": lambda records, n: [
+        *records[:n], *(replace(each, seq=each.seq - 1) for each in records[n + 1 :])
+    ],
+    "order": lambda records, n: [*records[:n], records[n + 1], records[n], *records[n + 2 :]],
+    "insertion": lambda records, n: [*records[:n], records[n], *records[n:]],
+    "wrong hash": lambda records, n: [*records[:n], replace(records[n], hash="0" * 64), *records[n + 1 :]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_a_change_inside_the_log_is_found_and_named(change, place):
+    good, broken = verify(CHANGES[change](chain(10), place))
+    assert broken is not None
+    assert good in (place, place + 1)
+    assert str(broken.seq) in broken.why
+
+
+def test_with_a_key_a_log_that_was_written_anew_is_found():
+    assert verify(chain(5, b"right"), key=b"right") == (5, None)
+    assert verify(chain(5, b"guessed"), key=b"right")[1].seq == 1
+
+
+def test_a_checkpoint_finds_a_cut_tail_and_a_log_that_was_written_anew():
+    records = chain(5)
+    checkpoint = (4, records[3].hash)
+    assert verify(records, checkpoint=checkpoint) == (5, None)
+    assert "ends with record 3" in verify(records[:3], checkpoint=checkpoint)[1].why
+    other = chain(5, run_id="r_2")
+    assert verify(other) == (5, None)
+    assert "written anew" in verify(other, checkpoint=checkpoint)[1].why
+
+
+@pytest.mark.parametrize("change", [{"run_id": None}, {"event": b"x"}, {"hash": "\u00e9"}, {"hash": None}, {"at": "x"}])
+def test_what_is_no_text_where_one_was_is_a_change_too(change):
+    [record] = chain(1)
+    assert verify([replace(record, **change)])[1].seq == 1
+
+
+def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_verifies():
+    admitted = {
+        "call": "c1", "tool": "look_up", "arguments": {"city": "北京", "at": 1e-7}, "arguments_sha256": "00",
+        "repairs": [], "key": "", "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
+    }  # fmt: skip
+    hashes = (  # of these two, made by the version of 20 November 2026
+        "3653ebf38548e5f9435b773dbf042b8c667223ad3b18eea053e04b3d9801302d",
+        "f983b7432c46223de7b7149b2ef72a7b343627731fd142f677a1b868ad836a8d",
+    )
+    started = {"call": "c1", "tool": "look_up", "attempt": 1}
+    records = [
+        AuditRecord(1, 1763724000.25, "r_é", "CallAdmitted", admitted, FIRST, hashes[0]),
+        AuditRecord(2, 1763724001.0, "r_é", "AttemptStarted", started, hashes[0], hashes[1]),
+    ]
+    assert verify(records) == (2, None)
+
+
+def recorded(events, principal=""):
+    """Return what is recorded of these events of one run."""
+    account = Account("r_1", Redactor(), principal)
+    return [notice for event in events for notice in account.notices(event)]
+
+
+CALL = hr.ToolCall("call_1", "look_up", '{"order": "7"}')
+ADMITTED = CallAdmitted(CALL, {"order": "7"}, ["comment"], "", "low", "within the policy", "ab12", "none")
+FINISHED = CallFinished(CALL, hr.ToolResult("call_1", "look_up", text="shipped", attempts=1), 0.25)
+
+
+def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowed_and_how_it_ended():
+    [notice] = recorded([ADMITTED, AttemptStarted(CALL, 1), FINISHED], "ana")
+    assert (notice.run_id, notice.event) == ("r_1", "CallFinished")
+    assert notice.body == {
+        "call": "call_1", "tool": "look_up", "principal": "ana", "arguments": {"order": "7"},
+        "arguments_sha256": hashlib.sha256(b'{"order":"7"}').hexdigest(), "repairs": ["comment"], "key": "",
+        "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
+        "ok": True, "code": "", "attempts": 1, "replayed": False, "seconds": 0.25,
+        "result_bytes": 7, "result": hashlib.sha256(b"shipped").hexdigest(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{"key": "r_1/1/0"}, {"risk": "medium"}, {"risk": ""}])
+def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(more):
+    account = Account("r_1", Redactor())
+    assert [each.event for each in account.notices(replace(ADMITTED, **more))] == ["CallAdmitted"]
+    assert account.notices(AttemptStarted(CALL, 1)) == []
+    [end] = account.notices(FINISHED)
+    assert (end.event, "arguments" in end.body) == ("CallFinished", False)
+
+
+@pytest.mark.parametrize(("between", "names"), [
+    ([AttemptStarted(CALL, 1), AttemptFailed(CALL, 1, "reset", 0.2), AttemptStarted(CALL, 2)],
+     ["AttemptFailed", "AttemptStarted"]),
+    ([ApprovalAsked(CALL, {"order": "7"}, "low", "a rule"), ApprovalGiven(CALL, None)],
+     ["ApprovalAsked", "ApprovalPending"]),
+    ([FinishedLate(CALL)], ["FinishedLate"]),
+])  # fmt: skip
+def test_what_happens_between_a_read_s_admission_and_its_end_is_recorded_between_them(between, names):
+    notices = recorded([ADMITTED, *between, FINISHED])
+    assert [each.event for each in notices] == ["CallAdmitted", *names, "CallFinished"]
+
+
+def test_two_calls_of_one_id_leave_a_record_each():
+    other = hr.ToolCall("call_1", "look_up", '{"order": "8"}')
+    events = [
+        ADMITTED,
+        replace(ADMITTED, call=other, arguments={"order": "8"}),
+        replace(FINISHED, call=other),
+        FINISHED,
+    ]
+    assert [each.body["arguments"]["order"] for each in recorded(events)] == ["8", "7"]
+
+
+def test_a_read_that_has_no_end_when_its_run_has_is_recorded_before_that():
+    notices = recorded([ADMITTED, AttemptStarted(CALL, 1), RunEnded("r_1", "failed", "an error in the set-up")])
+    assert [each.event for each in notices] == ["CallAdmitted", "RunEnded"]
+
+
+def test_what_the_tool_does_to_its_arguments_does_not_change_the_record():
+    arguments = {"orders": ["7"]}
+    account = Account("r_1", Redactor())
+    account.notices(replace(ADMITTED, arguments=arguments))
+    arguments["orders"].append("8")
+    [notice] = account.notices(FINISHED)
+    assert notice.body["arguments"] == {"orders": ["7"]}
+
+
+def test_a_run_leaves_a_record_of_every_decision_and_no_secret():
+    heard = []
+
+    @hr.tool(effect="write", key="pay:{order}", approve=True)
+    def pay(order: str, api_key: str) -> dict:
+        """Pay for an order."""
+        return {"paid": order, "with": api_key}
+
+    word = hr.Approval(True, by="maria")
+    with hr.SyncRuntime([pay], observers=[heard.append], approver=lambda asked: word) as runtime:
+        assert runtime.call("pay", {"order": "7", "api_key": "sk-live-0123456789abcdef"}).ok
+    notices = recorded(heard)
+    names = [notice.event for notice in notices]
+    assert names == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
+    told = json.dumps([dict(notice.body) for notice in notices])
+    assert "sk-live" not in told
+    assert notices[0].body["arguments"] == {"order": "7", "api_key": HIDDEN}
+    assert notices[2].body["by"] == "maria"
+    assert notices[4].body["ok"]
+
+
+def test_no_secret_is_in_the_log_as_the_key_of_a_write_or_as_a_name_that_a_model_made_up():
+    heard, key = [], "sk-live-0123456789abcdef"
+
+    @hr.tool(effect="write", key="pay:{order}:{password}:{note}")
+    def pay(order: str, password: str, note: str) -> str:
+        """Pay for an order."""
+        return order
+
+    with hr.SyncRuntime([pay], observers=[heard.append]) as runtime:
+        assert runtime.call("pay", {"order": "7", "password": "correct horse", "note": f"with {key}"}).ok
+        assert not runtime.call(key, {}).ok
+    notices = recorded(heard)
+    assert notices[0].body["key"] == f"pay:7:{HIDDEN}:with {HIDDEN}"
+    assert notices[-1].body["tool"] == HIDDEN
+    told = json.dumps([dict(notice.body) for notice in notices])
+    assert "horse" not in told
+    assert key not in told
+
+
+def test_of_long_arguments_the_beginning_is_recorded_with_length_and_digest_of_the_rest():
+    long, key = "word " * 20_000, "sk-live-0123456789abcdef"
+    [notice] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": long}), FINISHED])
+    body = notice.body
+    assert body["arguments"]["order"] == "7"
+    assert body["arguments"]["text"].startswith("word word ")
+    assert len(json.dumps(body)) < 40_000
+    assert 160_000 < body["rest_chars"] < 200_000
+    [other] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": f"{long}!"}), FINISHED])
+    assert other.body["rest_sha256"] != body["rest_sha256"]
+    for before in range(MOST_TEXT_CHARS - 60, MOST_TEXT_CHARS + 20, 7):  # the cut goes through the key
+        [notice] = recorded(
+            [replace(ADMITTED, arguments={"text": f"{'a ' * 10_000}"[:before] + " " + key + long}), FINISHED]
+        )
+        assert "sk-live" not in json.dumps(notice.body)
+
+
+def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
+    looked_at = []
+
+    class Counting(Redactor):
+        def text(self, text):
+            looked_at.append(len(text))
+            return super().text(text)
+
+    hostile, call = "eyJ-" * 250_000, replace(CALL, id="eyJ-" * 250_000)
+    account = Account("r_1", Counting())
+    arguments = {f"text{n}": hostile for n in range(20)}
+    account.notices(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
+    account.notices(AttemptFailed(call, 1, hostile, None))
+    account.notices(FinishedLate(call, hostile, error=hostile))
+    assert sum(looked_at) < 10 * (MOST_TEXT_CHARS + 1024) + 20 * 1024 + 1000
+
+
+# -- a write of high risk waits for its record -------------------------------------------------------------------------
+
+
+@pytest.fixture(params=KINDS)
+def deployed(request, tmp_path):
+    """A runtime of either kind, with tools of every risk, on a log that may be made to refuse."""
+    opened = []
+
+    def make(tools):
+        store = SqliteStore(tmp_path / "log.db")
+        opened.append((Driver(request.param, tools, {"store": store, "approver": lambda _: True}), store))
+        return opened[-1]
+
+    yield make
+    for driver, store in opened:
+        driver.close()
+        store.close()
+
+
+def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(deployed, tmp_path):
+    seen = []
+
+    @hr.tool(effect="destructive")
+    def wipe() -> str:
+        """Wipe."""
+        with SqliteStore(tmp_path / "log.db") as other:
+            seen.extend(record.event for record in now_of(other.log()))
+        return "wiped"
+
+    driver, _ = deployed([wipe])
+    assert driver.call("wipe", run="r").ok
+    assert seen[:3] == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven"]
+
+
+def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_and_of_no_other(deployed):
+    done = []
+
+    def wipe() -> str:
+        """Do it."""
+        done.append("wiped")
+        return "wiped"
+
+    tools = [hr.FunctionTool(wipe, name=risk, effect="write", risk=risk) for risk in ("medium", "high")]
+    driver, store = deployed(tools)
+    assert driver.call("medium", run="r").ok
+    until(lambda: now_of(store.log()))
+    store.audit_key = b"another"  # from now on the log refuses, and claims are as before
+    assert driver.call("medium", run="s").ok
+    refused = driver.call("high", run="t")
+    assert (refused.failure.code, refused.failure.retryable, done) == (Code.UNAVAILABLE, True, ["wiped"] * 2)
+    assert "audit log" in refused.failure.message
+    store.audit_key = b""
+    assert driver.call("high", run="t").ok
+    assert len(done) == 3
+
+
+def test_what_a_failing_log_did_not_take_is_offered_once_more():
+    class Log:
+        full, told = True, []
+
+        def append(self, notices):
+            if self.full:
+                raise StoreUnavailable("its disk is full")
+            self.told.extend(each.event for each in notices)
+
+        def log(self, **_):
+            return []
+
+    log = Log()
+    trail = Trail(log, "r", Redactor())
+    for event in (RunStarted("r", "m"), RunStarted("r", "n")):
+        with pytest.raises(StoreUnavailable):
+            trail(event)
+    assert isinstance(asyncio.run(trail.written(1.0)), StoreUnavailable)
+    log.full = False
+    assert asyncio.run(trail.written(1.0)) is None
+    assert log.told == ["RunStarted", "RunStarted"]

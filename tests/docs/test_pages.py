@@ -1,0 +1,121 @@
+"""Every code block of the README and the docs is a file that runs, and every output block is what it printed.
+
+`python -m tests.docs.test_pages --write` puts the files and their outputs into the pages.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import Code
+from tests.support import dialect_page
+from tests.support.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```", re.S)
+_DIFFERENT_EACH_TIME = {
+    r"r_[0-9a-f]{8,32}\b": "r_5f0c31aa",  # runs and handles
+    r"reference [0-9a-f]{8}": "reference 5f0c31aa",
+    r"\d+\.\d s of": "0.1 s of",
+}
+LINK = re.compile(r"\]\((?P<target>[^)#:]+)(#[^)]*)?\)")
+
+
+@cache
+def output_of(path: str) -> str:
+    """What a program prints, with fixed ids and times in place of those that differ from run to run."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
+        encoding="utf-8",
+    )
+    told = ran.stdout
+    for pattern, fixed in _DIFFERENT_EACH_TIME.items():
+        told = re.sub(pattern, fixed, told)
+    return told
+
+
+def wanted(block: re.Match[str]) -> str:
+    if block["kind"] == "file":
+        return (ROOT / block["path"]).read_text(encoding="utf-8")
+    return output_of(block["path"])
+
+
+def blocks() -> list[tuple[Path, re.Match[str]]]:
+    return [
+        (page, block) for page in PAGES if page.exists() for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()]
+)
+def test_a_block_is_the_file_or_what_it_prints(page, block):
+    assert block["body"] == wanted(block), f"run: python -m tests.docs.test_pages --write  (for {page.name})"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    lost = [found["target"] for found in LINK.finditer(text) if not (page.parent / found["target"]).exists()]
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_of_a_page_is_a_file(page):
+    loose = re.findall(r"(?<!-->\n)```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert loose == []
+
+
+def test_both_readmes_show_the_same_programs_and_tables():
+    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
+    for count in ("\n## ", "\n|", "<!-- file:", "<!-- output:", "\n```"):
+        assert english.count(count) == chinese.count(count), count
+
+
+def test_the_picture_shows_what_the_demo_prints():
+    shown = sorted(lines_of(demo_output()))  # two calls side by side may be told in either order
+    assert sorted(lines_in(PICTURE.read_text(encoding="utf-8"))) == shown, (
+        "run: python -m tests.docs.test_pages --write"
+    )
+
+
+def test_the_picture_needs_nothing_from_outside():
+    links = re.findall(r"https?://[^\"' )]+", PICTURE.read_text(encoding="utf-8"))
+    assert set(links) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_the_page_on_dialects_shows_one_call_in_each_of_them():
+    assert dialect_page.shown() == dialect_page.wanted(), "run: python -m tests.docs.test_pages --write"
+
+
+def test_the_page_on_errors_has_a_row_for_every_code():
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    assert [code for code in Code if f"| `{code}` |" not in text] == []
+
+
+def write() -> None:
+    """Put files and outputs into the pages, and draw the picture."""
+    dialect_page.write()
+    PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
+    for page in filter(Path.exists, PAGES):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            BLOCK.sub(lambda b: f"<!-- {b['kind']}: {b['path']} -->\n```{b['language']}\n{wanted(b)}```", text),
+            encoding="utf-8",
+        )
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    write()

@@ -1,0 +1,216 @@
+"""Threads for tools that block: how many there are, what they report, what can be taken back."""
+
+import asyncio
+import contextvars
+import gc
+import threading
+import types
+import weakref
+from queue import Queue
+
+import pytest
+
+from handrail.effects import Raised, Returned
+from handrail.workers.threads import Threads, attempted
+from tests.support.drivers import BOUND_S, until
+
+
+@pytest.fixture
+def threads():
+    pool = Threads(most=3)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def gate():
+    """Work stands at it until it is opened; opened at the end, so that no thread outlives its test."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+def run(threads: Threads, work):
+    """Run work to its end, and return what was reported."""
+    reports = Queue()
+    threads.submit(work, reports.put)
+    return reports.get(timeout=BOUND_S)
+
+
+def occupy(threads: Threads, gate, count: int) -> Queue:
+    """Let so many threads stand at the gate; return where they report."""
+    entered, reports = threading.Semaphore(0), Queue()
+
+    def stand():
+        entered.release()
+        assert gate.wait(BOUND_S)
+        return threading.current_thread().name
+
+    for _ in range(count):
+        threads.submit(stand, reports.put)
+    for _ in range(count):
+        assert entered.acquire(timeout=BOUND_S)
+    return reports
+
+
+# ---------------------------------------------------------------------- what is reported
+
+
+def test_a_result_is_reported_from_another_thread(threads):
+    here = threading.current_thread()
+    assert run(threads, threading.current_thread).value is not here
+
+
+def test_an_exception_is_reported_as_it_is(threads):
+    error = ValueError("no")
+    assert run(threads, lambda: raise_(error)).error is error
+
+
+def raise_(error: BaseException):
+    raise error
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_what_would_end_a_program_ends_the_tool_only_and_is_reported(threads, error):
+    outcome = run(threads, lambda: raise_(error))
+    assert isinstance(outcome, Raised)
+    assert type(error).__name__ in str(outcome.error)
+    assert run(threads, lambda: "still there") == Returned("still there")
+
+
+def test_an_interrupt_from_the_keyboard_passes_in_the_main_thread():
+    with pytest.raises(KeyboardInterrupt):
+        attempted(lambda: raise_(KeyboardInterrupt()))
+
+
+def test_work_sees_the_context_in_which_it_was_submitted(threads):
+    tenant = contextvars.ContextVar("tenant")
+    tenant.set("acme")
+    assert run(threads, tenant.get) == Returned("acme")
+
+
+def test_what_work_sets_in_its_context_stays_there(threads):
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    run(threads, lambda: tenant.set("acme"))
+    assert (tenant.get(), run(threads, tenant.get)) == ("nobody", Returned("nobody"))
+
+
+# ---------------------------------------------------------------------- how many there are
+
+
+def test_an_idle_thread_is_used_again(threads):
+    names = set()
+    for _ in range(10):
+        names.add(run(threads, lambda: threading.current_thread().name).value)
+        until(lambda: "1 idle" in repr(threads))
+    assert len(names) == 1
+
+
+def test_threads_are_added_while_all_are_busy(threads, gate):
+    reports = occupy(threads, gate, 3)
+    gate.set()
+    assert len({reports.get(timeout=BOUND_S).value for _ in range(3)}) == 3
+
+
+def test_beyond_the_most_work_waits_its_turn(threads, gate):
+    occupy(threads, gate, 3)
+    order, reports = [], Queue()
+    for number in range(4):
+        threads.submit(lambda number=number: order.append(number), reports.put)
+    assert repr(threads) == "<Threads: 3 of 3, 0 idle, 4 waiting>"
+    gate.set()
+    for _ in range(4):
+        reports.get(timeout=BOUND_S)
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+def test_what_waits_for_one_thread_begins_in_order(gate):
+    threads, order, reports = Threads(most=1), [], Queue()
+    occupy(threads, gate, 1)
+    for number in range(20):
+        threads.submit(lambda number=number: order.append(number), reports.put)
+    gate.set()
+    for _ in range(20):
+        reports.get(timeout=BOUND_S)
+    threads.close()
+    assert order == list(range(20))
+
+
+def test_a_thread_does_not_hold_the_end_of_the_program(threads):
+    assert run(threads, lambda: threading.current_thread().daemon) == Returned(True)
+
+
+def test_an_idle_thread_keeps_nothing_of_its_last_call_alive(threads):
+    class Large:
+        def look(self):
+            return None
+
+    large = Large()
+    gone = weakref.ref(large)
+    run(threads, large.look)
+    del large
+    until(lambda: gc.collect() is not None and gone() is None, "the idle thread holds it")
+
+
+# ---------------------------------------------------------------------- taken back, and closed
+
+
+def test_what_has_not_begun_can_be_withdrawn_and_never_runs(threads, gate):
+    reports = occupy(threads, gate, 3)
+    ran = []
+    job = threads.submit(lambda: ran.append("withdrawn"), reports.put)
+    assert threads.withdraw(job)
+    gate.set()
+    assert run(threads, lambda: "after it") == Returned("after it")
+    assert ran == []
+
+
+def test_what_has_begun_cannot_be_withdrawn(threads, gate):
+    entered = threading.Event()
+    reports = Queue()
+    job = threads.submit(lambda: entered.set() or gate.wait(BOUND_S), reports.put)
+    assert entered.wait(BOUND_S)
+    assert not threads.withdraw(job)
+    gate.set()
+    assert reports.get(timeout=BOUND_S) == Returned(True)
+    assert not threads.withdraw(job)
+
+
+def test_of_many_who_withdraw_while_threads_begin_each_either_runs_or_does_not():
+    threads, reports, withdrawn = Threads(most=4), Queue(), 0
+    for number in range(500):
+        job = threads.submit(lambda number=number: number, reports.put)
+        withdrawn += threads.withdraw(job)
+    ran = [reports.get(timeout=BOUND_S).value for _ in range(500 - withdrawn)]
+    threads.close()
+    assert len(set(ran)) == 500 - withdrawn
+    assert reports.empty()
+
+
+def test_closing_lets_idle_threads_end(threads):
+    run(threads, lambda: None)
+    threads.close()
+    until(lambda: repr(threads).startswith("<Threads: 0 of 3"))
+
+
+def test_a_closed_pool_ends_what_it_has_begun_and_what_waits(threads, gate):
+    reports = occupy(threads, gate, 3)
+    threads.submit(lambda: "waited", reports.put)
+    threads.close()
+    gate.set()
+    assert "waited" in {reports.get(timeout=BOUND_S).value for _ in range(4)}
+
+
+def test_a_closed_pool_still_runs_what_comes_late(threads):
+    threads.close()
+    for _ in range(10):
+        assert run(threads, lambda: "late") == Returned("late")
+
+
+def test_a_generator_that_is_a_coroutine_is_awaited_and_not_read():
+    @types.coroutine
+    def asked():
+        yield
+
+    assert attempted(asked).pending
+    assert attempted(lambda: iter([1, 2])) == Returned([1, 2])
