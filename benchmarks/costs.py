@@ -18,7 +18,7 @@ from benchmarks.measuring import Figure, best_of
 from handrail.dialects import Envelope, ServerDialect, WireDialect
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
-from handrail.models.http import HttpModel
+from handrail.models.http_model import HttpModel
 from handrail.ports import Job, Request
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.process import Process

@@ -11,7 +11,7 @@ quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from handrail._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from handrail import selectors as selectors

@@ -1,4 +1,4 @@
-"""A module that is imported when something of it is first needed: most programs never fork a run or start a process.
+"""What is made when it is first needed: modules that most programs never use, and attributes that are costly.
 
     if TYPE_CHECKING:
         from handrail import forking
@@ -10,12 +10,21 @@ with their module, `forking.fork_of(...)`, in annotations too.
 
 Rule 1: only for what an ordinary call does not need. What it needs is imported at the top, where it fails early.
 Rule 2: a test imports every module that stands here under the name that it has there, so no mistake waits for its day.
+
+`cached_property` is the one of `functools` without its lock. Python 3.11 holds one lock for all instances of a class
+while it computes a value; a process forked at that moment inherits it locked, and its first call hangs. Python 3.12
+removed the lock.
+
+Rule 3: two threads may compute a cached property at once, so it must be a plain value of which either copy will do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
 
 
 def module(name: str) -> Any:
@@ -34,3 +43,25 @@ class _Late:
 
     def __repr__(self) -> str:
         return f"<late module {self._name!r}>"
+
+
+class cached_property(Generic[T]):  # noqa: N801  # used as the one of `functools` is
+    """Turns a method into an attribute that is computed once."""
+
+    def __init__(self, work_out: Callable[[Any], T]) -> None:
+        self._work_out = work_out
+        self.__doc__ = work_out.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
+        if instance is None:
+            return self
+        # Without `__set__`, the instance's own attribute is found first from now on.
+        value = instance.__dict__[self._name] = self._work_out(instance)
+        return value

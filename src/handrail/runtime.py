@@ -18,7 +18,7 @@ from handrail.core.conversation import AskModel, Ending
 from handrail.core.flow import Rules
 from handrail.dialects import fields_of, wire_dialect
 from handrail.engine import nested_runs
-from handrail.engine.active_run import Session
+from handrail.engine.active_run import Session, new_run_id
 from handrail.engine.approvals import edits_in
 from handrail.engine.attempts import CANCEL_GRACE_S
 from handrail.engine.eager_tasks import Runners
@@ -200,7 +200,7 @@ class Runtime(Host):
         begun = known(await later(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         edits = await performed_later(edits_in(self.store, run_id))
-        record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
+        record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
         await later(self.runs.begin_run(record))
         await later(self.runs.enter(first))
         return await self.resume(record.run_id, **how)

@@ -157,7 +157,7 @@ class SyncRuntime(Host):
         begun = known(now_of(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
         edits = performed_now(edits_in(self.store, run_id))
-        record, first = forking.fork_of(begun, at_turn, self.callable_tools(), edits)
+        record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
         now_of(self.runs.begin_run(record))
         now_of(self.runs.enter(first))
         return self.resume(record.run_id, **how)

@@ -1,4 +1,4 @@
-"""Recorded exchanges of real providers, as tests of all wires go through them; `tests.support.corpus` says where they lie."""
+"""Recorded exchanges of real providers, for the tests of all wires; `tests.support.corpus` says where they lie."""
 
 from __future__ import annotations
 

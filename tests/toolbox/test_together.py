@@ -9,12 +9,12 @@ import pytest
 import handrail as hr
 from handrail.testing.checklist import check
 from handrail.toolbox.calculator import calculate
-from handrail.toolbox.code import RunPython
 from handrail.toolbox.desk import SupportDesk
 from handrail.toolbox.documents import Documents
 from handrail.toolbox.files import Files
 from handrail.toolbox.kubernetes import Kubernetes
 from handrail.toolbox.mail import SendEmail
+from handrail.toolbox.run_python import RunPython
 from handrail.toolbox.sql import Databases
 from handrail.toolbox.units import convert_units
 from handrail.toolbox.web import WebSearch

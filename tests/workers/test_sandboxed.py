@@ -303,7 +303,7 @@ def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(call,
 def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code():
     path, mounts = visible_to(add)
     assert str(Path(hr.__file__).parent) in mounts
-    assert str(Path(__file__).parent) in mounts
+    assert str(Path(__file__).parents[1]) in mounts
     assert str(Path(__file__).parents[2]) not in mounts
     assert {Path(each).name for each in mounts} <= {"site-packages", "dist-packages", "handrail", "tests"}
     assert set(path) <= {str(Path(each or ".").resolve()) for each in sys.path}

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import click
 
-from handrail import __version__
+from handrail._version import __version__
 from handrail.cli import exits
 from handrail.errors import HandrailError
 from handrail.invisible import printable

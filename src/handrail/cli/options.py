@@ -17,7 +17,7 @@ from msgspec import Struct
 from handrail import dialects, plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.audit import log_key
-from handrail.cli import completing, is_debugging, settings
+from handrail.cli import completion, is_debugging, settings
 from handrail.cli.consent import Consent
 from handrail.cli.loading import file_at, tools_from
 from handrail.context import Injected
@@ -51,7 +51,7 @@ class Commands(click.Group):
 # ---------------------------------------------------------------------- single options
 
 tools = click.option(
-    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completing.files,
+    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completion.files,
     help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE (JSON or YAML). May be repeated.",
 )  # fmt: skip
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
@@ -60,11 +60,11 @@ as_jsonl = click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Take every line as a JSON case of its own; print one for each."
 )
 described = click.option(
-    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completing.files,
+    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completion.files,
     help="Where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE, or definitions in FILE.json.",
 )  # fmt: skip
 dialect = click.option(
-    "--dialect", "name", metavar="NAME", required=True, shell_complete=completing.dialects,
+    "--dialect", "name", metavar="NAME", required=True, shell_complete=completion.dialects,
     help="How it is written: a wire such as openai-chat, or the prompt of a model family.",
 )  # fmt: skip
 raw = click.option("--raw", is_flag=True, help="Show what looks like a secret too: in calls, results and --wire.")

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
 from handrail.core.budgets import Budget, Spent

@@ -13,7 +13,6 @@ from handrail.calls import ToolResult
 from handrail.core.execution import Read, admit, read
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy, act
-from handrail.engine.active_run import new_run_id
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.journal.codec import calls_in, input_as_json, input_from_json, result_from_json
 from handrail.records import Begun, Entry, RunRecord
@@ -21,26 +20,27 @@ from handrail.tools.toolset import Toolset
 
 
 def fork_of(
-    begun: Begun, at_turn: int, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+    begun: Begun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
 ) -> tuple[RunRecord, Entry]:
     """Return a new run that has the first turns of this one, and those turns.
 
     Args:
+        run_id: The new run's name.
         edits: The arguments that people edited, by the step of the call.
 
     Raises:
         ConfigError: It has not come so far.
     """
-    run_id = begun.record.run_id
+    forked_from = begun.record.run_id
     before = [step for step in begun.steps if step.turn < at_turn]
     if at_turn < 1 or not any(step.turn >= at_turn for step in begun.steps):
         turns = max((step.turn for step in begun.steps), default=0)
-        raise ConfigError(f"run {run_id!r} has {turns} turns; it can be forked at one of them, not at {at_turn}")
+        raise ConfigError(f"run {forked_from!r} has {turns} turns; it can be forked at one of them, not at {at_turn}")
     asked = input_from_json(begun.record.input)
     done = (*asked.done_before, *_done_from(begun, at_turn, tools, edits))
     record = replace(
-        begun.record, run_id=new_run_id(), input=input_as_json(replace(asked, done_before=done)), epoch=0,
-        result=None, forked_from=run_id, forked_at=at_turn,
+        begun.record, run_id=run_id, input=input_as_json(replace(asked, done_before=done)), epoch=0,
+        result=None, forked_from=forked_from, forked_at=at_turn,
     )  # fmt: skip
     return record, Entry(record.run_id, 1, before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from handrail import __version__
+from handrail._version import __version__
 from handrail.errors import Json
 from handrail.linting.findings import Finding, Report
 from handrail.linting.rules import Rule

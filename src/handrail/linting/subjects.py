@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.effects import EffectClass
 from handrail.errors import Json, ToolDefinitionError
 from handrail.linting.findings import Place

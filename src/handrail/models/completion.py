@@ -19,7 +19,7 @@ from handrail.dialects.prompts.completion_wire import Completions, Generate
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.wires.request_bytes import Written
 from handrail.messages import Turn
-from handrail.models.http import HttpModel
+from handrail.models.http_model import HttpModel
 from handrail.models.providers import Provider
 from handrail.ports import Request
 

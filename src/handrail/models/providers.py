@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError
-from handrail.models.http import HttpModel
+from handrail.models.http_model import HttpModel
 
 _MOST_PORT = 65_535
 

@@ -27,7 +27,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError, ValidationError, to_json
 
 from handrail import _lazy
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.schemas import argument_errors
 from handrail.schemas.argument_errors import Fault

@@ -25,7 +25,7 @@ import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import Struct
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.errors import Code, Failure, Json
 from handrail.parsing import strictjson
 from handrail.schemas import argument_errors, portability

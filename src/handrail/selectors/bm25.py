@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.errors import Json
-from handrail.selectors.tokenize import NOISE, sentences, words
+from handrail.selectors.terms import NOISE, sentences, words
 
 # Chosen on one half of the corpus's questions and confirmed on the other; docs/decisions/0009 has the table.
 SATURATION = 1.2

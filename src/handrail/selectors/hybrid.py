@@ -11,7 +11,7 @@ from typing import Any
 from handrail import logs
 from handrail.errors import ModelError
 from handrail.ports import Ranking
-from handrail.selectors.tokenize import scripts
+from handrail.selectors.terms import scripts
 
 FLATNESS = 60
 """How little the first ranks stand out; the value of the paper, which nobody has bettered by much."""

@@ -25,7 +25,7 @@ from pydantic import Field
 from handrail.errors import ConfigError, ToolError
 from handrail.parsing import names
 from handrail.selectors.bm25 import postings
-from handrail.selectors.tokenize import NOISE, words
+from handrail.selectors.terms import NOISE, words
 from handrail.toolbox.files import Files
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import httpx2
 from msgspec import Struct
 
-from handrail import __version__
+from handrail._version import __version__
 from handrail.errors import Code, ToolError
 from handrail.logs import log
 from handrail.toolbox.connections import proxy_of, timed_client

@@ -28,7 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.context import Context
 from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect

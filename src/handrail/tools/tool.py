@@ -41,7 +41,7 @@ import pydantic
 from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.calls import Page
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import asdict
 
 from handrail import admin
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
     GRANTS,
@@ -59,7 +59,7 @@ def command() -> None:
     help="Only questions that stand so.",
 )  # fmt: skip
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
     help="Only those of one run.",
 )  # fmt: skip
 @options.store
@@ -83,7 +83,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("id", shell_complete=completing.questions)
+@click.argument("id", shell_complete=completion_names.questions)
 @options.store
 @options.as_json
 @options.debug
@@ -121,7 +121,7 @@ def show(id: str, store: str, as_json: bool) -> None:
 
 
 @command.command("approve")
-@click.argument("id", shell_complete=completing.questions)
+@click.argument("id", shell_complete=completion_names.questions)
 @click.option(
     "--edit", "edited", metavar="JSON",
     help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model is told.",
@@ -157,7 +157,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
 
 
 @command.command("deny")
-@click.argument("id", shell_complete=completing.questions)
+@click.argument("id", shell_complete=completion_names.questions)
 @click.option("--reason", metavar="TEXT", default="", help="Why; the model is told.")
 @options.decided_by
 @options.store
@@ -233,7 +233,7 @@ def rules(store: str, as_json: bool) -> None:
 
 
 @command.command("revoke")
-@click.argument("id", shell_complete=completing.grants)
+@click.argument("id", shell_complete=completion_names.grants)
 @options.decided_by
 @options.store
 @options.as_json

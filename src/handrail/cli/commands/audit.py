@@ -10,7 +10,7 @@ import click
 
 from handrail.audit import chain
 from handrail.audit.log_key import key_in
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_entry
 from handrail.cli.store_access import LOG, brief, moment, print_json, run_named, say
@@ -46,7 +46,7 @@ def command() -> None:
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=0), default=10, show_default=True, help="The last N.")
 @click.option("--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
     help="Only records of one run.",
 )  # fmt: skip
 @options.store
@@ -76,11 +76,11 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 
 @command.command("verify")
 @click.option(
-    "--key-file", metavar="FILE", shell_complete=completing.files,
+    "--key-file", metavar="FILE", shell_complete=completion.files,
     help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.",
 )  # fmt: skip
 @click.option(
-    "--checkpoint", metavar="FILE", shell_complete=completing.files,
+    "--checkpoint", metavar="FILE", shell_complete=completion.files,
     help="A record as it was once: a line of `audit tail --json`.",
 )  # fmt: skip
 @options.store
@@ -123,7 +123,7 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
 
 @command.command("export")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
     help="Only records of one run; these do not verify alone.",
 )  # fmt: skip
 @options.store

@@ -13,7 +13,7 @@ from msgspec import Struct
 from handrail import _lazy
 from handrail.approvers.terminal import printable
 from handrail.calls import ToolResult
-from handrail.cli import completing, exits, options
+from handrail.cli import completion_names, exits, options
 from handrail.cli.options import Setup
 from handrail.core.results import plain
 from handrail.errors import Code
@@ -31,7 +31,7 @@ else:
 
 
 @click.command("call")
-@click.argument("tool", shell_complete=completing.tools)
+@click.argument("tool", shell_complete=completion_names.tools)
 @click.argument("arguments", default="{}", required=False)
 @options.setup
 @options.store

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from handrail.approvers.terminal import TerminalApprover, printable
-from handrail.cli import completing, options, settings
+from handrail.cli import completion, options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at, tools_from
 from handrail.cli.printer import console, print_columns
@@ -24,7 +24,7 @@ from handrail.tools.toolset import Toolset
 
 
 @click.command("check")
-@click.argument("modules", nargs=-1, metavar="[PLACES]...", shell_complete=completing.files)
+@click.argument("modules", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files)
 @options.tools
 @click.option(
     "--run", "runs", is_flag=True, help="Call the reads that have `examples`, and hold them to what they return."

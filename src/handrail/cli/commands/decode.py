@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.answer_review import JudgedTurn, judged, told
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
@@ -19,9 +19,9 @@ _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
 
 
 @click.command("decode")
-@click.argument("file", default="-", shell_complete=completing.files)
+@click.argument("file", default="-", shell_complete=completion.files)
 @click.option(
-    "--wire", "name", metavar="NAME", required=True, shell_complete=completing.wires,
+    "--wire", "name", metavar="NAME", required=True, shell_complete=completion_names.wires,
     help="What the provider speaks, such as openai-chat.",
 )  # fmt: skip
 @options.described

@@ -12,7 +12,7 @@ import click
 
 from handrail import plugins
 from handrail.approvers.terminal import TerminalApprover
-from handrail.cli import completing, exits, interrupts, options
+from handrail.cli import completion, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
@@ -42,7 +42,7 @@ _FILES = {
 @click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
 @options.model(required=False)
 @click.option(
-    "--wire", metavar="[NAME]", shell_complete=completing.dialects, is_flag=False, flag_value=WIRES[0],
+    "--wire", metavar="[NAME]", shell_complete=completion.dialects, is_flag=False, flag_value=WIRES[0],
     help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
 )  # fmt: skip
 @options.store

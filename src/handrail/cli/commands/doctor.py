@@ -20,7 +20,8 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from handrail import __version__, plugins
+from handrail import plugins
+from handrail._version import __version__
 from handrail.audit.log_key import key_in
 from handrail.cli import options
 from handrail.cli.exits import Exit

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from handrail import selectors
-from handrail.cli import completing, options
+from handrail.cli import completion, options
 from handrail.cli.cases import json_of, tools_at
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
@@ -52,7 +52,7 @@ def command() -> None:
 @click.option(
     "--questions",
     metavar="FILE",
-    shell_complete=completing.files,
+    shell_complete=completion.files,
     help='JSON, one a line: {"query": "...", "tools": ["name", ...]}. '
     'With "calls": [{"name", "arguments"}] a model\'s calls are judged too. '
     "Without this option questions are made of the tools' examples.",
@@ -78,7 +78,7 @@ def command() -> None:
 @click.option("--most", type=click.IntRange(min=1), help="With --model: ask only as many of the questions.")
 @click.option("--plot", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw recall against size.")
 @click.option(
-    "--compare", nargs=2, shell_complete=completing.files, metavar="OLD.json NEW.json",
+    "--compare", nargs=2, shell_complete=completion.files, metavar="OLD.json NEW.json",
     help="Compare two reports that --json printed.",
 )  # fmt: skip
 @options.as_json

@@ -6,20 +6,16 @@ import ast
 import re
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-import handrail
-from handrail.cli import completing, options
+from handrail.cli import completion_names, options
+from handrail.cli.example_apps import app_files
 from handrail.cli.store_access import print_json, print_table
 from handrail.errors import ConfigError
 from handrail.parsing.names import nearest
-
-_PACKAGE = Path(handrail.__file__).parent
-PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples" / "apps")
-"""Where the apps are: in an installed package, in a checkout."""
 
 
 @click.group("examples", cls=options.Commands)
@@ -58,7 +54,7 @@ def list_examples(as_json: bool) -> None:
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("name", shell_complete=completing.examples)
+@click.argument("name", shell_complete=completion_names.examples)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: Sequence[str]) -> None:
     """Run an app; what stands behind its name is for the app itself.
@@ -76,18 +72,6 @@ def run(name: str, arguments: Sequence[str]) -> None:
         raise ConfigError(f"there is no app {name!r}; {advice}")
     sys.argv = [f"handrail examples run {name}", *arguments]
     runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's
-
-
-def app_files() -> Mapping[str, Path]:
-    """Return the apps by name.
-
-    Raises:
-        ConfigError: They were not installed.
-    """
-    for place in PLACES:
-        if files := sorted(place.glob("[!_]*.py")):
-            return {file.stem: file for file in files}
-    raise ConfigError("the apps are not here; they lie in `examples/apps` of the repository")
 
 
 def _said(file: Path) -> tuple[str, str]:

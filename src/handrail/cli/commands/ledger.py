@@ -8,7 +8,7 @@ from shlex import quote
 import click
 
 from handrail import admin
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
     WRITES,
@@ -51,7 +51,7 @@ def command() -> None:
 @command.command("list")
 @click.option("--state", type=click.Choice(_STATES), help="Only writes that stand so.")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completing.runs, default="",
+    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
     help="Only those of one run.",
 )  # fmt: skip
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from handrail import linting
 from handrail.approvers.terminal import printable
-from handrail.cli import completing, options, settings
+from handrail.cli import completion, options, settings
 from handrail.cli.cases import json_of
 from handrail.cli.exits import Exit
 from handrail.cli.loading import OPENAPI, tools_from
@@ -26,7 +26,7 @@ from handrail.toolbox import yamltext
 
 
 @click.command("lint")
-@click.argument("files", nargs=-1, metavar="[PLACES]...", shell_complete=completing.files)
+@click.argument("files", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files)
 @options.tools
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 @click.option("--notes", is_flag=True, help="Show notes as well.")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion, options
 from handrail.cli.answer_review import JudgedTurn, judged, told
 from handrail.dialects import Dialect, WireDialect, dialect
 from handrail.errors import ConfigError, Json
@@ -16,7 +16,7 @@ from handrail.tools.toolset import Toolset
 
 
 @click.command("parse")
-@click.argument("file", default="-", shell_complete=completing.files)
+@click.argument("file", default="-", shell_complete=completion.files)
 @options.dialect
 @options.described
 @click.option(

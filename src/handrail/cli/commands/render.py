@@ -10,7 +10,7 @@ import click
 from msgspec import Struct, ValidationError, convert
 
 from handrail.approvers.terminal import printable
-from handrail.cli import cases, completing, options
+from handrail.cli import cases, completion, options
 from handrail.cli.cases import Document
 from handrail.cli.exits import Exit
 from handrail.dialects import Dialect, WireDialect, dialect, received
@@ -25,7 +25,7 @@ _MOST_LEVELS = 100
 
 
 @click.command("render")
-@click.argument("file", default="-", shell_complete=completing.files)
+@click.argument("file", default="-", shell_complete=completion.files)
 @options.dialect
 @options.described
 @options.as_json

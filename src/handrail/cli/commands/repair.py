@@ -8,7 +8,7 @@ from typing import cast, get_args
 import click
 
 from handrail.approvers.terminal import printable
-from handrail.cli import completing, options
+from handrail.cli import completion, options
 from handrail.cli.exits import Exit
 from handrail.errors import Failure
 from handrail.invisible import json_text
@@ -17,7 +17,7 @@ from handrail.parsing import jsontext
 
 
 @click.command("repair")
-@click.argument("file", default="-", shell_complete=completing.files)
+@click.argument("file", default="-", shell_complete=completion.files)
 @click.option(
     "--finish", type=click.Choice(get_args(Finish)), default="calls", show_default=True,
     help="How the model's answer ended; a cut one is never mended.",

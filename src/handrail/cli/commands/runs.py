@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from handrail import admin
 from handrail.approvers.terminal import printable
-from handrail.cli import completing, exits, exporting, interrupts, is_debugging, options
+from handrail.cli import completion_names, exits, exporting, interrupts, is_debugging, options
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
 from handrail.cli.next_steps import lines_on, way_on
@@ -93,7 +93,7 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("run", shell_complete=completing.runs)
+@click.argument("run", shell_complete=completion_names.runs)
 @click.option("--wire", is_flag=True, help="Show the answers as the provider sent them, where it needs them back.")
 @options.verbose
 @options.store
@@ -136,12 +136,12 @@ def _found(begun: Begun | None, run: str) -> Begun:
 # ---------------------------------------------------------------------- driving
 
 
-_run = click.argument("run", shell_complete=completing.runs)
+_run = click.argument("run", shell_complete=completion_names.runs)
 _model = options.model(required=False)
 
 
 @command.command("resume")
-@click.argument("run", required=False, shell_complete=completing.runs)
+@click.argument("run", required=False, shell_complete=completion_names.runs)
 @click.option(
     "--all", "every", is_flag=True,
     help="Every run that can go on: its process is gone or has left it, or all that it waits for is answered.",
@@ -425,7 +425,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
 
 
 @command.command("export")
-@click.argument("runs", nargs=-1, required=True, shell_complete=completing.runs)
+@click.argument("runs", nargs=-1, required=True, shell_complete=completion_names.runs)
 @click.option(
     "--format", "form", type=click.Choice(list(exporting.FORMS)), default="jsonl", show_default=True,
     help="The journal itself, or conversations to train a model with.",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from handrail import plugins
-from handrail.cli import completing, options
+from handrail.cli import completion, completion_names, options
 from handrail.cli.loading import tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.core.policy import Policy
@@ -25,7 +25,7 @@ MOST_NAMED = 20
 
 
 _form = click.option(
-    "--format", "form", default="json", metavar="FORMAT", shell_complete=completing.forms,
+    "--format", "form", default="json", metavar="FORMAT", shell_complete=completion_names.forms,
     help="json, mcp, or a wire such as openai-chat, anthropic or gemini.",
 )  # fmt: skip
 
@@ -63,7 +63,7 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name", shell_complete=completing.tools)
+@click.argument("name", shell_complete=completion_names.tools)
 @options.tools
 @_form
 @options.as_json
@@ -89,7 +89,7 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
 
 
 @command.command("schema")
-@click.argument("names", nargs=-1, shell_complete=completing.tools)
+@click.argument("names", nargs=-1, shell_complete=completion_names.tools)
 @options.tools
 @_form
 @click.option("--strict", is_flag=True, help="In the provider's strict form, where a schema allows it without loss.")
@@ -108,11 +108,11 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
 
 
 @command.command("from-openapi")
-@click.argument("file", shell_complete=completing.files)
+@click.argument("file", shell_complete=completion.files)
 @click.option("--base-url", metavar="URL", default="", help="Where the service is, in place of what the document says.")
 @click.option("--include", metavar="PATTERN", multiple=True, help="Operations by name, with * and ?; all by default.")
 @click.option(
-    "--format", "form", default="", metavar="FORMAT", shell_complete=completing.forms,
+    "--format", "form", default="", metavar="FORMAT", shell_complete=completion_names.forms,
     help="Print definitions: json, mcp, or a wire such as openai-chat. Without it a table.",
 )  # fmt: skip
 @options.as_json

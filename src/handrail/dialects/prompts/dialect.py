@@ -20,7 +20,7 @@ from datetime import date
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail._cached import cached_property
+from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, json_bodies, received, remembered, writing
 from handrail.dialects.names import NameMap, NameRule

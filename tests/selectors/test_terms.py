@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.selectors import tokenize as module
-from handrail.selectors.tokenize import MOST_CHARACTERS, scripts, sentences, words
+from handrail.selectors.terms import MOST_CHARACTERS, scripts, sentences, words
 
 
 @pytest.mark.parametrize(("text", "found"), [

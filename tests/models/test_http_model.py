@@ -14,8 +14,8 @@ from handrail.core.retries import Backoff
 from handrail.errors import ConfigError, ModelError
 from handrail.events import HttpExchange, Streamed
 from handrail.messages import Options, TextDelta, UserMessage
-from handrail.models import http
-from handrail.models.http import HttpModel
+from handrail.models import http_model
+from handrail.models.http_model import HttpModel
 from handrail.models.providers import PROVIDERS
 from handrail.ports import Request
 from handrail.testing import Fault, ScriptedServer, call
@@ -246,8 +246,8 @@ def test_a_stream_that_never_ends_and_never_says_anything_is_left_when_the_run_s
 
 
 def test_a_stream_may_be_no_longer_than_any_answer_and_is_shown_in_part(monkeypatch):
-    monkeypatch.setattr(http, "_MOST_ANSWER_BYTES", 3 << 20)
-    monkeypatch.setattr(http, "_MOST_SHOWN_BYTES", 10)
+    monkeypatch.setattr(http_model, "_MOST_ANSWER_BYTES", 3 << 20)
+    monkeypatch.setattr(http_model, "_MOST_SHOWN_BYTES", 10)
     with ScriptedServer(["21"], faults=[Fault(200, ": x\n" * (1 << 20), headers=STREAM)]) as server:
         run, events = run_once(model_at(server.base_url), streamed=True)
     (exchange,) = [event for event in events if isinstance(event, HttpExchange)]

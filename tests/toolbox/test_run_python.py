@@ -27,7 +27,7 @@ from handrail.sandboxes.host import _believed, is_below
 from handrail.sandboxes.process import Process, _namespace
 from handrail.sandboxes.supervisor import record
 from handrail.testing.checklist import check
-from handrail.toolbox.code import RunPython
+from handrail.toolbox.run_python import RunPython
 
 pytestmark = pytest.mark.skipif(bool(Process().lacks), reason="level process needs POSIX")
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")

@@ -1,0 +1,59 @@
+"""The names of tools, runs, approvals and apps that a shell completes.
+
+Rule 1: names of tools are completed after `--tools`, so that file is imported when Tab is pressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from handrail import _lazy
+from handrail.cli.completion import names
+from handrail.ports import now_of
+
+if TYPE_CHECKING:
+    from handrail.cli import example_apps as apps
+    from handrail.cli import loading, options, store_access
+else:
+    apps = _lazy.module("handrail.cli.example_apps")
+    store_access = _lazy.module("handrail.cli.store_access")
+    loading = _lazy.module("handrail.cli.loading")
+    options = _lazy.module("handrail.cli.options")
+
+
+def _tools(context: click.Context) -> Iterable[str]:
+    return [tool.name for tool in loading.tools_from(context.params.get("places") or ())]
+
+
+def _store(context: click.Context) -> str:
+    return context.params.get("store") or options.default_store()
+
+
+def _runs(context: click.Context) -> Iterable[str]:
+    with store_access.RUNS.opened(_store(context)) as kept:
+        return [record.run_id for record in now_of(kept.records(most=_MOST_RUNS))]
+
+
+def _questions(context: click.Context) -> Iterable[str]:
+    with store_access.QUESTIONS.opened(_store(context)) as kept:
+        return [question.id for question in now_of(kept.questions())]
+
+
+def _grants(context: click.Context) -> Iterable[str]:
+    with store_access.GRANTS.opened(_store(context)) as kept:
+        return [grant.id for grant in now_of(kept.grants())]
+
+
+_MOST_RUNS = 100
+"""The newest ones; nobody looks through more."""
+
+tools = names(_tools)
+wires = names(lambda _: options.wires())
+forms = names(lambda _: ["json", *options.wires(), "mcp"])
+examples = names(lambda _: apps.app_files())
+runs = names(_runs)
+questions = names(_questions)
+grants = names(_grants)
