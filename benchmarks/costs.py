@@ -19,7 +19,7 @@ from handrail.dialects import Envelope, ServerDialect, WireDialect
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
-from handrail.ports import Job, Request
+from handrail.ports import Request, SandboxJob
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.process import Process
 
@@ -140,7 +140,7 @@ def boxes(quick: bool) -> list[Figure]:
         times_s["alone"].append(perf_counter() - began)
         for sandbox in sandboxes:
             began = perf_counter()
-            assert sandbox.run(Job([sandbox.python, "-I", "-S", "-c", "pass"]), Event()).exit_code == 0
+            assert sandbox.run(SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"]), Event()).exit_code == 0
             times_s[sandbox.level].append(perf_counter() - began)
     return [
         Figure(f"an empty Python program, {level}", median(taken) * 1e3, "ms", note="by the clock, median")

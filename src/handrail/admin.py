@@ -19,11 +19,11 @@ from handrail.effects import ApprovalScope, not_counted
 from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.errors import ConfigError, Failure, Json
 from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
-from handrail.records import Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.records import ApprovalRequest, AuditEntry, RunRecord, StandingApproval, WriteRecord
 from handrail.schemas.validation import Checker
 
 
-def question(store: ApprovalStore, id: str) -> Question:
+def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     """Return a question as it stands.
 
     Raises:
@@ -37,7 +37,7 @@ def question(store: ApprovalStore, id: str) -> Question:
 
 def approve(
     store: ApprovalStore, id: str, *, by: str, edited: Mapping[str, Json] | None = None, scope: ApprovalScope = "once"
-) -> Question:
+) -> ApprovalRequest:
     """Approve the call of a question, with the arguments that were shown or others.
 
     Args:
@@ -66,7 +66,7 @@ def approve(
     return decided
 
 
-def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> Question:
+def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> ApprovalRequest:
     """Deny the call of a question.
 
     Raises:
@@ -77,8 +77,14 @@ def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> Questi
 
 
 def _decided(
-    store: ApprovalStore, asked: Question, *, granted: bool, by: str, because: str, edited: Mapping[str, Json] | None
-) -> Question:
+    store: ApprovalStore,
+    asked: ApprovalRequest,
+    *,
+    granted: bool,
+    by: str,
+    because: str,
+    edited: Mapping[str, Json] | None,
+) -> ApprovalRequest:
     if asked.state == "cancelled":
         raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
     if asked.state != "open":
@@ -95,7 +101,7 @@ def _decided(
     return now
 
 
-def _why_not(asked: Question, by: str, edited: Mapping[str, Json] | None, scope: ApprovalScope) -> str:
+def _why_not(asked: ApprovalRequest, by: str, edited: Mapping[str, Json] | None, scope: ApprovalScope) -> str:
     """Return why a yes cannot count where several people must agree; empty when it can."""
     if edited is not None:
         return "other arguments are not what the others agree to; deny it, so that the model asks anew"
@@ -104,7 +110,7 @@ def _why_not(asked: Question, by: str, edited: Mapping[str, Json] | None, scope:
     return not_counted(by, asked.agreed, asked.principal)
 
 
-def word_of(asked: Question) -> str:
+def word_of(asked: ApprovalRequest) -> str:
     """Return who has answered a question and how, to stand behind its state."""
     if asked.state == "open" and asked.people > 1:
         return f", {len(asked.agreed)} of {asked.people} have agreed"
@@ -113,13 +119,13 @@ def word_of(asked: Question) -> str:
     return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"
 
 
-def grants(store: GrantStore) -> list[Grant]:
+def grants(store: GrantStore) -> list[StandingApproval]:
     """Return the standing words that are in force, the oldest first."""
-    found: Sequence[Grant] = now_of(store.grants())
+    found: Sequence[StandingApproval] = now_of(store.grants())
     return list(found)
 
 
-def revoke(store: GrantStore, id: str, *, by: str) -> Grant:
+def revoke(store: GrantStore, id: str, *, by: str) -> StandingApproval:
     """Take a standing word back; questions that it answered until now are asked again.
 
     Raises:
@@ -181,7 +187,7 @@ def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> 
     _record(store, notice_of_word(word, run_id, Redactor(), by=by, **told))
 
 
-def _record(store: object, notice: Notice) -> None:
+def _record(store: object, notice: AuditEntry) -> None:
     """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
     if isinstance(store, AuditStore):
         now_of(store.append([notice]))

@@ -18,7 +18,16 @@ from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.futures import brought
 from handrail.messages import Delta, Message, Options, Turn
-from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    AuditRecord,
+    JournalEntry,
+    RunRecord,
+    StandingApproval,
+    StoredRun,
+    WriteRecord,
+)
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Future[T]"
@@ -113,7 +122,7 @@ class RunStore(Protocol):
     `tests/stores/contract.py` is the suite that every one inherits.
     """
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> Answer[Begun]:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> Answer[StoredRun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
         Its takeovers grow by one where its owner has left it under way (`owners.has_left`), and are none again where it
@@ -131,7 +140,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def enter(self, entry: Entry) -> Answer[bool]:
+    def enter(self, entry: JournalEntry) -> Answer[bool]:
         """Add to a run, all or nothing; return whether somebody has asked for its end.
 
         A step that is there already stays as it is: it says the same, told by an owner who was not heard of again.
@@ -142,7 +151,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def recorded(self, run_id: str) -> Answer[Begun | None]:
+    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
         """Return a run and its steps, in the order in which they came, without taking it over."""
         ...
 
@@ -163,19 +172,20 @@ class RunStore(Protocol):
 class ApprovalStore(Protocol):
     """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
 
-    def ask(self, question: Question, *, within_s: float) -> Answer[Question]:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> Answer[ApprovalRequest]:
         """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
 
-        One that more people must agree to than when it was asked is open anew, for as long; see `Question.stricter`.
+        One that more people must agree to than when it was asked is open again, for as long; see
+        `ApprovalRequest.stricter`.
         """
         ...
 
     def decide(
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
-    ) -> Answer[Question | None]:
+    ) -> Answer[ApprovalRequest | None]:
         """Record a person's word on an open question; return it as it stands now, None when there is none.
 
-        What the word changes says `Question.heard`. Of two words at once neither is lost.
+        What the word changes says `ApprovalRequest.heard`. Of two words at once neither is lost.
         """
         ...
 
@@ -183,7 +193,7 @@ class ApprovalStore(Protocol):
         """Consume an approval. True for exactly one caller."""
         ...
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[Question]]:
+    def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first."""
         ...
 
@@ -203,11 +213,11 @@ class ApprovedClaimStore(ApprovalStore, Protocol):
 class GrantStore(Protocol):
     """A store that keeps people's standing words, which answer questions before they are asked."""
 
-    def grant(self, grant: Grant) -> Answer[Grant]:
+    def grant(self, grant: StandingApproval) -> Answer[StandingApproval]:
         """Keep a standing word; one that was revoked is in force again."""
         ...
 
-    def grants(self, *, tool: str = "") -> Answer[Sequence[Grant]]:
+    def grants(self, *, tool: str = "") -> Answer[Sequence[StandingApproval]]:
         """Return those that are in force, the oldest first."""
         ...
 
@@ -255,7 +265,7 @@ class LedgerStore(Protocol):
 class AuditStore(Protocol):
     """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
 
-    def append(self, notices: Sequence[Notice]) -> Answer[None]:
+    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
         """Add to the log, in this order, all or nothing."""
         ...
 
@@ -365,7 +375,7 @@ class Selector(Protocol):
         ...
 
 
-class Job(Struct, frozen=True):
+class SandboxJob(Struct, frozen=True):
     """A program that is to run apart from everything else.
 
     Attributes:
@@ -431,7 +441,7 @@ class Sandbox(Protocol):
         """The Python interpreter that is in there, with its standard library."""
         ...
 
-    def run(self, job: Job, cancelled: threading.Event) -> JobEnded:
+    def run(self, job: SandboxJob, cancelled: threading.Event) -> JobEnded:
         """Run a program to its end, in a thread. When this returns, nothing of it runs any more.
 
         Raises:
@@ -452,7 +462,7 @@ class Withdrawing(Protocol):
         """Ask, as every `Approver` does."""
         ...
 
-    def withdraw(self, asked: AskHuman, question: Question) -> None:
+    def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:
         """Stop asking: somebody else has answered, or the question is still open and nobody waits any longer.
 
         Called once, from any thread, with the very object that was asked.

@@ -25,7 +25,7 @@ that its process left unfinished: any process may resume it."""
 StepKind: TypeAlias = Literal["model", "call", "person"]
 
 
-class Step(Struct, frozen=True):
+class JournalStep(Struct, frozen=True):
     """One thing that happened in a run.
 
     Attributes:
@@ -98,19 +98,19 @@ MOST_TAKEOVERS = 5
 """How often in a row a run is taken over from a process that died in it. Then it is `poisoned`: a person decides."""
 
 
-class Begun(Struct, frozen=True):
+class StoredRun(Struct, frozen=True):
     """A run that is ours now, and what has happened in it so far."""
 
     record: RunRecord
-    steps: Sequence[Step] = ()
+    steps: Sequence[JournalStep] = ()
 
 
-class Entry(Struct, frozen=True):
+class JournalEntry(Struct, frozen=True):
     """What is to be added to a run in one transaction: steps, and how it stands now where that changes."""
 
     run_id: str
     epoch: int
-    steps: Sequence[Step] = ()
+    steps: Sequence[JournalStep] = ()
     status: RecordStatus | None = None
     result: Json = None
 
@@ -121,7 +121,7 @@ RUN_CANCELLED = "the run was cancelled"
 ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used", "cancelled"]
 
 
-class Question(Struct, frozen=True):
+class ApprovalRequest(Struct, frozen=True):
     """A call that waits for a person, bound to exactly what was shown.
 
     Attributes:
@@ -164,7 +164,9 @@ class Question(Struct, frozen=True):
         """The key of the call's step in its run: `2.0` is the first call of the second turn."""
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
 
-    def heard(self, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None) -> Question:
+    def heard(
+        self, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    ) -> ApprovalRequest:
         """Return the question once a person has spoken: decided; or open until more agree, where several must.
 
         One no is enough, whosever it is. An edit of one is no yes of several: the others have agreed to something else.
@@ -180,20 +182,20 @@ class Question(Struct, frozen=True):
             return replace(self, agreed=agreed)
         return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
 
-    def closed(self) -> Question:
+    def closed(self) -> ApprovalRequest:
         """Return the question as it is after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
         return replace(self, state="cancelled", because=RUN_CANCELLED)
 
-    def stricter(self, people: int) -> Question:
+    def stricter(self, people: int) -> ApprovalRequest:
         """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""
         if people <= self.people or self.state not in ("open", "approved"):
             return self
         return replace(self, people=people, state="open", by="", because="", edited=None, agreed=())
 
 
-class Grant(Struct, frozen=True):
+class StandingApproval(Struct, frozen=True):
     """A person's standing word: calls of a tool that are asked about for this reason are approved from now on.
 
     Attributes:
@@ -248,7 +250,7 @@ class WriteRecord(Struct, frozen=True):
         return "in_doubt" if self.is_abandoned(now) else self.state
 
 
-class Notice(Struct, frozen=True):
+class AuditEntry(Struct, frozen=True):
     """What is to be recorded in the audit log, before it has a place in the chain."""
 
     run_id: str

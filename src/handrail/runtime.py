@@ -18,12 +18,12 @@ from handrail.core.conversation import AskModel, Ending
 from handrail.core.flow import Rules
 from handrail.dialects import fields_of, wire_dialect
 from handrail.engine import nested_runs
-from handrail.engine.active_run import Session, new_run_id
+from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
 from handrail.engine.attempts import CANCEL_GRACE_S
-from handrail.engine.eager_tasks import Runners
-from handrail.engine.engine import Host
-from handrail.engine.executor import Carrier
+from handrail.engine.eager_tasks import EagerTasks
+from handrail.engine.engine import Engine
+from handrail.engine.executor import BatchExecutor
 from handrail.engine.resume import again, check_free, check_left, known, poisoning, taken_over
 from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json
@@ -31,7 +31,7 @@ from handrail.events import Event
 from handrail.futures import mailbox
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, later, performed_later
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ else:
     workflows = _lazy.module("handrail.workflows")
 
 
-class Runtime(Host):
-    """Runs tools and conversations on asyncio. Takes the arguments of `Host`.
+class Runtime(Engine):
+    """Runs tools and conversations on asyncio. Takes the arguments of `Engine`.
 
     async with Runtime([get_weather]) as runtime:
         result = await runtime.call("get_weather", {"city": "北京"})
@@ -53,7 +53,7 @@ class Runtime(Host):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._ground: LoopGround | None = None
+        self._ground: AsyncioScheduler | None = None
         """That of the loop on which it was used last."""
 
     # ------------------------------------------------------------------ the verbs
@@ -189,7 +189,7 @@ class Runtime(Host):
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
-        self.record(session, cast(Begun, begun), replaying=True)
+        self.record(session, cast(StoredRun, begun), replaying=True)
         return await self._to_its_end(session, model, None)
 
     async def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
@@ -277,7 +277,9 @@ class Runtime(Host):
 
     # ------------------------------------------------------------------ conversations
 
-    async def _to_its_end(self, session: Session, model: Model, record: RunRecord | None, *, new: bool = False) -> Run:
+    async def _to_its_end(
+        self, session: ActiveRun, model: Model, record: RunRecord | None, *, new: bool = False
+    ) -> Run:
         """Drive a run that has been opened until it is over."""
         try:
             if record is not None:
@@ -295,7 +297,7 @@ class Runtime(Host):
             raise
         return self.end(session, ending)
 
-    async def _driven(self, session: Session, model: Model) -> Ending:
+    async def _driven(self, session: ActiveRun, model: Model) -> Ending:
         """Perform what a run asks for, until it is over."""
         answer: Any
         steps = self.steps(session)
@@ -309,7 +311,7 @@ class Runtime(Host):
                             answer = await self.asker.ask(session, model, step)
                         case Batch():
                             await self.carry(session, step)
-                        case Entry():
+                        case JournalEntry():
                             answer = await later(self.runs.enter(step))
                 except HandrailError as error:
                     step = steps.throw(error)
@@ -329,12 +331,12 @@ class Runtime(Host):
             await self.carry(session, cast(Batch, each))  # without a journal there is nothing to enter
         return self.heeded(session, batch, run)
 
-    async def carry(self, session: Session, batch: Batch) -> None:
+    async def carry(self, session: ActiveRun, batch: Batch) -> None:
         """Carry out the calls of one turn; every one has its result when this returns."""
         ground = self._ground
         if ground is None or ground.loop is not asyncio.get_running_loop():
-            ground = self._ground = LoopGround()
-        carrier = Carrier(self, ground, session, batch)
+            ground = self._ground = AsyncioScheduler()
+        carrier = BatchExecutor(self, ground, session, batch)
         carrier.pump()
         if not carrier.over:
             await _over(carrier, ground)
@@ -342,28 +344,28 @@ class Runtime(Host):
             raise carrier.error
 
 
-class LoopGround:
+class AsyncioScheduler:
     """An event loop as the ground of carriers."""
 
     __slots__ = ("_mailbox", "first_step", "go_on", "loop")
 
     def __init__(self) -> None:
         self.loop, self._mailbox = asyncio.get_running_loop(), mailbox()
-        runners = Runners(self.loop)
+        runners = EagerTasks(self.loop)
         self.first_step, self.go_on = runners.first_step, runners.go_on
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
-        """See `Ground.later`."""
+        """See `Scheduler.later`."""
         return self.loop.call_later(seconds, then, *args)
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Ground.post`. It is left when its loop is closed."""
+        """See `Scheduler.post`. It is left when its loop is closed."""
         try:
             self._mailbox.post(then, *args)
         except RuntimeError:
             then(*args)
 
-    def end_of(self, carrier: Carrier) -> asyncio.Future[None]:
+    def end_of(self, carrier: BatchExecutor) -> asyncio.Future[None]:
         """Return what is done once every call has its result, anew each time: a cancelled waiter cancels it."""
         end: asyncio.Future[None] = self.loop.create_future()
         carrier.when_over = partial(_set, end)
@@ -375,7 +377,7 @@ def _set(end: asyncio.Future[None]) -> None:
         end.set_result(None)
 
 
-async def _over(carrier: Carrier, ground: LoopGround) -> None:
+async def _over(carrier: BatchExecutor, ground: AsyncioScheduler) -> None:
     """Return when every call has its result; where the task is cancelled, the calls are."""
     session = carrier.session
     stop = partial(ground.post, carrier.cancel)

@@ -28,20 +28,20 @@ from handrail.core.flow import Rules
 from handrail.dialects import fields_of, wire_dialect
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.engine import nested_runs
-from handrail.engine.active_run import Session, new_run_id
+from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
 from handrail.engine.attempts import CANCEL_GRACE_S
-from handrail.engine.engine import Host
-from handrail.engine.executor import Carrier
+from handrail.engine.engine import Engine
+from handrail.engine.executor import BatchExecutor
 from handrail.engine.resume import again, check_free, check_left, known, poisoning, taken_over
-from handrail.engine.scheduler import Work
+from handrail.engine.scheduler import AsyncWork
 from handrail.engine.shared import outcome_of
 from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector, now_of, performed_now
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.workers import fork_safety
 
@@ -57,8 +57,8 @@ else:
 T = TypeVar("T")
 
 
-class SyncRuntime(Host):
-    """Runs tools and conversations in the calling thread. Takes the arguments of `Host`.
+class SyncRuntime(Engine):
+    """Runs tools and conversations in the calling thread. Takes the arguments of `Engine`.
 
     with SyncRuntime([get_weather]) as runtime:
         result = runtime.call("get_weather", {"city": "北京"})
@@ -66,7 +66,7 @@ class SyncRuntime(Host):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._background = Background()
+        self._background = LoopThread()
 
     def call(
         self,
@@ -149,7 +149,7 @@ class SyncRuntime(Host):
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
-        self.record(session, cast(Begun, begun), replaying=True)
+        self.record(session, cast(StoredRun, begun), replaying=True)
         return self._to_its_end(session, model, None)
 
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
@@ -238,7 +238,7 @@ class SyncRuntime(Host):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _to_its_end(self, session: Session, model: Model, record: RunRecord | None, *, new: bool = False) -> Run:
+    def _to_its_end(self, session: ActiveRun, model: Model, record: RunRecord | None, *, new: bool = False) -> Run:
         """Drive a run that has been opened until it is over."""
         ending = Ending("failed", "an error in the set-up")
         try:
@@ -257,7 +257,7 @@ class SyncRuntime(Host):
             run = self.end(session, ending)
         return run
 
-    def _driven(self, session: Session, model: Model) -> Ending:
+    def _driven(self, session: ActiveRun, model: Model) -> Ending:
         """Perform what a run asks for, until it is over."""
         steps = self.steps(session)
         try:
@@ -273,13 +273,13 @@ class SyncRuntime(Host):
             ending: Ending = over.value
             return ending
 
-    def _performed(self, step: AskModel | Batch | Entry, session: Session, model: Model) -> Any:
+    def _performed(self, step: AskModel | Batch | JournalEntry, session: ActiveRun, model: Model) -> Any:
         match step:
             case AskModel():
                 return self._background.result(self.asker.ask(session, model, step))
             case Batch():
                 return self.carry(session, step)
-            case Entry():
+            case JournalEntry():
                 return now_of(self.runs.enter(step))
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
@@ -289,12 +289,12 @@ class SyncRuntime(Host):
             self.carry(session, cast(Batch, each))  # without a journal there is nothing to enter
         return self.heeded(session, batch, run)
 
-    def carry(self, session: Session, batch: Batch) -> None:
-        ThreadGround(self._background).carry(Carrier, self, session, batch)
+    def carry(self, session: ActiveRun, batch: Batch) -> None:
+        ThreadScheduler(self._background).carry(BatchExecutor, self, session, batch)
 
 
 @dataclass(order=True, slots=True)
-class Alarm:
+class TimerHandle:
     """Something to be called at a time, unless it is cancelled before."""
 
     at: float
@@ -302,23 +302,23 @@ class Alarm:
     then: Callable[[], Any] | None = field(compare=False)
 
     def cancel(self) -> None:
-        """See `Stoppable.cancel`."""
+        """See `Handle.cancel`."""
         self.then = None
 
 
-class ThreadGround:
+class ThreadScheduler:
     """The calling thread as a carrier's ground: a queue of what others report, and alarms."""
 
     loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: LoopThread) -> None:
         self._background = background
         self._posted: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
-        self._alarms: list[Alarm] = []
+        self._alarms: list[TimerHandle] = []
         self._numbers = count()
         self._guard, self._left = Lock(), False
 
-    def carry(self, make: Callable[..., Carrier], host: Host, session: Session, batch: Batch) -> None:
+    def carry(self, make: Callable[..., BatchExecutor], host: Engine, session: ActiveRun, batch: Batch) -> None:
         """Carry a batch to its end. An interrupt from the keyboard ends what is under way first."""
         carrier = make(host, self, session, batch)
         stop = partial(self.post, carrier.cancel)
@@ -340,21 +340,21 @@ class ThreadGround:
         if carrier.error is not None:
             raise carrier.error
 
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Alarm:
-        """See `Ground.later`."""
-        alarm = Alarm(monotonic() + seconds, next(self._numbers), lambda: then(*args))
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:
+        """See `Scheduler.later`."""
+        alarm = TimerHandle(monotonic() + seconds, next(self._numbers), lambda: then(*args))
         heapq.heappush(self._alarms, alarm)
         return alarm
 
     def first_step(self, begin: Callable[[], Awaitable[Any]]) -> None:
-        """See `Ground.first_step`: none is taken in this thread."""
+        """See `Scheduler.first_step`: none is taken in this thread."""
 
-    def go_on(self, work: Work) -> None:
-        """See `Ground.go_on`: it runs on the background loop, its end is reported here."""
+    def go_on(self, work: AsyncWork) -> None:
+        """See `Scheduler.go_on`: it runs on the background loop, its end is reported here."""
         work.task = RemoteTask(self._background.loop(), work.begin, partial(self.post, work.ended, work))
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Ground.post`."""
+        """See `Scheduler.post`."""
         with self._guard:
             if not self._left:
                 self._posted.put((then, args))
@@ -368,7 +368,7 @@ class ThreadGround:
             then, args = self._posted.get()
             then(*args)
 
-    def _until(self, carrier: Carrier, deadline: float) -> None:
+    def _until(self, carrier: BatchExecutor, deadline: float) -> None:
         while not carrier.over and monotonic() < deadline:
             while self._alarms and (self._alarms[0].then is None or self._alarms[0].at <= monotonic()):
                 then = heapq.heappop(self._alarms).then
@@ -406,7 +406,7 @@ class RemoteTask:
         ended(Unfinished(End.STOPPED, cancelled=True) if task.cancelled() else task.result())
 
     def cancel(self) -> None:
-        """See `Stoppable.cancel`. It comes after `_start`, because the loop keeps the order."""
+        """See `Handle.cancel`. It comes after `_start`, because the loop keeps the order."""
         self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
 
@@ -449,14 +449,14 @@ class SyncRunStream:
         self._events.close()
 
 
-class Background:
+class LoopThread:
     """One event loop in a daemon thread, begun when it is first needed."""
 
     def __init__(self) -> None:
         fork_safety.begin(self)
 
     def begin(self) -> None:
-        """See `forks.Begun.begin`."""
+        """See `forks.StoredRun.begin`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

@@ -25,23 +25,23 @@ from functools import partial
 from typing import Any, Protocol
 
 from handrail.calls import ToolCall, ToolResult, arguments_text
-from handrail.core.batch import Batch, Slot
+from handrail.core.batch import Batch, CallPosition
 from handrail.core.conversation import Ending
 from handrail.core.results import text_of
-from handrail.engine.active_run import Session, cancelled
-from handrail.engine.engine import Host
+from handrail.engine.active_run import ActiveRun, cancelled
+from handrail.engine.engine import Engine
 from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
-from handrail.journal.codec import Asked, budget_as_json, input_as_json, input_from_json
+from handrail.journal.codec import RunInput, budget_as_json, input_as_json, input_from_json
 from handrail.messages import Turn, UserMessage
 from handrail.parsing import jsontext
 from handrail.ports import later, now_of
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 
-CallSteps = Generator[Batch | Entry, Any, ToolResult]
+CallSteps = Generator[Batch | JournalEntry, Any, ToolResult]
 
 _LEAVES = ("waiting", "cancelled", "moved", "failed")
 """How a run of a model may end that can be gone on with: the workflow waits for it."""
@@ -63,7 +63,7 @@ class Steps:
         deps: Whatever was passed as `deps=`.
     """
 
-    def __init__(self, host: Host, session: Session, how: Mapping[str, Any]) -> None:
+    def __init__(self, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
         self.run_id, self.deps = session.id, session.deps
         self._host, self._session, self._how = host, session, how
         self._number = 0
@@ -91,7 +91,7 @@ class Steps:
         recording = self._session.recording
         return recording is not None and recording.goes_on and not recording.holds(number)
 
-    def _check_call(self, number: int, name: str, begun: Begun | None) -> None:
+    def _check_call(self, number: int, name: str, begun: StoredRun | None) -> None:
         if begun is not None:
             raise JournalMismatch(
                 f"step {number} of workflow {self.run_id!r} was the run {begun.record.run_id!r} of a model and is now "
@@ -122,7 +122,7 @@ class Steps:
         tool = host.callable_tools().resolve(name)
         if isinstance(tool, BaseTool):
             check_injected([tool], session.injected)
-        batch = host.batch(session, turn, number, slots=[Slot(0, "")])
+        batch = host.batch(session, turn, number, slots=[CallPosition(0, "")])
         yield from host.carried(session, batch, number)
         result = batch.finished()[0]
         for each in (result, *batch.followed.values()):
@@ -148,9 +148,9 @@ class Steps:
 
 
 class AsyncDriver(Protocol):
-    """What a workflow needs of the asyncio driver, beside what a `Host` is."""
+    """What a workflow needs of the asyncio driver, beside what a `Engine` is."""
 
-    async def carry(self, session: Session, batch: Batch) -> None:
+    async def carry(self, session: ActiveRun, batch: Batch) -> None:
         """Carry out the calls of a batch."""
         ...
 
@@ -168,7 +168,7 @@ class AsyncDriver(Protocol):
 class Workflow(Steps):
     """What an async workflow makes its steps with: several at once, if they are begun in the same order each time."""
 
-    def __init__(self, driver: AsyncDriver, host: Host, session: Session, how: Mapping[str, Any]) -> None:
+    def __init__(self, driver: AsyncDriver, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
         super().__init__(host, session, how)
         self._driver = driver
         self._under_way: set[asyncio.Future[None]] = set()
@@ -201,7 +201,7 @@ class Workflow(Steps):
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, Entry) and await later(self._host.runs.enter(step))
+                answer = isinstance(step, JournalEntry) and await later(self._host.runs.enter(step))
                 if isinstance(step, Batch):
                     await self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -239,9 +239,9 @@ class Workflow(Steps):
 
 
 class SyncDriver(Protocol):
-    """What a workflow needs of the blocking driver, beside what a `Host` is."""
+    """What a workflow needs of the blocking driver, beside what a `Engine` is."""
 
-    def carry(self, session: Session, batch: Batch) -> None:
+    def carry(self, session: ActiveRun, batch: Batch) -> None:
         """Carry out the calls of a batch."""
         ...
 
@@ -259,7 +259,7 @@ class SyncDriver(Protocol):
 class SyncWorkflow(Steps):
     """What a blocking workflow makes its steps with, one after the other."""
 
-    def __init__(self, driver: SyncDriver, host: Host, session: Session, how: Mapping[str, Any]) -> None:
+    def __init__(self, driver: SyncDriver, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
         super().__init__(host, session, how)
         self._driver = driver
 
@@ -272,7 +272,7 @@ class SyncWorkflow(Steps):
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, Entry) and now_of(self._host.runs.enter(step))
+                answer = isinstance(step, JournalEntry) and now_of(self._host.runs.enter(step))
                 if isinstance(step, Batch):
                     self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -307,7 +307,7 @@ class SyncWorkflow(Steps):
 # ---------------------------------------------------------------------- from begin to end
 
 
-def record_of(session: Session, fn: Callable[..., Any], arguments: Mapping[str, Json] | None) -> RunRecord:
+def record_of(session: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None) -> RunRecord:
     """Return what is kept of a workflow that begins, or is gone on with.
 
     Raises:
@@ -315,14 +315,14 @@ def record_of(session: Session, fn: Callable[..., Any], arguments: Mapping[str, 
     """
     name = getattr(fn, "__name__", type(fn).__name__)
     told = jsontext.loads(arguments_text(arguments))
-    asked = Asked(
+    asked = RunInput(
         [UserMessage(f"workflow {name}: {arguments_text(arguments)}")], "", budget=budget_as_json(session.budget),
         workflow=[name, told],
     )  # fmt: skip
     return RunRecord(session.id, input_as_json(asked))
 
 
-def check_kept(begun: Begun | None, record: RunRecord, arguments: Mapping[str, Json] | None) -> dict[str, Json]:
+def check_kept(begun: StoredRun | None, record: RunRecord, arguments: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return the arguments of a workflow: those that were kept, which must be those that are given, if any are.
 
     Raises:
@@ -340,7 +340,7 @@ def check_kept(begun: Begun | None, record: RunRecord, arguments: Mapping[str, J
     return dict(kept[1])
 
 
-def is_over(begun: Begun | None) -> bool:
+def is_over(begun: StoredRun | None) -> bool:
     """Whether a workflow has returned before: then it is told again, and no step of it is made anew."""
     return begun is not None and begun.record.status == "done"
 
@@ -373,19 +373,19 @@ def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def last_of(session: Session, ending: Ending) -> Entry | None:
+def last_of(session: ActiveRun, ending: Ending) -> JournalEntry | None:
     """Return what is to be entered at the end, if it is still ours to enter."""
     return None if session.recording is None or ending.status == "moved" else session.recording.last_entry(ending)
 
 
-def recorded(session: Session) -> None:
+def recorded(session: ActiveRun) -> None:
     """The store has taken the end of a workflow."""
     if session.recording is not None:
         session.recording.entered()
 
 
 async def driven(
-    driver: AsyncDriver, host: Host, session: Session, fn: Callable[..., Awaitable[Any]],
+    driver: AsyncDriver, host: Engine, session: ActiveRun, fn: Callable[..., Awaitable[Any]],
     arguments: Mapping[str, Json] | None, how: Mapping[str, Any],
 ) -> Run:  # fmt: skip
     """Drive an async workflow to its end."""
@@ -422,7 +422,7 @@ async def driven(
 
 
 def driven_here(
-    driver: SyncDriver, host: Host, session: Session, fn: Callable[..., Any],
+    driver: SyncDriver, host: Engine, session: ActiveRun, fn: Callable[..., Any],
     arguments: Mapping[str, Json] | None, how: Mapping[str, Any],
 ) -> Run:  # fmt: skip
     """Drive a blocking workflow to its end."""

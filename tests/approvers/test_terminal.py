@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 import handrail as hr
 from handrail.approvers.terminal import TerminalApprover, printable
-from handrail.records import Question
+from handrail.records import ApprovalRequest
 from tests.support.terminals import terminal
 
 
@@ -307,7 +307,9 @@ def test_a_question_that_was_answered_elsewhere_makes_room_and_one_in_line_is_ne
     answers = [desk.ask(first)]
     desk.person.reads_until(PROMPT)
     answers += [desk.ask(second), desk.ask(third)]
-    taken = Question("a_1", "r_1", "call_1", "delete_order", "", {}, "high", "", state="approved", by="ann\x1b[2K")
+    taken = ApprovalRequest(
+        "a_1", "r_1", "call_1", "delete_order", "", {}, "high", "", state="approved", by="ann\x1b[2K"
+    )
     desk.approver.withdraw(second, taken)
     desk.approver.withdraw(first, taken)
     assert answers[0].result(30) is None

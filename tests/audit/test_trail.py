@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.audit.chain import FIRST, digest, spelled, verify
-from handrail.audit.trail import MOST_TEXT_CHARS, Account
+from handrail.audit.trail import MOST_TEXT_CHARS, AuditBuilder
 from handrail.core.redaction import HIDDEN, Redactor
-from handrail.engine.active_run import Trail
+from handrail.engine.active_run import AuditObserver
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
@@ -122,7 +122,7 @@ def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_v
 
 def recorded(events, principal=""):
     """Return what is recorded of these events of one run."""
-    account = Account("r_1", Redactor(), principal)
+    account = AuditBuilder("r_1", Redactor(), principal)
     return [notice for event in events for notice in account.notices(event)]
 
 
@@ -145,7 +145,7 @@ def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowe
 
 @pytest.mark.parametrize("more", [{"key": "r_1/1/0"}, {"risk": "medium"}, {"risk": ""}])
 def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(more):
-    account = Account("r_1", Redactor())
+    account = AuditBuilder("r_1", Redactor())
     assert [each.event for each in account.notices(replace(ADMITTED, **more))] == ["CallAdmitted"]
     assert account.notices(AttemptStarted(CALL, 1)) == []
     [end] = account.notices(FINISHED)
@@ -182,7 +182,7 @@ def test_a_read_that_has_no_end_when_its_run_has_is_recorded_before_that():
 
 def test_what_the_tool_does_to_its_arguments_does_not_change_the_record():
     arguments = {"orders": ["7"]}
-    account = Account("r_1", Redactor())
+    account = AuditBuilder("r_1", Redactor())
     account.notices(replace(ADMITTED, arguments=arguments))
     arguments["orders"].append("8")
     [notice] = account.notices(FINISHED)
@@ -255,7 +255,7 @@ def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
             return super().text(text)
 
     hostile, call = "eyJ-" * 250_000, replace(CALL, id="eyJ-" * 250_000)
-    account = Account("r_1", Counting())
+    account = AuditBuilder("r_1", Counting())
     arguments = {f"text{n}": hostile for n in range(20)}
     account.notices(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
     account.notices(AttemptFailed(call, 1, hostile, None))
@@ -332,7 +332,7 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
             return []
 
     log = Log()
-    trail = Trail(log, "r", Redactor())
+    trail = AuditObserver(log, "r", Redactor())
     for event in (RunStarted("r", "m"), RunStarted("r", "n")):
         with pytest.raises(StoreUnavailable):
             trail(event)

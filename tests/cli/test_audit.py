@@ -11,7 +11,7 @@ import handrail as hr
 from handrail.audit import log_key
 from handrail.audit.chain import verify
 from handrail.errors import ConfigError
-from handrail.records import Notice
+from handrail.records import AuditEntry
 from handrail.stores.sqlite import SqliteStore
 
 KEY = b"a key of the deployment"
@@ -45,7 +45,7 @@ def logged(tmp_path, monkeypatch):
 
     def make(*, key=b"", count=5):
         log = Log(tmp_path / "kept.db", key)
-        log.append(*(Notice(f"r_{n % 2}", "CallFinished", {"tool": "refund", "n": n}) for n in range(1, count + 1)))
+        log.append(*(AuditEntry(f"r_{n % 2}", "CallFinished", {"tool": "refund", "n": n}) for n in range(1, count + 1)))
         monkeypatch.setenv("HANDRAIL_STORE", f"sqlite:{log.file}")
         return log
 
@@ -72,7 +72,7 @@ def test_the_last_records_are_printed_in_order(cli, logged):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(cli, logged, monkeypatch, width):
     body = {"arguments": {"order_id": "A-1"}, "arguments_sha256": "ab" * 32, "why": "low risk, as every read is"}
-    logged(count=0).append(Notice("r_1", "CallAdmitted", body))
+    logged(count=0).append(AuditEntry("r_1", "CallAdmitted", body))
     whole = cli("audit", "tail").stdout
     assert whole.count("\n") == 1  # for whoever picks lines out of a pipe
     monkeypatch.setenv("COLUMNS", str(width))
@@ -94,7 +94,7 @@ def test_following_prints_what_is_added_once_and_ends_with_ctrl_c(cli, logged, m
     def wait(_):
         if len(log.records) >= 7:
             raise KeyboardInterrupt
-        log.append(Notice("r_2", "RunEnded", {"status": "done"}))
+        log.append(AuditEntry("r_2", "RunEnded", {"status": "done"}))
 
     monkeypatch.setattr(time, "sleep", wait)
     result = cli("audit", "tail", "-n", "1", "--follow")
@@ -110,7 +110,7 @@ def test_an_empty_log_is_no_result_and_no_error(cli, logged):
 
 
 def test_what_a_model_wrote_cannot_move_the_cursor(cli, logged):
-    logged().append(Notice("r_\x1b[2K", "RunEnded", {"reason": "\u202e"}))
+    logged().append(AuditEntry("r_\x1b[2K", "RunEnded", {"reason": "\u202e"}))
     shown = cli("audit", "tail").stdout
     assert "\x1b" not in shown
     assert "\u202e" not in shown

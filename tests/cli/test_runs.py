@@ -20,7 +20,7 @@ from handrail.dialects import dialect
 from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
 from handrail.process_identity import owner
-from handrail.records import Entry
+from handrail.records import JournalEntry
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.cli.keeping import ASKING
@@ -427,7 +427,7 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
         store.begin_run(replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")).result(10)
         # One that a process which lives has left: its store was away for a moment.
         store.begin_run(replace(begun, run_id="r_left", owner=owner())).result(10)
-        store.enter(Entry("r_left", 1, status="queued")).result(10)
+        store.enter(JournalEntry("r_left", 1, status="queued")).result(10)
     resumed = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (resumed.returncode, resumed.stdout) == (0, "Booked.\nBooked.\n")
     stand = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}

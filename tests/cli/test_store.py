@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
-from handrail.records import Notice
+from handrail.records import AuditEntry
 from handrail.stores import maintenance
 from handrail.stores.sqlite import VERSION, SqliteStore
 
@@ -131,7 +131,7 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp
 
 def tell(place: str, *events: str) -> None:
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        store.append([Notice("r_1", event, {}) for event in events]).result(10)
+        store.append([AuditEntry("r_1", event, {}) for event in events]).result(10)
 
 
 def test_a_log_that_went_on_is_copied_to_its_end_and_one_of_two_that_went_apart_is_left_as_it_is(cli, tmp_path, place):

@@ -11,7 +11,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
 from handrail.core.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
-from handrail.core.execution import Conduct
+from handrail.core.execution import RunSettings
 from handrail.core.policy import Policy
 from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raised, Returned
 from handrail.errors import Code
@@ -62,7 +62,7 @@ class Talk:
         self.clock, self.tools = ManualClock(), tools
         self.progress = Progress([UserMessage("?")])
         self.asked: list[AskModel] = []
-        self.conduct = Conduct(Policy(), self.clock, lambda: 1.0, run_id="r1")
+        self.conduct = RunSettings(Policy(), self.clock, lambda: 1.0, run_id="r1")
 
     def run(self) -> Ending:
         talk = conversation(self.progress, lambda: self.tools.snapshot(), self.budget, self.conduct, started=0.0)

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from handrail import logs
 from handrail.calls import ToolCall
-from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, Read, admit, admitted_at_once, read
+from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, ParsedCall, admit, admitted_at_once, read
 from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.effects import (
     Approval,
@@ -141,20 +141,20 @@ def test_a_call_without_a_tool_is_refused_before_its_arguments_are_looked_at():
 def test_the_rule_is_not_asked_about_arguments_that_the_schema_refuses():
     asked = []
     strict = writing(check=lambda **bound: asked.append(bound))
-    refusal = admit(Read(ToolCall("c1", "refund"), strict, {"order": 7}), Policy())
+    refusal = admit(ParsedCall(ToolCall("c1", "refund"), strict, {"order": 7}), Policy())
     assert (refusal.code, asked) == (Code.INVALID_ARGUMENTS, [])
 
 
 def test_the_policy_is_not_asked_about_arguments_that_break_the_rule():
     strict = writing(check=lambda order, amount: "only whole amounts" if amount % 1 else None)
     nothing_allowed = Policy(rules=[Rule(then="deny")])
-    refusal = admit(Read(ToolCall("c1", "refund"), strict, {"order": "881", "amount": 0.5}), nothing_allowed)
+    refusal = admit(ParsedCall(ToolCall("c1", "refund"), strict, {"order": "881", "amount": 0.5}), nothing_allowed)
     assert (refusal.code, refusal.message) == (Code.RULE_VIOLATED, "only whole amounts")
 
 
 def test_a_call_that_the_policy_denies_is_told_why():
     policy = Policy(rules=[Rule("refund", then="deny", reason="no refunds on Sunday")])
-    refusal = admit(Read(ToolCall("c1", "refund"), writing(), {"order": "881", "amount": 1}), policy)
+    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(), {"order": "881", "amount": 1}), policy)
     assert (refusal.code, "no refunds on Sunday" in refusal.message) == (Code.NOT_PERMITTED, True)
 
 
@@ -180,7 +180,7 @@ class Fails:
 @pytest.mark.parametrize("function", [fails, breaks_off, Fails()])
 @pytest.mark.parametrize("setting", ["check", "approve", "key"])
 def test_a_rule_that_raises_does_not_allow(setting, function):
-    refusal = admit(Read(ToolCall("c1", "refund"), writing(**{setting: function}), ORDER_881), Policy())
+    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(**{setting: function}), ORDER_881), Policy())
     assert refusal.code == Code.INTERNAL_ERROR
     assert "canary" not in str(refusal.as_json())
 
@@ -188,10 +188,10 @@ def test_a_rule_that_raises_does_not_allow(setting, function):
 @pytest.mark.parametrize("setting", ["check", "approve", "key"])
 def test_the_log_names_the_setting_that_raised_and_the_line_of_its_author(setting, caplog):
     told = []
-    admit(Read(ToolCall("c1", "refund"), writing(**{setting: fails}), ORDER_881), Policy(), tell=told.append)
+    admit(ParsedCall(ToolCall("c1", "refund"), writing(**{setting: fails}), ORDER_881), Policy(), tell=told.append)
     line = fails.__code__.co_firstlineno + 1
     assert f"refund was not admitted because its `{setting}` raised" in caplog.text
-    assert f"KeyError in fails (test_lifecycle.py:{line})" in caplog.text
+    assert f"KeyError in fails (test_execution.py:{line})" in caplog.text
     assert f"`{setting}` raised: KeyError" in told[0].reason
 
 
@@ -200,10 +200,10 @@ def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_func
         return json.loads("canary")
 
     tool = writing(check=parses)
-    admit(Read(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
-    assert f"in parses (test_lifecycle.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
+    admit(ParsedCall(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
+    assert f"in parses (test_execution.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
     logs.raised("it raised", TypeError(), takes_less)
-    assert f"TypeError in takes_less (test_lifecycle.py:{takes_less.__code__.co_firstlineno})" in caplog.text
+    assert f"TypeError in takes_less (test_execution.py:{takes_less.__code__.co_firstlineno})" in caplog.text
 
 
 @pytest.mark.parametrize("code", [Code.APPROVAL_PENDING, Code.BUDGET_EXHAUSTED])
@@ -211,7 +211,7 @@ def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
     def check(order, amount):
         raise ToolError(code, "Not today.")
 
-    refusal = admit(Read(ToolCall("c1", "refund"), writing(check=check), {"order": "881", "amount": 1}), Policy())
+    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(check=check), {"order": "881", "amount": 1}), Policy())
     assert (refusal.code, refusal.message) == (Code.TOOL_ERROR, "Not today.")
 
 
@@ -234,7 +234,7 @@ def test_a_policy_of_one_s_own_that_does_not_clearly_allow_has_not_allowed(tool,
     arguments = {"order": "881", "amount": 1} if tool.writes else {"city": "Paris"}
     call = ToolCall("c1", tool.name, json.dumps(arguments))
     assert admitted_at_once(call, tool, Mine()) is None
-    assert isinstance(admit(Read(call, tool, arguments), Mine()), Failure)
+    assert isinstance(admit(ParsedCall(call, tool, arguments), Mine()), Failure)
 
 
 def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
@@ -252,7 +252,7 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
     tool, arguments = FunctionTool(show, effect="read", timeout_s=5), {"file": "/etc//passwd"}
     call = ToolCall("c1", "show", json.dumps(arguments))
     assert admitted_at_once(call, tool, Mine()) is None
-    admit(Read(call, tool, arguments), Mine())
+    admit(ParsedCall(call, tool, arguments), Mine())
     assert seen == [{"file": "/etc/passwd", "lines": 10}]
 
 
@@ -269,7 +269,9 @@ def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_cal
         """Ship an order."""
 
     told = []
-    refusal = admit(Read(ToolCall("c1", "ship"), FunctionTool(ship), {"order": "881"}), Policy(), tell=told.append)
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "ship"), FunctionTool(ship), {"order": "881"}), Policy(), tell=told.append
+    )
     assert (refusal.code, "canary" in str(refusal.as_json())) == (Code.INTERNAL_ERROR, False)
     assert isinstance(told[0], AttemptFailed)
     assert "KeyError" in told[0].reason
@@ -281,7 +283,9 @@ def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_cal
     lambda order, amount: {}["missing"],
 ])  # fmt: skip
 def test_a_write_whose_key_function_names_nothing_does_not_run(names_nothing):
-    refusal = admit(Read(ToolCall("c1", "refund"), writing(key=names_nothing), {"order": "881", "amount": 1}), Policy())
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "refund"), writing(key=names_nothing), {"order": "881", "amount": 1}), Policy()
+    )
     assert refusal.code == Code.INTERNAL_ERROR
 
 
@@ -290,14 +294,14 @@ def test_a_write_whose_key_names_an_absent_argument_asks_for_it():
         """Pay."""
 
     paying = FunctionTool(pay, effect="write", key="pay:{order.id}")
-    refusal = admit(Read(ToolCall("c1", "pay"), paying, {"order": "881"}), Policy())
+    refusal = admit(ParsedCall(ToolCall("c1", "pay"), paying, {"order": "881"}), Policy())
     assert (refusal.code, "`order`" in refusal.message) == (Code.INVALID_ARGUMENTS, True)
 
 
 def test_a_declaration_that_cannot_be_used_is_raised_to_the_engineer():
     misspelt = writing(resource="order:{oder}")
     with pytest.raises(ToolDefinitionError, match=r"`oder`.*Did you mean `order`"):
-        admit(Read(ToolCall("c1", "refund"), misspelt, {"order": "881", "amount": 1}), Policy())
+        admit(ParsedCall(ToolCall("c1", "refund"), misspelt, {"order": "881", "amount": 1}), Policy())
 
 
 # ---------------------------------------------------------------------- edited by a person
@@ -862,7 +866,7 @@ def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(fn, te
     at_once = admitted_at_once(call, tool, Policy())
     if at_once is not None:
         known = read(call, Toolset([tool]), "calls")
-        assert isinstance(known, Read)
+        assert isinstance(known, ParsedCall)
         assert at_once == admit(known, Policy())
 
 

@@ -26,7 +26,7 @@ from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFi
 from handrail.ports import now_of
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
-from handrail.workers.threads import Threads
+from handrail.workers.threads import ThreadPool
 from tests.support.drivers import BOUND_S, Gate, chat_message, until
 
 SHORT_S = 0.03
@@ -133,7 +133,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate
         ran.append(1)
 
     driver = drive([tool_at(gate, how="thread", name="hog", timeout_s=BOUND_S), quick])
-    driver.runtime.services.threads = Threads(most=1)
+    driver.runtime.services.threads = ThreadPool(most=1)
     hog = driver.start("call", "hog")
     gate.wait_for()
     result = driver.call("quick")

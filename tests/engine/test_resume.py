@@ -20,9 +20,9 @@ from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, 
 from handrail.events import CallFinished
 from handrail.ports import now_of
 from handrail.process_identity import owner
-from handrail.records import Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord
 from handrail.stores.memory import MemoryStore
-from handrail.stores.memory_runs import MemoryOffice, Shelf
+from handrail.stores.memory_runs import MemoryOffice, MemoryRuns
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS
@@ -361,14 +361,14 @@ def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
 
     class TakenOver(ScriptedModel):
         async def ask(self, request, listener=None):
-            Shelf.begin_run(store, RunRecord("r_1", {}))
+            MemoryRuns.begin_run(store, RunRecord("r_1", {}))
             return await super().ask(request, listener)
 
     run = on(store, world.tools, "run", "Two tickets.", model=TakenOver(SCRIPT), run_id="r_1")
     assert run.status == "moved"
     assert world.tickets == []  # its journal was refused before its write could run
     with pytest.raises(Fenced):
-        store.enter(Entry("r_1", 1))
+        store.enter(JournalEntry("r_1", 1))
 
 
 def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
@@ -479,7 +479,7 @@ def test_a_kept_name_is_not_used_twice(on):
 def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, status):
     store = MortalStore()
     epoch = store.begin_run(RunRecord("r_1", {}, owner="whoever drives it")).record.epoch
-    store.enter(Entry("r_1", epoch, status=status))
+    store.enter(JournalEntry("r_1", epoch, status=status))
     before = store.recorded("r_1").record
     with pytest.raises(ConfigError, match="kept already"):
         on(store, World().tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")

@@ -15,7 +15,7 @@ from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import StoreUnavailable
 from handrail.events import LateResult
 from handrail.ports import now_of
-from handrail.records import Entry, RunRecord, Step
+from handrail.records import JournalEntry, JournalStep, RunRecord
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
@@ -269,7 +269,7 @@ def test_what_is_kept_of_a_run_that_goes_on_elsewhere_is_dropped(store):
     now_of(store.begin_run(RunRecord("r_1", {})))
     store.away = True
     unrecorded = Unrecorded(store, store)
-    unrecorded.enter(Entry("r_1", 1, [Step("1.0", "call", {})], "queued"))
+    unrecorded.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {})], "queued"))
     now_of(store.begin_run(RunRecord("r_1", {})))
     store.away = False
     until(lambda: not unrecorded, "it was dropped")

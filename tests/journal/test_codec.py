@@ -13,7 +13,7 @@ from handrail.core.budgets import Budget
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
 from handrail.journal import codec
-from handrail.journal.codec import Asked
+from handrail.journal.codec import RunInput
 from handrail.messages import (
     AssistantMessage,
     Options,
@@ -104,7 +104,7 @@ def test_a_persons_word_comes_back_as_it_was(granted, by, reason, arguments):
 @given(turns, results, texts)
 def test_what_a_run_was_asked_comes_back_as_it_was(turn, result, text):
     parts = ({"type": "text", "text": text}, Media("image/png", b"\x89PNG"))
-    asked = Asked(
+    asked = RunInput(
         [SystemMessage(text), UserMessage(text, parts), AssistantMessage(turn), ToolMessage(result), UserMessage(text)],
         "openai:NAME",
         Options(tool_choice="required", temperature=0.0, parallel=False, extra={"seed": 0}, output=Output({"a": 1})),

@@ -11,7 +11,7 @@ from referencing import Registry
 from handrail.errors import Code, Failure, ToolDefinitionError
 from handrail.schemas.argument_errors import MOST_FAULTS, field_of, shown
 from handrail.schemas.validation import Checked, Checker, closed, coerce_text
-from handrail.schemas.violations import MOST_ERRORS, Budget, TooManyErrors, violations
+from handrail.schemas.violations import MOST_ERRORS, EvaluationBudget, TooManyErrors, violations
 from handrail.schemas.walk import compiled
 from tests.dialects.contract import check_growth
 from tests.support.random_schemas import random_call, random_schema
@@ -539,7 +539,7 @@ def test_of_very_many_errors_the_first_is_told_and_the_others_are_not_made(schem
     name = next(iter(schema["properties"]))
     arguments = {name: json.loads(value) if isinstance(value, str) else value}
     with pytest.raises(TooManyErrors):
-        violations(compiled(schema), arguments, Budget())
+        violations(compiled(schema), arguments, EvaluationBudget())
     failure = Checker(schema).check({name: value})
     assert "only the first fault is told" in failure.message
     assert f"`{name}" in failure.message

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from handrail.effects import ClaimState, Settle
 from handrail.ports import ApprovedClaimStore
-from handrail.records import Question
+from handrail.records import ApprovalRequest
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, closed, now
 
-A_QUESTION = Question("q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large")
+A_QUESTION = ApprovalRequest("q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large")
 APPROVED = replace(A_REFUND, approval="q_1")
 ALIKE = replace(APPROVED, key="refund:882", fingerprint=b"fp-882", guard=False)
 """Another write that comes with the same approval."""

@@ -22,7 +22,7 @@ from handrail.audit.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
-from handrail.records import Entry, Notice, Question, RunRecord, Step
+from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
 from handrail.stores import maintenance
 from handrail.stores.durable import KeptQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
@@ -192,10 +192,13 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     def test_the_audit_log_is_one_chain_whoever_writes_it(self, store):
         other = self.again()
         with ThreadPoolExecutor(8) as pool:
-            notices = [Notice(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"}) for n in range(40)]
+            notices = [AuditEntry(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"}) for n in range(40)]
             told = [pool.submit((store, other)[n % 2].append, [notice]) for n, notice in enumerate(notices)]
         assert [now(each.result()) for each in told] == [None] * 40
-        assert now(store.append([Notice("r_1", "RunEnded", {}), Notice("r_1", "RunEnded", {"again": True})])) is None
+        assert (
+            now(store.append([AuditEntry("r_1", "RunEnded", {}), AuditEntry("r_1", "RunEnded", {"again": True})]))
+            is None
+        )
         records = now(other.log())
         assert verify(records) == (42, None)
         assert {record.body.get("n") for record in records[:40]} == set(range(40))
@@ -205,24 +208,24 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_a_keyed_log_is_verified_with_the_key_only(self, store):
         store.audit_key = b"secret"
-        now(store.append([Notice("r_1", "RunEnded", {})]))
+        now(store.append([AuditEntry("r_1", "RunEnded", {})]))
         assert verify(now(store.log()), key=b"secret") == (1, None)
         assert verify(now(store.log()))[1].seq == 1
 
     @pytest.mark.parametrize(("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")])
     def test_a_log_is_gone_on_with_under_its_own_key_only_and_nothing_else_suffers(self, store, before, after):
         store.audit_key = before
-        now(store.append([Notice("r_1", "RunEnded", {})]))
+        now(store.append([AuditEntry("r_1", "RunEnded", {})]))
         other = self.again()
         other.audit_key = after
-        refused, begun = other.append([Notice("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
+        refused, begun = other.append([AuditEntry("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
         with pytest.raises(StoreUnavailable, match="audit log"):
             now(refused)
         assert now(begun).record.run_id == "r_2"
         assert now(other.log_refuses())
         other.audit_key = before
         assert now(other.log_refuses()) == ""
-        now(other.append([Notice("r_2", "RunEnded", {})]))
+        now(other.append([AuditEntry("r_2", "RunEnded", {})]))
         assert verify(now(store.log()), key=before) == (2, None)
         closed(other)
 
@@ -231,7 +234,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     ])  # fmt: skip
     def test_what_a_step_holds_comes_back_as_it_was(self, store, value):
         now(store.begin_run(RunRecord("r_1", {"asked": value})))
-        now(store.enter(Entry("r_1", 1, [Step("1.0", "call", {"value": value})], "done", {"said": value})))
+        now(
+            store.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {"value": value})], "done", {"said": value}))
+        )
         begun = now(store.recorded("r_1"))
         told = begun.record.input["asked"], begun.steps[0].body["value"], begun.record.result["said"]
         assert [repr(each) for each in told] == [repr(value)] * 3
@@ -241,7 +246,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert isinstance(store, port)
 
     def test_two_processes_that_agree_at_once_are_both_heard(self, store):
-        other, question = self.again(), Question("q", "r", "c", "refund", "d", {}, "high", "", people=2)
+        other, question = self.again(), ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", people=2)
         for number in range(30):
             now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
             words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]
@@ -356,8 +361,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         now(store.begin_run(RunRecord("r1", {})))
         claimed = self.claimed(store)
         store.keep("r1", "x" * 1_000_000)
-        late = store.enter(Entry("r1", 0, [Step("1.m", "model", "late")]))
-        mine = store.enter(Entry("r1", 1, [Step("1.m", "model", {"\ud800": 2**70})]))
+        late = store.enter(JournalEntry("r1", 0, [JournalStep("1.m", "model", "late")]))
+        mine = store.enter(JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})]))
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
         with pytest.raises(Fenced):
             now(late)

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from handrail import process_identity
 from handrail.errors import Fenced, RunNameTaken
-from handrail.records import Entry, Question, RunRecord, Step
+from handrail.records import ApprovalRequest, JournalEntry, JournalStep, RunRecord
 
 RUN = RunRecord("r_1", {"messages": [{"user": "谢谢"}]}, toolset="abc")
-ANSWER = Step("1.m", "model", {"text": "北京"}, 0.5)
-RESULT = Step("1.0", "call", {"value": 0}, 0.7)
-QUESTION = Question(
+ANSWER = JournalStep("1.m", "model", {"text": "北京"}, 0.5)
+RESULT = JournalStep("1.0", "call", {"value": 0}, 0.7)
+QUESTION = ApprovalRequest(
     "q_1", "r_1", "c_1", "refund", "d1", {"order": "7", "amount": 5.0}, "high", "it is large", "Refunds."
 )
 
@@ -64,8 +64,8 @@ class RunContract:
 
     def test_a_run_that_is_taken_over_brings_its_input_and_its_steps_in_order(self, store):
         self.begun(store)
-        self.settled(store.enter(Entry("r_1", 1, [ANSWER])))
-        self.settled(store.enter(Entry("r_1", 1, [RESULT])))
+        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER])))
+        self.settled(store.enter(JournalEntry("r_1", 1, [RESULT])))
         again = self.begun(store, RunRecord("r_1", {"messages": "other"}))
         assert again.record.epoch == 2
         assert again.record.input == RUN.input
@@ -75,24 +75,24 @@ class RunContract:
         self.begun(store)
         self.begun(store)
         with pytest.raises(Fenced):
-            self.settled(store.enter(Entry("r_1", 1, [ANSWER], status="done", result={"text": "late"})))
+            self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "late"})))
         kept = self.settled(store.recorded("r_1"))
         assert list(kept.steps) == []
         assert (kept.record.status, kept.record.result) == ("running", None)
 
     def test_a_run_that_is_not_there_takes_no_steps(self, store):
         with pytest.raises(Fenced):
-            self.settled(store.enter(Entry("r_none", 1, [ANSWER])))
+            self.settled(store.enter(JournalEntry("r_none", 1, [ANSWER])))
 
     def test_a_step_that_is_there_stays_as_it_is(self, store):
         self.begun(store)
-        self.settled(store.enter(Entry("r_1", 1, [ANSWER])))
-        self.settled(store.enter(Entry("r_1", 1, [Step("1.m", "model", {"text": "other"}), RESULT])))
+        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER])))
+        self.settled(store.enter(JournalEntry("r_1", 1, [JournalStep("1.m", "model", {"text": "other"}), RESULT])))
         assert list(self.settled(store.recorded("r_1")).steps) == [ANSWER, RESULT]
 
     def test_how_a_run_ended_is_kept_beside_its_last_steps(self, store):
         self.begun(store)
-        self.settled(store.enter(Entry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})))
+        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})))
         record = self.settled(store.recorded("r_1")).record
         assert (record.status, record.result) == ("done", {"text": "北京"})
         assert record.updated >= record.created
@@ -100,21 +100,21 @@ class RunContract:
     def test_runs_are_found_by_status_newest_first(self, store):
         for number in range(3):
             self.begun(store, RunRecord(f"r_{number}", {}))
-        self.settled(store.enter(Entry("r_1", 1, status="waiting")))
+        self.settled(store.enter(JournalEntry("r_1", 1, status="waiting")))
         assert [each.run_id for each in self.settled(store.records(status="running"))] == ["r_2", "r_0"]
         assert [each.run_id for each in self.settled(store.records(status="waiting"))] == ["r_1"]
         assert [each.run_id for each in self.settled(store.records(most=2))] == ["r_2", "r_1"]
 
     def test_who_drives_a_run_learns_with_the_next_entry_that_its_end_is_wanted(self, store):
         self.begun(store)
-        assert self.settled(store.enter(Entry("r_1", 1, [ANSWER]))) is False
+        assert self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER]))) is False
         assert self.settled(store.request_cancel("r_1")) is True
-        assert self.settled(store.enter(Entry("r_1", 1, [RESULT]))) is True
+        assert self.settled(store.enter(JournalEntry("r_1", 1, [RESULT]))) is True
         assert self.settled(store.request_cancel("r_none")) is False
 
     def test_a_run_that_waits_is_cancelled_at_once_and_one_that_is_over_not_at_all(self, store):
         self.begun(store)
-        self.settled(store.enter(Entry("r_1", 1, status="waiting")))
+        self.settled(store.enter(JournalEntry("r_1", 1, status="waiting")))
         assert self.settled(store.request_cancel("r_1")) is True
         assert self.settled(store.recorded("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
@@ -122,23 +122,23 @@ class RunContract:
     def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(self, store):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
-        self.settled(store.enter(Entry("r_1", 1, status="queued")))
+        self.settled(store.enter(JournalEntry("r_1", 1, status="queued")))
         assert self.begun(store).record.cancel_requested
 
     def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(self, store):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
         assert self.begun(store).record.cancel_requested  # its first owner died before the next step
-        self.settled(store.enter(Entry("r_1", 2, status="cancelled")))
+        self.settled(store.enter(JournalEntry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
     def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
         record = replace(RUN, owner=gone())
         assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
-        self.settled(store.enter(Entry("r_1", 3, [ANSWER])))
+        self.settled(store.enter(JournalEntry("r_1", 3, [ANSWER])))
         assert self.begun(store, record).record.takeovers == 3
         assert self.settled(store.recorded("r_1")).record.takeovers == 3
-        self.settled(store.enter(Entry("r_1", 4, status="waiting")))
+        self.settled(store.enter(JournalEntry("r_1", 4, status="waiting")))
         assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
 
     def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(self, store):
@@ -164,11 +164,11 @@ class RunContract:
         for _ in range(6):
             record = self.begun(store, replace(RUN, owner=gone())).record
         assert record.is_poisoned
-        self.settled(store.enter(Entry("r_1", 6, status="poisoned")))
+        self.settled(store.enter(JournalEntry("r_1", 6, status="poisoned")))
         assert self.settled(store.records(status="poisoned"))[0].takeovers == 5
         again = self.begun(store, replace(RUN, owner="here:1:x")).record
         assert (again.status, again.takeovers, again.is_poisoned) == ("running", 0, False)
-        self.settled(store.enter(Entry("r_1", 7, status="poisoned")))
+        self.settled(store.enter(JournalEntry("r_1", 7, status="poisoned")))
         assert self.settled(store.request_cancel("r_1")) is True
         assert self.settled(store.recorded("r_1")).record.status == "cancelled"
 
@@ -295,7 +295,7 @@ class RunContract:
         if ended_by == "a wish":
             assert self.settled(store.request_cancel("r_1"))
         else:
-            self.settled(store.enter(Entry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
+            self.settled(store.enter(JournalEntry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
         states = [(each.state, each.because) for each in self.settled(store.questions(state=""))]
         closed = ("cancelled", "the run was cancelled")
         assert states == [closed, closed, ("denied", "too much"), ("open", "")]
@@ -307,7 +307,7 @@ class RunContract:
 
     def test_questions_are_found_by_state_and_run(self, store):
         self.asked(store)
-        other = Question("q_2", "r_2", "c_2", "refund", "d2", {}, "high", "")
+        other = ApprovalRequest("q_2", "r_2", "c_2", "refund", "d2", {}, "high", "")
         self.asked(store, other)
         self.settled(store.decide("q_2", granted=True, by="maria"))
         assert [each.id for each in self.settled(store.questions(state="", run_id=""))] == ["q_1", "q_2"]

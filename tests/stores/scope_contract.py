@@ -7,11 +7,11 @@ from handrail.effects import ClaimState, Settle
 from handrail.engine.approvals import grant_of
 from handrail.engine.scoped_store import ScopedStore
 from handrail.ports import AuditStore
-from handrail.records import Entry, Notice, Question, RunRecord, Step
+from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
 from tests.stores.contract import A_REFUND, closed, now
 
 RUN = RunRecord("r", {"messages": []})
-QUESTION = Question("a_1", "r", "c", "refund", "d", {"order": "7"}, "high", "it is large", pin="p")
+QUESTION = ApprovalRequest("a_1", "r", "c", "refund", "d", {"order": "7"}, "high", "it is large", pin="p")
 TOUCHING = replace(A_REFUND, locks=("order:7",))
 TABLES = {"runs", "steps", "approvals", "grants", "kept", "effects", "acts", "locks", "audit"}
 """Every table that holds what a run does. `workers` and `schema_version` belong to no tenant."""
@@ -36,12 +36,12 @@ class ScopeContract:
     def test_a_run_of_one_tenant_is_none_to_the_other(self, tenants):
         mine, other = tenants
         now(mine.begin_run(RUN))
-        now(mine.enter(Entry("r", 1, [Step("1.m", "model", {"text": "my card"})], "waiting")))
+        now(mine.enter(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "my card"})], "waiting")))
         assert (now(other.recorded("r")), now(other.records())) == (None, [])
         assert now(other.request_cancel("r")) is False
         begun = now(other.begin_run(RUN, new=True))
         assert (begun.record.run_id, begun.record.epoch, list(begun.steps)) == ("r", 1, [])
-        now(other.enter(Entry("r", 1, [Step("1.m", "model", {"text": "hers"})], "done")))
+        now(other.enter(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "hers"})], "done")))
         kept = now(mine.recorded("r"))
         assert (kept.record.run_id, kept.record.status, [step.body for step in kept.steps]) == (
             "r", "waiting", [{"text": "my card"}],
@@ -124,7 +124,7 @@ class ScopeContract:
         mine, other = tenants
         if not isinstance(mine, AuditStore):
             return
-        now(mine.append([Notice("r", "RunStarted", {"model": "m"})]))
+        now(mine.append([AuditEntry("r", "RunStarted", {"model": "m"})]))
         assert (now(other.log()), now(other.log(run_id="r"))) == ([], [])
         assert [each.run_id for each in now(mine.log(run_id="r"))] == ["r"]
         assert [each.run_id.endswith("/r") for each in now(shared.log())] == [True]

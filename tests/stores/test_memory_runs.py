@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handrail.ports import ApprovalStore, RunStore
-from handrail.stores.memory_runs import MemoryOffice, Shelf
+from handrail.stores.memory_runs import MemoryOffice, MemoryRuns
 from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract
@@ -17,7 +17,7 @@ from tests.stores.scope_contract import ScopeContract
 class TestShelf(RunContract):
     @pytest.fixture
     def store(self):
-        return Shelf(time.time)
+        return MemoryRuns(time.time)
 
 
 class TestMemoryOfficeRuns(RunContract):
@@ -38,5 +38,5 @@ class TestMemoryOffice(StoreContract, ApprovedClaimContract, ScopeContract):
 
 
 def test_it_is_both_kinds_of_store():
-    assert isinstance(Shelf(time.time), RunStore)
-    assert isinstance(Shelf(time.time), ApprovalStore)
+    assert isinstance(MemoryRuns(time.time), RunStore)
+    assert isinstance(MemoryRuns(time.time), ApprovalStore)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.records import Question
+from handrail.records import ApprovalRequest
 from tests.stores.contract import A_REFUND
 
 psycopg = pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
@@ -282,7 +282,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
-        question = Question("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
+        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
         for store in (old, new):
             store.ask(question, within_s=60).result(10)
         old.decide("q", granted=True, by="anna").result(10)

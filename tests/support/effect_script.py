@@ -1,7 +1,7 @@
 """Calls carried by hand: how they are made, and a world that answers their effects from a table."""
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.core.execution import Admitted, Conduct, Read, admit, carry_out
+from handrail.core.execution import Admitted, ParsedCall, RunSettings, admit, carry_out
 from handrail.core.policy import Policy
 from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
 from handrail.testing import ManualClock
@@ -21,7 +21,7 @@ SOON = {
 
 def admitted(tool, policy: Policy | None = None, /, **arguments) -> Admitted:
     """Return a call with these arguments, as the second of the third turn of run `r1`."""
-    outcome = admit(Read(ToolCall("c1", tool.name), tool, arguments), policy or Policy(), "r1/3/1")
+    outcome = admit(ParsedCall(ToolCall("c1", tool.name), tool, arguments), policy or Policy(), "r1/3/1")
     assert isinstance(outcome, Admitted), outcome
     return outcome
 
@@ -36,7 +36,7 @@ class World:
         self.clock, self.takes_s = ManualClock(), takes_s
         self.answers = {**SOON, **answers}
         self.effects, self.events = [], []
-        self.conduct = Conduct(
+        self.conduct = RunSettings(
             policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=300.0, tell=self.events.append
         )
 

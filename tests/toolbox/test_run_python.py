@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.ports import Job, Sandbox
+from handrail.ports import Sandbox, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes import host as outside
 from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
@@ -36,7 +36,7 @@ EACH = [pytest.param(Process(), id="process"), pytest.param(Bubblewrap(), id="bu
 
 
 def ran(sandbox, code, *, cancelled=None, **limits):
-    return sandbox.run(Job([sandbox.python, "-I", "-c", code], **limits), cancelled or Event())
+    return sandbox.run(SandboxJob([sandbox.python, "-I", "-c", code], **limits), cancelled or Event())
 
 
 # ---------------------------------------------------------------------- both levels
@@ -145,7 +145,7 @@ def test_a_program_starts_with_an_empty_key_ring_and_the_thread_that_starts_it_k
     read = [sys.executable, "-c", rings % number]
     place = outside.Place(["sh", "-c", shlex.join(read) + " >&2"], "/", {}, {})
     ours = subprocess.run(read, capture_output=True, check=True).stdout
-    inside = outside.carry_out(Job([]), place, Event()).stderr
+    inside = outside.carry_out(SandboxJob([]), place, Event()).stderr
     assert (int(inside) > 0, inside == ours) == (True, False)
     assert subprocess.run(read, capture_output=True, check=True).stdout == ours
 
@@ -225,7 +225,7 @@ def test_memory_that_a_crowd_has_in_common_counts_once(sandbox):
 
 @pytest.mark.parametrize("sandbox", EACH)
 def test_a_program_that_is_not_there_is_told(sandbox):
-    ended = sandbox.run(Job(["/nowhere/program"]), Event())
+    ended = sandbox.run(SandboxJob(["/nowhere/program"]), Event())
     assert (ended.exit_code, ended.stderr[:25]) == (127, b"it could not be started: ")
 
 
@@ -430,7 +430,7 @@ def test_the_line_of_the_report_is_closed_to_the_program_whatever_its_number(san
     b"exit_code 0 1 2\n0", b"\xff 0 1\n0",
 ])  # fmt: skip
 def test_a_report_that_is_none_brings_nothing(report):
-    assert _believed(report, Job([])) == (None, {}, [])
+    assert _believed(report, SandboxJob([])) == (None, {}, [])
 
 
 @given(st.binary() | st.lists(st.tuples(st.sampled_from(["file", "left", "exit_code", "x"]), st.text(), st.binary())))
@@ -438,7 +438,7 @@ def test_whatever_a_report_says_stays_within_the_limits(told):
     report = told if isinstance(told, bytes) else b"".join(
         record(kind, name.encode("utf-8", "replace").decode(), data) for kind, name, data in told
     )  # fmt: skip
-    _, files, left = _believed(report, Job([], returned_bytes=10, returned_files=3))
+    _, files, left = _believed(report, SandboxJob([], returned_bytes=10, returned_files=3))
     assert sum(map(len, files.values())) <= 10
     assert max(len(files), len(left)) <= 3
     assert all(is_below(name) for name in (*files, *left))
@@ -447,13 +447,13 @@ def test_whatever_a_report_says_stays_within_the_limits(told):
 def test_names_that_leave_their_folder_are_left_out():
     told = [("file", "../a"), ("file", "/b"), ("file", "c"), ("left", "../d"), ("left", "e")]
     report = b"".join(record(*each, b"x") for each in told) + b"torn"
-    assert _believed(report, Job([])) == (None, {"c": b"x"}, ["e"])
+    assert _believed(report, SandboxJob([])) == (None, {"c": b"x"}, ["e"])
 
 
 def test_a_report_that_claims_more_than_was_allowed_is_cut():
     report = b"".join(record("file", name, b"xx") for name in "abcdef")
-    assert _believed(report, Job([], returned_bytes=5))[1] == {"a": b"xx", "b": b"xx"}
-    assert len(_believed(report, Job([], returned_files=3))[1]) == 3
+    assert _believed(report, SandboxJob([], returned_bytes=5))[1] == {"a": b"xx", "b": b"xx"}
+    assert len(_believed(report, SandboxJob([], returned_files=3))[1]) == 3
 
 
 @pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", ".", "a\nb", "a\\b", "a" * 256])

@@ -19,7 +19,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import ToolDefinitionError
-from handrail.workers.processes import Processes, place_of
+from handrail.workers.processes import ProcessPool, place_of
 from tests.support.drivers import BOUND_S
 
 
@@ -273,7 +273,7 @@ def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(
         {"id": id, "type": "function", "function": {"name": name, "arguments": text}} for id, name, text in calls
     ]}  # fmt: skip
     with hr.SyncRuntime([hold, leave_mark]) as runtime:
-        runtime.services.processes = Processes(most=1)
+        runtime.services.processes = ProcessPool(most=1)
         told = [json.loads(each["content"]) for each in runtime.handle(message)]
     assert [each["error_code"] for each in told] == ["TIMEOUT", "TIMEOUT"]
     assert "not started" in told[1]["error_message"]

@@ -35,7 +35,7 @@ from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.supervisor import descendants
 from handrail.workers.processes import ProcessEnded
-from handrail.workers.sandboxed import MOST_ANSWER_BYTES, Boxed, visible_to
+from handrail.workers.sandboxed import MOST_ANSWER_BYTES, SandboxedCall, visible_to
 from tests.support.drivers import BOUND_S
 
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
@@ -735,7 +735,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
 
 
 def believed(stdout: bytes, **how):
-    return Boxed(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded("exited", 0, stdout, b"", **how))
+    return SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded("exited", 0, stdout, b"", **how))
 
 
 def test_an_answer_is_a_value_with_what_is_to_be_looked_at():
@@ -804,7 +804,7 @@ def test_the_log_names_what_an_isolated_tool_raised_and_its_line_and_not_its_wor
         assert call(tool, {"how": "secret"}).failure.code == "INTERNAL_ERROR"
     kind = "JSONDecodeError" if how in ("generator", "below") else "ValueError"
     function = "<genexpr>" if how == "generator" else tool.name
-    assert f": {kind} in {function} (test_boxes.py:" in caplog.text
+    assert f": {kind} in {function} (test_sandboxed.py:" in caplog.text
     assert "secret" not in caplog.text
 
 
@@ -826,5 +826,5 @@ def test_a_box_that_was_never_set_up_certainly_had_no_effect():
 ])  # fmt: skip
 def test_a_box_that_was_ended_says_whether_its_tool_had_begun(end, stdout, begun):
     with pytest.raises(ProcessEnded) as told:
-        Boxed(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded(end, None, stdout, b""))
+        SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded(end, None, stdout, b""))
     assert told.value.begun is begun

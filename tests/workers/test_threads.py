@@ -11,13 +11,13 @@ from queue import Queue
 import pytest
 
 from handrail.effects import Raised, Returned
-from handrail.workers.threads import Threads, attempted
+from handrail.workers.threads import ThreadPool, attempted
 from tests.support.drivers import BOUND_S, until
 
 
 @pytest.fixture
 def threads():
-    pool = Threads(most=3)
+    pool = ThreadPool(most=3)
     yield pool
     pool.close()
 
@@ -30,14 +30,14 @@ def gate():
     opened.set()
 
 
-def run(threads: Threads, work):
+def run(threads: ThreadPool, work):
     """Run work to its end, and return what was reported."""
     reports = Queue()
     threads.submit(work, reports.put)
     return reports.get(timeout=BOUND_S)
 
 
-def occupy(threads: Threads, gate, count: int) -> Queue:
+def occupy(threads: ThreadPool, gate, count: int) -> Queue:
     """Let so many threads stand at the gate; return where they report."""
     entered, reports = threading.Semaphore(0), Queue()
 
@@ -117,7 +117,7 @@ def test_beyond_the_most_work_waits_its_turn(threads, gate):
     order, reports = [], Queue()
     for number in range(4):
         threads.submit(lambda number=number: order.append(number), reports.put)
-    assert repr(threads) == "<Threads: 3 of 3, 0 idle, 4 waiting>"
+    assert repr(threads) == "<ThreadPool: 3 of 3, 0 idle, 4 waiting>"
     gate.set()
     for _ in range(4):
         reports.get(timeout=BOUND_S)
@@ -125,7 +125,7 @@ def test_beyond_the_most_work_waits_its_turn(threads, gate):
 
 
 def test_what_waits_for_one_thread_begins_in_order(gate):
-    threads, order, reports = Threads(most=1), [], Queue()
+    threads, order, reports = ThreadPool(most=1), [], Queue()
     occupy(threads, gate, 1)
     for number in range(20):
         threads.submit(lambda number=number: order.append(number), reports.put)
@@ -177,7 +177,7 @@ def test_what_has_begun_cannot_be_withdrawn(threads, gate):
 
 
 def test_of_many_who_withdraw_while_threads_begin_each_either_runs_or_does_not():
-    threads, reports, withdrawn = Threads(most=4), Queue(), 0
+    threads, reports, withdrawn = ThreadPool(most=4), Queue(), 0
     for number in range(500):
         job = threads.submit(lambda number=number: number, reports.put)
         withdrawn += threads.withdraw(job)
@@ -190,7 +190,7 @@ def test_of_many_who_withdraw_while_threads_begin_each_either_runs_or_does_not()
 def test_closing_lets_idle_threads_end(threads):
     run(threads, lambda: None)
     threads.close()
-    until(lambda: repr(threads).startswith("<Threads: 0 of 3"))
+    until(lambda: repr(threads).startswith("<ThreadPool: 0 of 3"))
 
 
 def test_a_closed_pool_ends_what_it_has_begun_and_what_waits(threads, gate):

@@ -36,7 +36,7 @@ from handrail.approvers.arguments import exact, in_short, warnings
 from handrail.effects import Approval, AskHuman, not_counted
 from handrail.errors import Failure, Json
 from handrail.invisible import printable as printable
-from handrail.records import Question
+from handrail.records import ApprovalRequest
 from handrail.schemas.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
@@ -95,7 +95,7 @@ class TerminalApprover:
                 self._shown = None
                 self._withdrawn = [each for each in self._withdrawn if each is not asked]
 
-    def withdraw(self, asked: AskHuman, question: Question) -> None:
+    def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:
         """See `ports.Withdrawing`; who has answered elsewhere is told at once, before anything else is shown."""
         self._withdrawn.append(asked)
         if self._shown is asked and question.state != "open":

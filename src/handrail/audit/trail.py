@@ -36,7 +36,7 @@ from handrail.events import (
     RunEnded,
     RunStarted,
 )
-from handrail.records import Notice
+from handrail.records import AuditEntry
 from handrail.tools import keys
 
 MOST_TEXT_CHARS = 16 * 1024
@@ -48,7 +48,7 @@ _MARGIN = 1024
 """How many more characters are redacted than recorded, so that no secret is cut in half and recorded."""
 
 
-class Account:
+class AuditBuilder:
     """Makes of one run's events what is to be recorded of it.
 
     Args:
@@ -59,11 +59,11 @@ class Account:
 
     def __init__(self, run_id: str, redactor: Redactor, principal: str = "") -> None:
         self._run_id, self._redactor, self._principal = run_id, redactor, principal
-        self._begun: dict[int, tuple[ToolCall, Notice | None]] = {}
+        self._begun: dict[int, tuple[ToolCall, AuditEntry | None]] = {}
         """The calls that were admitted and of which nothing was told since; with what is held back of each. By
         identity: two calls of a turn may have one id."""
 
-    def notices(self, event: Event) -> list[Notice]:
+    def notices(self, event: Event) -> list[AuditEntry]:
         """Return what is to be recorded now, in this order; nothing of what decides and changes nothing."""
         if type(event) not in _BODIES:
             return []
@@ -80,31 +80,31 @@ class Account:
         if admitted is None:
             return [notice]
         if isinstance(event, CallFinished):
-            return [Notice(self._run_id, notice.event, {**admitted.body, **notice.body})]
+            return [AuditEntry(self._run_id, notice.event, {**admitted.body, **notice.body})]
         return [admitted, notice]
 
-    def _held_back(self) -> list[Notice]:
+    def _held_back(self) -> list[AuditEntry]:
         """Return what was held back of calls that have no end."""
         held = [notice for _, notice in self._begun.values() if notice is not None]
         self._begun.clear()
         return held
 
-    def _notice(self, event: Event) -> Notice:
+    def _notice(self, event: Event) -> AuditEntry:
         kind = type(event)
         body = _BODIES[kind](event, self._redactor)
         if self._principal:
             body["principal"] = self._principal
         waits = isinstance(event, ApprovalGiven) and event.approval is None
         name = "ApprovalPending" if waits else kind.__name__
-        return Notice(self._run_id, name, body)
+        return AuditEntry(self._run_id, name, body)
 
 
-def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> Notice:
+def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> AuditEntry:
     """Return what is to be recorded of a person's decision; `arguments` among what is told are redacted."""
     arguments: Any = told.pop("arguments", None)
     shown = {name: redactor.text(each) if isinstance(each, str) else each for name, each in told.items()}
     edited = {} if arguments is None else _arguments(arguments, redactor)
-    return Notice(run_id, word, {"by": by, **shown, **edited})
+    return AuditEntry(run_id, word, {"by": by, **shown, **edited})
 
 
 def _is_harmless(admitted: CallAdmitted) -> bool:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from handrail.approvers.terminal import TerminalApprover
 from handrail.effects import Approval, AskHuman, Risk
-from handrail.records import Question
+from handrail.records import ApprovalRequest
 
 _RISKS = get_args(Risk)
 """From the least to the greatest."""
@@ -34,6 +34,6 @@ class Consent(Struct, frozen=True):
         """Whether calls of this risk are approved unasked."""
         return self.up_to is not None and _RISKS.index(risk) <= _RISKS.index(self.up_to)
 
-    def withdraw(self, asked: AskHuman, question: Question) -> None:
+    def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:
         """See `ports.Withdrawing`."""
         self.terminal.withdraw(asked, question)

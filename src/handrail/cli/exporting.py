@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from msgspec.structs import asdict
 
-from handrail.cli.run_history import Retold
+from handrail.cli.run_history import RunHistory
 from handrail.core.history import mended
 from handrail.dialects.prompts.hermes import DIALECTS
 from handrail.dialects.wires import openai_chat
@@ -28,13 +28,13 @@ from handrail.tools.toolset import Toolset
 Lines: TypeAlias = Iterator[Mapping[str, Json]]
 
 
-def _journal(run: Retold, _: Toolset | None) -> Lines:
+def _journal(run: RunHistory, _: Toolset | None) -> Lines:
     yield {"v": 1, "kind": "run", **asdict(run.begun.record)}
     for step in run.begun.steps:
         yield {"v": 1, "run_id": run.begun.record.run_id, **asdict(step)}
 
 
-def _openai(run: Retold, tools: Toolset | None) -> Lines:
+def _openai(run: RunHistory, tools: Toolset | None) -> Lines:
     body = openai_chat.DIALECT.encode_request(run.messages, tools)
     yield {name: body[name] for name in ("messages", "tools") if name in body}
 
@@ -45,14 +45,14 @@ _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _SPEAKERS: Mapping[str, str] = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 
 
-def _hermes(run: Retold, tools: Toolset | None) -> Lines:
+def _hermes(run: RunHistory, tools: Toolset | None) -> Lines:
     prompt = DIALECTS["hermes-2-pro"].encode_request(mended(run.messages).messages, tools)
     said = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
     described = {} if tools is None else {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
     yield {"id": run.begun.record.run_id, "conversations": said, **described}
 
 
-FORMS: Mapping[str, Callable[[Retold, Toolset | None], Lines]] = {
+FORMS: Mapping[str, Callable[[RunHistory, Toolset | None], Lines]] = {
     "jsonl": _journal,
     "openai": _openai,
     "hermes": _hermes,

@@ -17,14 +17,14 @@ from handrail.errors import Code
 from handrail.journal.codec import Doubt, doubt_in
 from handrail.messages import ToolMessage
 from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
-from handrail.records import Question, Step, WriteRecord
+from handrail.records import ApprovalRequest, JournalStep, WriteRecord
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 
 
 def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     """Return what a person may do next with a run that has just ended; empty when there is nothing."""
-    asked: list[Question] = []
+    asked: list[ApprovalRequest] = []
     if run.status == "waiting" and isinstance(store, ApprovalStore):
         asked = [question for question in now_of(store.questions()) if is_within(question.run_id, run.id)]
     within = {question.run_id for question in asked} - {run.id}  # `--yes-to` does not speak for an agent's own runtime
@@ -52,7 +52,7 @@ def _consents(run: Run, setup: Setup) -> Iterator[str]:
             yield f"`{tool.name}` has {tool.weighs} risk: --yes-to {tool.weighs} approves it unasked"
 
 
-def lines_on(steps: Sequence[Step], run_id: str, kept: object, place: str) -> list[str]:
+def lines_on(steps: Sequence[JournalStep], run_id: str, kept: object, place: str) -> list[str]:
     """Say of each write that a run left in doubt how it stands now, and where a person looks while nobody knows."""
     doubts = list(dict.fromkeys(filter(None, map(doubt_in, steps))))
     lines: list[str] = []

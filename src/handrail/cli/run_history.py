@@ -29,7 +29,7 @@ from handrail.journal import codec
 from handrail.journal.cursor import worked_s
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, Usage, UserMessage
 from handrail.parsing import jsontext
-from handrail.records import JOURNAL_V, Begun, Question, Step
+from handrail.records import JOURNAL_V, ApprovalRequest, JournalStep, StoredRun
 from handrail.runs import Run
 
 
@@ -54,11 +54,11 @@ class Told(Struct, frozen=True):
         yield from (ToolMessage(result) for result in self.results if result is not None)
 
 
-class Retold(Struct, frozen=True):
+class RunHistory(Struct, frozen=True):
     """A kept run, read."""
 
-    begun: Begun
-    asked: codec.Asked
+    begun: StoredRun
+    asked: codec.RunInput
     turns: Sequence[Told]
 
     @property
@@ -96,7 +96,7 @@ class Retold(Struct, frozen=True):
         return Run(self.begun.record.run_id, cast(Any, status), text, reason, self.messages, spent, budget, seconds)
 
 
-def retold(begun: Begun) -> Retold:
+def retold(begun: StoredRun) -> RunHistory:
     """Read a kept run.
 
     Raises:
@@ -107,15 +107,15 @@ def retold(begun: Begun) -> Retold:
             f"the run {begun.record.run_id!r} was recorded by a newer handrail (journal {begun.record.journal_v}, "
             f"known here {JOURNAL_V})"
         )
-    return Retold(begun, codec.input_from_json(begun.record.input), list(_turns(begun.steps)))
+    return RunHistory(begun, codec.input_from_json(begun.record.input), list(_turns(begun.steps)))
 
 
-def question_of(asked: codec.Asked) -> str:
+def question_of(asked: codec.RunInput) -> str:
     """Return what a person asked last before the run began."""
     return next((each.text for each in reversed(asked.messages) if isinstance(each, UserMessage)), "")
 
 
-def _turns(steps: Sequence[Step]) -> Iterator[Told]:
+def _turns(steps: Sequence[JournalStep]) -> Iterator[Told]:
     for step in sorted((step for step in steps if step.kind == "model"), key=lambda step: step.turn):
         ended = [each for each in steps if each.kind == "call" and each.turn == step.turn]
         ended.sort(key=lambda each: int(each.key.split(".")[1]))
@@ -149,7 +149,9 @@ def _in_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[
 # ---------------------------------------------------------------------- as lines
 
 
-def lines_of(told: Told, words: Mapping[str, Sequence[Question]], *, whole: bool) -> Iterator[tuple[float, Line]]:
+def lines_of(
+    told: Told, words: Mapping[str, Sequence[ApprovalRequest]], *, whole: bool
+) -> Iterator[tuple[float, Line]]:
     """Yield what a person reads of one turn, each line with the seconds that the run had worked by then.
 
     Args:
@@ -170,7 +172,7 @@ def lines_of(told: Told, words: Mapping[str, Sequence[Question]], *, whole: bool
             yield from ((told.ended_s, line) for line in _result(result, whole))
 
 
-def _word(asked: Question) -> Line:
+def _word(asked: ApprovalRequest) -> Line:
     because = f": {asked.because}" if asked.because else ""
     match asked.state:
         case "approved" | "used":

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.run_history import Retold, lines_of, question_of
+from handrail.cli.run_history import RunHistory, lines_of, question_of
 from handrail.cli.store_access import command_line, laid_out, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.errors import JournalMismatch, Json
 from handrail.journal.codec import input_from_json
 from handrail.process_identity import is_gone
-from handrail.records import Question, RunRecord
+from handrail.records import ApprovalRequest, RunRecord
 
 
 def stands(record: RunRecord) -> str:
@@ -41,7 +41,7 @@ def facts(record: RunRecord) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def document(told: Retold, questions: Sequence[Question]) -> dict[str, Json]:
+def document(told: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str, Json]:
     """Return everything that is known of a run."""
     turns = [
         {
@@ -62,7 +62,9 @@ def document(told: Retold, questions: Sequence[Question]) -> dict[str, Json]:
 class Page:
     """A kept run as a person reads it, on stdout."""
 
-    def __init__(self, told: Retold, questions: Sequence[Question], place: str, doubts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, told: RunHistory, questions: Sequence[ApprovalRequest], place: str, doubts: Sequence[str] = ()
+    ) -> None:
         self._told, self._questions, self._place, self._doubts = told, questions, place, doubts
         self._at_s = 0.0
         self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
@@ -84,7 +86,7 @@ class Page:
 
     def turns(self, *, whole: bool) -> None:
         """What was said and done."""
-        words: dict[str, list[Question]] = {}
+        words: dict[str, list[ApprovalRequest]] = {}
         for question in self._questions:
             words.setdefault(question.step, []).append(question)
         for told in self._told.turns:

@@ -22,9 +22,9 @@ from handrail.core import budgets, placeholders, planning, results
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import (
     Admitted,
-    Conduct,
     Life,
-    Read,
+    ParsedCall,
+    RunSettings,
     admit,
     admitted_at_once,
     carry_out,
@@ -46,7 +46,7 @@ from handrail.tools import keys
 from handrail.tools.toolset import Toolset
 
 
-class Lane(Struct, eq=False):
+class CallState(Struct, eq=False):
     """One call on its way. `admitted` is None until it has passed every check.
 
     Attributes:
@@ -61,14 +61,14 @@ class Lane(Struct, eq=False):
     key: str = ""
     admitted: Admitted | None = None
     life: Life | None = None
-    pending: Read | None = None
+    pending: ParsedCall | None = None
     since: float = 0.0
 
 
-Todo: TypeAlias = tuple[Lane, Effect]
+Todo: TypeAlias = tuple[CallState, Effect]
 
 
-class Slot(Struct, frozen=True):
+class CallPosition(Struct, frozen=True):
     """Where a call stands that code makes: its place in the turn, and its key if it is a write that declares none."""
 
     place: int
@@ -96,16 +96,16 @@ class Batch:
         calls: Sequence[ToolCall],
         finish: Finish,
         tools: Toolset,
-        conduct: Conduct,
+        conduct: RunSettings,
         *,
         budget: Budget,
         spent: Spent,
         turn: int = 1,
         known: Mapping[int, ToolResult] | None = None,
-        slots: Sequence[Slot] = (),
+        slots: Sequence[CallPosition] = (),
     ) -> None:
         began = conduct.now()
-        self.lanes = [Lane(index, call, index, since=began) for index, call in enumerate(calls)]
+        self.lanes = [CallState(index, call, index, since=began) for index, call in enumerate(calls)]
         for lane, slot in zip(self.lanes, slots, strict=False):
             lane.place, lane.key = slot.place, slot.key
         self.prescribes, self.by_code = False, bool(slots)
@@ -189,18 +189,18 @@ class Batch:
         assert self.left == 0
         return cast("list[ToolResult]", self.results.copy())
 
-    def write_of(self, lane: Lane) -> tuple[str, str, str]:
+    def write_of(self, lane: CallState) -> tuple[str, str, str]:
         """Return scope, key and fingerprint of a write as the ledger has it; empty ones where it was never one."""
         if lane.admitted is None:
             return "", "", ""
         claim = claim_of(lane.admitted, self._conduct)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
-    def place_of(self, lane: Lane) -> str:
+    def place_of(self, lane: CallState) -> str:
         """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
         return keys.default_key(self._conduct.stem or self._conduct.run_id, self._turn, lane.place)
 
-    def answer(self, lane: Lane, answer: Any) -> None:
+    def answer(self, lane: CallState, answer: Any) -> None:
         """Take the answer to a lane's last effect."""
         life = lane.life
         if life is None:
@@ -216,14 +216,14 @@ class Batch:
         except StopIteration as ended:
             self._end(lane, ended.value)
 
-    def throw(self, lane: Lane, error: Exception) -> None:
+    def throw(self, lane: CallState, error: Exception) -> None:
         """Answer a lane's last effect with an exception that its life knows: `CallCancelled`, `StoreUnavailable`."""
         try:
             self.todo.append((lane, self._alive(lane).throw(error)))
         except StopIteration as ended:
             self._end(lane, ended.value)
 
-    def _alive(self, lane: Lane) -> Life:
+    def _alive(self, lane: CallState) -> Life:
         """Return the life of a lane; that of a plain call is begun here, up to the step that it has taken already."""
         if lane.life is None:
             assert lane.admitted is not None
@@ -239,7 +239,7 @@ class Batch:
                 failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
                 self._end(lane, refused(lane.call, failure, pending.repairs))
 
-    def _begin(self, lane: Lane, pending: Read) -> None:
+    def _begin(self, lane: CallState, pending: ParsedCall) -> None:
         """Admit a call whose turn it is, and start its life."""
         if lane.pending is not None:  # it had to wait
             lane.pending, lane.since = None, self._conduct.now()
@@ -253,7 +253,7 @@ class Batch:
             self._start(lane, admitted, pending.repairs)
 
     def _start(
-        self, lane: Lane, admitted: Admitted | Failure, repairs: Sequence[str] = (), *, plain: bool = False
+        self, lane: CallState, admitted: Admitted | Failure, repairs: Sequence[str] = (), *, plain: bool = False
     ) -> None:
         """Start the life of a call that was admitted, or end one that was not."""
         if type(admitted) is Failure:
@@ -271,7 +271,7 @@ class Batch:
             lane.life = carry_out(admitted, self._conduct)
             self.todo.append((lane, next(lane.life)))
 
-    def _admitted(self, lane: Lane, pending: Read) -> Admitted | Failure:
+    def _admitted(self, lane: CallState, pending: ParsedCall) -> Admitted | Failure:
         if not self.by_code and (pending.repairs or not placeholders.none_in(lane.call.arguments)):
             earlier = (each.call for each in islice(self.lanes, lane.index))
             if left_open := placeholders.refusal(pending.arguments, earlier):
@@ -292,7 +292,7 @@ class Batch:
         admitted.guarded = not self.by_code
         return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
 
-    def _filled(self, lane: Lane, pending: Read) -> Read | Failure:
+    def _filled(self, lane: CallState, pending: ParsedCall) -> ParsedCall | Failure:
         """Return the call with references to earlier results replaced by what they name."""
         values = {
             index: results.plain(result.value)
@@ -303,7 +303,7 @@ class Batch:
             arguments = planning.filled(
                 pending.arguments, self._positions, values, lane.index, inline=pending.tool.inline_references
             )  # fmt: skip
-            return Read(pending.call, pending.tool, arguments, pending.repairs)
+            return ParsedCall(pending.call, pending.tool, arguments, pending.repairs)
         except planning.NoSuchResult as error:
             return Failure(
                 Code.INVALID_ARGUMENTS,
@@ -311,7 +311,7 @@ class Batch:
                 "Call the tool that gives this value first, then use the value itself.",
             )
 
-    def _end(self, lane: Lane, result: ToolResult, *, recalled: bool = False) -> None:
+    def _end(self, lane: CallState, result: ToolResult, *, recalled: bool = False) -> None:
         """Record a result and start the lanes that waited for it."""
         self.results[lane.index] = result
         self.left -= 1

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.core import budgets
-from handrail.core.batch import Batch, Lane
+from handrail.core.batch import Batch, CallState
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Conduct
-from handrail.core.flow import Course
+from handrail.core.execution import RunSettings
+from handrail.core.flow import FlowState
 from handrail.core.history import as_history
-from handrail.core.loop_detection import NOTE, STOPPED_AT, TOLD_AT, Repeats
+from handrail.core.loop_detection import NOTE, STOPPED_AT, TOLD_AT, LoopDetector
 from handrail.core.results import failure_text, text_of, with_note
-from handrail.core.structured_output import Answer, Wanted, to_the_model
+from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
@@ -54,7 +54,7 @@ class Progress(Struct):
 
     messages: list[Message] = field(default_factory=list)
     spent: Spent = field(default_factory=Spent)
-    repeats: Repeats = field(default_factory=Repeats)
+    repeats: LoopDetector = field(default_factory=LoopDetector)
     turn: int = 0
     reads_on: bool = False
     """Some result was cut, so the model is shown `read_result`."""
@@ -96,10 +96,10 @@ def conversation(
     progress: Progress,
     tools: Callable[[], Toolset],
     budget: Budget,
-    conduct: Conduct,
+    conduct: RunSettings,
     started: float,
-    wanted: Wanted | None = None,
-    course: Course | None = None,
+    wanted: OutputTracker | None = None,
+    course: FlowState | None = None,
 ) -> Talk:
     """Yield what must happen until the run is over; return how it ended.
 
@@ -183,7 +183,7 @@ def _answered(turn: Turn) -> Ending:
     return Ending("done", text=turn.text)
 
 
-def _answered_in_form(turn: Turn, wanted: Wanted, progress: Progress, conduct: Conduct) -> Ending | None:
+def _answered_in_form(turn: Turn, wanted: OutputTracker, progress: Progress, conduct: RunSettings) -> Ending | None:
     """Return how the run ends with this text; None when it was told what is wrong with it, and may try again."""
     ending = _answered(turn)
     if ending.status != "done":
@@ -194,7 +194,9 @@ def _answered_in_form(turn: Turn, wanted: Wanted, progress: Progress, conduct: C
     return _taken(answer, turn.text, wanted, progress.turn, conduct)
 
 
-def _taken(answer: Answer | Failure, text: str, wanted: Wanted, turn: int, conduct: Conduct) -> Ending | None:
+def _taken(
+    answer: Answer | Failure, text: str, wanted: OutputTracker, turn: int, conduct: RunSettings
+) -> Ending | None:
     """Return how the run ends with this answer; None when the model may try again."""
     if conduct.tell is not None:
         conduct.tell(
@@ -218,7 +220,7 @@ def _ends_with(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Endin
     return None
 
 
-def _prescribed(batch: Batch, wanted: Wanted | None) -> Ending | None:
+def _prescribed(batch: Batch, wanted: OutputTracker | None) -> Ending | None:
     """Return how the run ends by what its tools declare: a step waits for a person, or a result is the answer."""
     waiting = [each.name for each in batch.followed.values() if each.failure and each.failure.code == _PENDING]
     if waiting:
@@ -243,7 +245,7 @@ def last_text(messages: Sequence[Message]) -> str:
     return next(filter(None, texts), "")
 
 
-def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]:
+def heed_repeats(repeats: LoopDetector, batch: Batch) -> tuple[list[ToolResult], str]:
     """Return the results, those that close a circle with a word to the model, and why the run is to stop (or "").
 
     The same call twice in one turn is no circle: the model had not seen the first result yet.
@@ -266,7 +268,7 @@ def heed_repeats(repeats: Repeats, batch: Batch) -> tuple[list[ToolResult], str]
     return heeded, circle
 
 
-def _stands_before(lane: Lane, batch: Batch) -> bool:
+def _stands_before(lane: CallState, batch: Batch) -> bool:
     """Whether the same call stands in the same turn before."""
     said = lane.call.name, lane.call.arguments
     return any((other.call.name, other.call.arguments) == said for other in batch.lanes[: lane.index])

@@ -85,7 +85,7 @@ Life: TypeAlias = Generator[Effect, Any, ToolResult]
 Tell: TypeAlias = Callable[[Event], None]
 
 
-class Read(Struct):
+class ParsedCall(Struct):
     """A call whose tool is known and whose arguments are JSON."""
 
     call: ToolCall
@@ -118,7 +118,7 @@ class Admitted(Struct):
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
 
-class Conduct(Struct):
+class RunSettings(Struct):
     """How the calls of a run are carried out: what is the same for all of them.
 
     Attributes:
@@ -163,7 +163,7 @@ def read(
     *,
     repair: bool = True,
     sees: Callable[[BaseTool], bool] | None = None,
-) -> Read | Failure:
+) -> ParsedCall | Failure:
     """Find the tool and read the arguments. A cut call is never repaired; a write takes no lossy repair.
 
     Args:
@@ -183,7 +183,7 @@ def read(
     # A value takes two characters at least, with its comma.
     if len(text) // 2 > tool.argument_values and (failure := _too_many(parsed.value, tool)):
         return failure
-    return Read(call, tool, parsed.value, parsed.repairs)
+    return ParsedCall(call, tool, parsed.value, parsed.repairs)
 
 
 def _too_long(text: str, tool: BaseTool) -> Failure | None:
@@ -233,7 +233,7 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
     return Admitted(call, tool, arguments, bound, verdict)
 
 
-def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
+def admit(read: ParsedCall, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
     """Check the arguments, the tool's own rule, and the policy.
 
     What the author's own code raises on the way (a validator, a key function) refuses the call: when unsure whether
@@ -257,7 +257,7 @@ def admit(read: Read, policy: Policy, place: str = "", tell: Tell | None = None)
         return _not_admitted(read, error, "", None, tell)
 
 
-def _not_admitted(read: Read, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
+def _not_admitted(read: ParsedCall, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
     """Refuse a call because the author's code raised during its admission, and log where."""
     raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
     logs.raised(f"{read.tool.name} was not admitted{why} (reference {raised.reference})", error, function)
@@ -266,7 +266,7 @@ def _not_admitted(read: Read, error: BaseException, why: str, function: Any, tel
     return retries.internal(read.tool.name, raised.reference)
 
 
-def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
+def _checked(read: ParsedCall, policy: Policy, place: str) -> Admitted | Failure:
     tool = read.tool
     checked = tool.arguments_of(read.arguments)
     if isinstance(checked, Failure):
@@ -306,7 +306,7 @@ def _checked(read: Read, policy: Policy, place: str) -> Admitted | Failure:
 # ---------------------------------------------------------------------- carrying out
 
 
-class Ended(Struct):
+class CallOutcome(Struct):
     """How a call ended, before its result is shaped for the model."""
 
     value: Any = None
@@ -323,7 +323,7 @@ def is_plain(call: Admitted) -> bool:
     return not (call.tool.writes or call.resources or call.tool.pace or call.verdict.decision is Decision.ASK)
 
 
-def result_of(call: Admitted, outcome: Returned, conduct: Conduct) -> ToolResult | None:
+def result_of(call: Admitted, outcome: Returned, conduct: RunSettings) -> ToolResult | None:
     """Return the result of a plain call whose first attempt returned, or None when its life has more to do.
 
     It is what `carry_out` would return: most calls are such, and their lives need not be begun.
@@ -339,7 +339,7 @@ def result_of(call: Admitted, outcome: Returned, conduct: Conduct) -> ToolResult
     return None
 
 
-def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> Life:
+def carry_out(call: Admitted, conduct: RunSettings, began: float | None = None) -> Life:
     """Yield what must happen for this call, in order; return its result.
 
     Args:
@@ -359,9 +359,11 @@ def carry_out(call: Admitted, conduct: Conduct, began: float | None = None) -> L
             return refused(call.call, failure, call.repairs)
         ended = yield from (_write(call, conduct, known) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
-        ended = Ended(failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."))
+        ended = CallOutcome(
+            failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started.")
+        )
     except StoreUnavailable:
-        ended = Ended(failure=_store_silent(call.tool.name))
+        ended = CallOutcome(failure=_store_silent(call.tool.name))
     return (yield from _told(call, ended, conduct))
 
 
@@ -386,7 +388,7 @@ def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> To
     return ToolResult(call.id, call.name, None, failure, results.failure_text(failure), repairs=repairs)
 
 
-def _heeded(answer: Approval | None, call: Admitted, conduct: Conduct) -> Failure | None:
+def _heeded(answer: Approval | None, call: Admitted, conduct: RunSettings) -> Failure | None:
     """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
     name = call.tool.name
     if answer is None:
@@ -420,9 +422,9 @@ def _pending(call: Admitted, what: str) -> Failure:
     )
 
 
-def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> Failure | None:
+def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings) -> Failure | None:
     """Give the call the arguments that a person wrote, once they have passed every check: a person can mistype too."""
-    edited = admit(Read(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
+    edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
     if edited.verdict.people > call.verdict.people:
@@ -442,7 +444,7 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: Conduct) -> 
     return None
 
 
-def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Effect, Any, Ended]:
+def _read(call: Admitted, conduct: RunSettings, began: float | None) -> Generator[Effect, Any, CallOutcome]:
     began = conduct.now() if began is None else began
     deadline = min(began + call.tool.timeout_s, conduct.deadline)
     attempt = 0
@@ -450,13 +452,13 @@ def _read(call: Admitted, conduct: Conduct, began: float | None) -> Generator[Ef
         attempt += 1
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
-            return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome))
+            return CallOutcome(_at_rest(outcome.value), attempts=attempt, note=_late(outcome))
         diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool, began, conduct))
         wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
         failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, call.tool.name))
         if failure is not None:
-            return Ended(failure=failure, attempts=attempt)
+            return CallOutcome(failure=failure, attempts=attempt)
 
 
 def _at_rest(value: Any) -> Any:
@@ -471,13 +473,13 @@ def _at_rest(value: Any) -> Any:
         return value
 
 
-def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Generator[Effect, Any, Ended]:
+def _write(call: Admitted, conduct: RunSettings, known: Claimed | None = None) -> Generator[Effect, Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to do it again if its tool leaves that to a person.
 
     Args:
         known: What the ledger answers to the claim, if it was looked up already.
     """
-    ended: Ended | None = None
+    ended: CallOutcome | None = None
     reason, place, own_key = call.verdict.reason, call.place, call.key
     while True:
         try:
@@ -487,7 +489,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
                 raise
             return ended  # it was to be done again, and was not: what was known of it before is still true
         if isinstance(held, Failure):
-            return ended or Ended(failure=held)
+            return ended or CallOutcome(failure=held)
         claim, claimed = held
         known, act = None, call.key
         again, state = yield from _performed(claim, claimed, call, conduct)
@@ -505,7 +507,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
             return ended
         if answer is None:
             so_far = f"`{call.tool.name}` was already done." if ended.failure is None else ended.failure.message
-            return Ended(failure=_pending(call, f"{so_far} To be done again it"), attempts=ended.attempts)
+            return CallOutcome(failure=_pending(call, f"{so_far} To be done again it"), attempts=ended.attempts)
         if answer.granted and _heeded(answer, call, conduct) is None:
             if call.key == act:  # else the edited arguments name another act, which is done once as ever
                 # What a person has done again is a new write: under the old key it would be the old one.
@@ -518,7 +520,7 @@ def _write(call: Admitted, conduct: Conduct, known: Claimed | None = None) -> Ge
         return ended
 
 
-def claim_of(call: Admitted, conduct: Conduct) -> Claim:
+def claim_of(call: Admitted, conduct: RunSettings) -> Claim:
     """Return the claim of a write: what it is called in the ledger, and how it is guarded there."""
     tool = call.tool
     return Claim(
@@ -537,7 +539,7 @@ def claim_of(call: Admitted, conduct: Conduct) -> Claim:
     )
 
 
-def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claimed | None]:
+def _looked_up(call: Admitted, conduct: RunSettings) -> Generator[Effect, Any, Claimed | None]:
     """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
     if not (call.tool.writes and conduct.looks_up):
         return None
@@ -546,7 +548,7 @@ def _looked_up(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, Claim
 
 
 def _approved(
-    call: Admitted, conduct: Conduct, reason: str, place: str
+    call: Admitted, conduct: RunSettings, reason: str, place: str
 ) -> Generator[Effect, Any, tuple[Claim, Claimed] | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval."""
     for _ in range(_MOST_QUESTIONS):
@@ -567,8 +569,8 @@ def _approved(
 
 
 def _performed(
-    claim: Claim, claimed: Claimed, call: Admitted, conduct: Conduct
-) -> Generator[Effect, Any, tuple[Ended, SettledState | None]]:
+    claim: Claim, claimed: Claimed, call: Admitted, conduct: RunSettings
+) -> Generator[Effect, Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and record how it ended; None where nothing was this call's to do."""
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
@@ -605,13 +607,13 @@ def _key_again(call: Admitted, claimed: Claimed) -> str:
     return f"{call.key}{AGAIN}{claimed.fence}"
 
 
-def _lease_s(tool: BaseTool, conduct: Conduct) -> float:
+def _lease_s(tool: BaseTool, conduct: RunSettings) -> float:
     lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
     # For class verify it covers the tool's whole time: a dead process's request may arrive until then.
     return min(lease_s, LONGEST_LEASE_S) if conduct.renews and tool.replay_class != "verify" else lease_s
 
 
-def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generator[Effect, Any, Any]:
+def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: RunSettings) -> Generator[Effect, Any, Any]:
     """Claim, or look up; while another process performs the same write, wait for its end within this call's own time.
 
     A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
@@ -629,7 +631,7 @@ def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: Conduct) -> Generat
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
 
 
-def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
+def _write_attempts(call: Admitted, conduct: RunSettings) -> Generator[Effect, Any, tuple[CallOutcome, SettledState]]:
     """Run a claimed write until it is known how it ended, or known that nobody knows."""
     tool, began = call.tool, conduct.now()
     deadline = min(began + tool.timeout_s, conduct.deadline)
@@ -638,10 +640,10 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
         attempt += 1
         outcome = yield invoke(call.tool, attempt, began, conduct)
         if isinstance(outcome, Returned):
-            return Ended(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
+            return CallOutcome(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             unshown = retries.done_but_too_large(tool.name, outcome.error)
-            return Ended(unshown.as_json(), unshown, attempts=attempt), "done"
+            return CallOutcome(unshown.as_json(), unshown, attempts=attempt), "done"
         allowed_s, found = _allowed_s(tool, began, conduct), None
         diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
         if not diagnosis.no_effect:
@@ -654,13 +656,13 @@ def _write_attempts(call: Admitted, conduct: Conduct) -> Generator[Effect, Any, 
             wait_s = _wait_before(attempt + 1, diagnosis, tool, deadline, conduct)
         _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
         if isinstance(found, Found):
-            return Ended(found.value, attempts=attempt, note=_VERIFIED), "done"
+            return CallOutcome(found.value, attempts=attempt, note=_VERIFIED), "done"
         failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, tool.name))
         if failure is not None and doubtful:
             told = diagnosis.failure if diagnosis.worded else retries.in_doubt(tool.name)
-            return Ended(failure=told, attempts=attempt), "in_doubt"
+            return CallOutcome(failure=told, attempts=attempt), "in_doubt"
         if failure is not None:
-            return Ended(failure=failure, attempts=attempt), "failed"
+            return CallOutcome(failure=failure, attempts=attempt), "failed"
 
 
 def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
@@ -669,8 +671,8 @@ def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
 
 
 def _check_first(
-    call: Admitted, conduct: Conduct, early_s: float
-) -> Generator[Effect, Any, tuple[Ended, SettledState]]:
+    call: Admitted, conduct: RunSettings, early_s: float
+) -> Generator[Effect, Any, tuple[CallOutcome, SettledState]]:
     """Go on with a write that somebody else began: perform it when it has certainly not happened.
 
     Args:
@@ -684,11 +686,11 @@ def _check_first(
         found = Unknown() if stopped else (yield from _verified(call))
     match found:
         case Found(value=value):
-            return Ended(value, replayed=True, note=_VERIFIED), "done"
+            return CallOutcome(value, replayed=True, note=_VERIFIED), "done"
         case NotFound():
             return (yield from _write_attempts(call, conduct))
         case _:
-            return Ended(failure=retries.in_doubt(call.tool.name)), "in_doubt"
+            return CallOutcome(failure=retries.in_doubt(call.tool.name)), "in_doubt"
 
 
 def _verified(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect, Any, Verification]:
@@ -715,12 +717,12 @@ def _waited(seconds: float, tool: str) -> Generator[Effect, Any, Failure | None]
     return None
 
 
-def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
+def _not_mine(claimed: Claimed, call: Admitted) -> CallOutcome:
     """Return how a write ends that this call may not perform."""
     name = call.tool.name
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
-        return Ended(claimed.value, retries.too_large_again(claimed.value), replayed=True, note=note)
+        return CallOutcome(claimed.value, retries.too_large_again(claimed.value), replayed=True, note=note)
     failures = {
         ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
@@ -741,10 +743,10 @@ def _not_mine(claimed: Claimed, call: Admitted) -> Ended:
             "Look at what was done before; it is not done a second time with other arguments.",
         ),
     }
-    return Ended(failure=failures[claimed.state])
+    return CallOutcome(failure=failures[claimed.state])
 
 
-def invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invoke:
+def invoke(tool: BaseTool, attempt: int, began: float, conduct: RunSettings) -> Invoke:
     """Return the step that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
@@ -759,7 +761,7 @@ def invoke(tool: BaseTool, attempt: int, began: float, conduct: Conduct) -> Invo
 
 
 def _wait_before(
-    attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, deadline: float, conduct: Conduct
+    attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, deadline: float, conduct: RunSettings
 ) -> float | None:
     """Return how long to wait before `attempt`, or None when there is to be none."""
     if not diagnosis.passing or attempt > tool.attempts:
@@ -770,7 +772,7 @@ def _wait_before(
     return wait_s if conduct.now() + wait_s + _SHORTEST_ATTEMPT_S < deadline else None
 
 
-def _allowed_s(tool: BaseTool, began: float, conduct: Conduct) -> float:
+def _allowed_s(tool: BaseTool, began: float, conduct: RunSettings) -> float:
     """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
     declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline - began
     return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.3g}")
@@ -781,7 +783,12 @@ def _late(outcome: Returned) -> str:
 
 
 def _tell_of(
-    outcome: Outcome, diagnosis: retries.Diagnosis, call: Admitted, attempt: int, wait_s: float | None, conduct: Conduct
+    outcome: Outcome,
+    diagnosis: retries.Diagnosis,
+    call: Admitted,
+    attempt: int,
+    wait_s: float | None,
+    conduct: RunSettings,
 ) -> None:
     if conduct.tell is None:
         return
@@ -805,7 +812,7 @@ def _store_silent(tool: str) -> Failure:
 # ---------------------------------------------------------------------- what the model reads
 
 
-def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
+def _told(call: Admitted, ended: CallOutcome, conduct: RunSettings) -> Life:
     """Shape the result for the model, keeping aside what does not fit."""
     if ended.failure is not None:
         failure = ended.failure if conduct.secrets is None else conduct.secrets.failure(ended.failure)
@@ -833,7 +840,7 @@ def _told(call: Admitted, ended: Ended, conduct: Conduct) -> Life:
     )  # fmt: skip
 
 
-def _shown(value: Any, conduct: Conduct) -> Any:
+def _shown(value: Any, conduct: RunSettings) -> Any:
     """Return a value without the secrets that are known."""
     return value if conduct.secrets is None else conduct.secrets.value(value)
 

@@ -75,7 +75,7 @@ class Forbid(Struct, frozen=True):
 Rules: TypeAlias = "Sequence[Require | Forbid]"
 
 
-class Course(Struct):
+class FlowState(Struct):
     """The rules of one run, and how far it has come among them."""
 
     rules: Rules
@@ -159,7 +159,7 @@ def _forbidden(rule: Forbid, tool: str) -> Failure:
     return Failure(Code.NOT_PERMITTED, f"`{tool}` may not be called at this step.", "Go on without it.")
 
 
-def course(rules: Rules, tools: Iterable[str]) -> Course:
+def course(rules: Rules, tools: Iterable[str]) -> FlowState:
     """Return the course of a run.
 
     Raises:
@@ -174,7 +174,7 @@ def course(rules: Rules, tools: Iterable[str]) -> Course:
                 near = names.nearest(name, known)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"flow names {name!r}, which is no tool of this run{hint}")
-    return Course(tuple(rules))
+    return FlowState(tuple(rules))
 
 
 # ---------------------------------------------------------------------- as a journal keeps them

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
-from handrail.core.batch import Batch, Lane, Slot
+from handrail.core.batch import Batch, CallPosition, CallState
 from handrail.core.execution import Tell, refused
 from handrail.core.retries import internal
 from handrail.effects import Raised
@@ -31,10 +31,10 @@ from handrail.tools.tool import BaseTool, Then
 class Following(Struct, frozen=True):
     """A step that is to follow the call of `lane`; `fault` is why it cannot be called, in which case nothing runs."""
 
-    lane: Lane
+    lane: CallState
     tool: BaseTool
     call: ToolCall
-    slot: Slot
+    slot: CallPosition
     fault: ToolResult | None = None
 
 
@@ -53,13 +53,15 @@ def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
     return found
 
 
-def _step(lane: Lane, result: ToolResult, then: Then, stem: str, width: int, tell: Tell | None) -> Following | None:
+def _step(
+    lane: CallState, result: ToolResult, then: Then, stem: str, width: int, tell: Tell | None
+) -> Following | None:
     admitted = lane.admitted
     assert admitted is not None
     # The write's key names the step, so a write that an earlier call made is not followed a second time.
     act = result.done_under or admitted.key or f"{stem}/{lane.place}"
     key = f"{admitted.tool.name}/{act}/then"
-    call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), Slot(lane.place + width, key)
+    call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), CallPosition(lane.place + width, key)
     try:
         given = then.given(admitted.tool.with_defaults(admitted.arguments), results.plain(result.value))
         if given is None:

@@ -29,7 +29,7 @@ NOTE = (
 )
 
 
-class Repeats(Struct):
+class LoopDetector(Struct):
     """The last calls of a run, as far back as a circle can reach."""
 
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT))

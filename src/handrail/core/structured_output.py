@@ -83,7 +83,7 @@ class Answer(Struct, frozen=True):
     repairs: Sequence[str] = ()
 
 
-class Plan(Struct, frozen=True):
+class OutputSchema(Struct, frozen=True):
     """A form as it is described and checked: the schema of one object, and what turns such an object into a value."""
 
     name: str
@@ -144,7 +144,7 @@ _NO_JSON = {Code.BAD_JSON, Code.TRUNCATED_CALL}
 _STRICTLY = "Answer again with the whole JSON object of the form that was asked for, in strict JSON."
 
 
-def plan(of: Any) -> Plan:
+def plan(of: Any) -> OutputSchema:
     """Return how a form is described and checked.
 
     Raises:
@@ -159,18 +159,18 @@ def plan(of: Any) -> Plan:
     return made
 
 
-def _of_schema(schema: Mapping[str, Json]) -> Plan:
+def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
     given = cast(Schema, dict(schema))
     if given.get("type", "object") == "object" and ("type" in given or "properties" in given):
-        return Plan(_TOOL, Checker(imported(given)), dict)
+        return OutputSchema(_TOOL, Checker(imported(given)), dict)
     measure(given)
     definitions: Schema = {word: given.pop(word) for word in ("$defs", "definitions") if word in given}
     given.pop("$schema", None)
     whole: Schema = {"type": "object", "properties": {_VALUE: given}, "required": [_VALUE], **definitions}
-    return Plan(_TOOL, Checker(imported(whole)), _the_value)
+    return OutputSchema(_TOOL, Checker(imported(whole)), _the_value)
 
 
-def _of_type(hint: Any, name: str) -> Plan:
+def _of_type(hint: Any, name: str) -> OutputSchema:
     def answer(value: Any) -> Any:
         return value
 
@@ -179,7 +179,7 @@ def _of_type(hint: Any, name: str) -> Plan:
     hint = signature.visible[_VALUE]
     if _is_object(hint):
         signature = replace(signature, model=hint)
-    return Plan(_name_of(hint), Checker(signature.schema), partial(_bound, signature))
+    return OutputSchema(_name_of(hint), Checker(signature.schema), partial(_bound, signature))
 
 
 def _is_object(hint: Any) -> bool:
@@ -208,7 +208,7 @@ def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
 # ---------------------------------------------------------------------- one run
 
 
-class Wanted(Struct):
+class OutputTracker(Struct):
     """The answer that a run waits for: in which way the model is asked for it now, and how often it has tried.
 
     Attributes:
@@ -216,7 +216,7 @@ class Wanted(Struct):
         settled: A server has taken a request in this way, so a later refusal is about something else.
     """
 
-    plan: Plan
+    plan: OutputSchema
     way: Way
     attempts: int = 3
     fixed: bool = False
@@ -321,7 +321,7 @@ def _never_called(**answer: Json) -> Json:
     return answer
 
 
-def wanted(output: Any, by: Way) -> Wanted:
+def wanted(output: Any, by: Way) -> OutputTracker:
     """Return what a run waits for.
 
     Args:
@@ -331,7 +331,7 @@ def wanted(output: Any, by: Way) -> Wanted:
     form = output if isinstance(output, Form) else Form(output)
     if form.attempts < 1:
         raise ConfigError(f"attempts is {form.attempts}; a model needs at least one to answer")
-    return Wanted(plan(form.of), form.by or by, form.attempts, fixed=form.by is not None)
+    return OutputTracker(plan(form.of), form.by or by, form.attempts, fixed=form.by is not None)
 
 
 def way_of(model: object) -> Way:

@@ -14,21 +14,21 @@ from typing import Any
 from msgspec import Struct, field
 
 from handrail import logs
-from handrail.audit.trail import Account
+from handrail.audit.trail import AuditBuilder
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending, Progress, last_text
-from handrail.core.execution import Conduct
-from handrail.core.flow import Course
+from handrail.core.execution import RunSettings
+from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.redaction import Redactor
-from handrail.core.structured_output import Wanted
-from handrail.engine.timeouts import Patience
+from handrail.core.structured_output import OutputTracker
+from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
-from handrail.journal.cursor import Recording
+from handrail.journal.cursor import JournalCursor
 from handrail.messages import Delta, Options
 from handrail.ports import Answer, AuditStore, Observer, Selector, later
-from handrail.records import Notice
+from handrail.records import AuditEntry
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import raised
 
@@ -39,12 +39,12 @@ OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
 
 
-class Session(Struct, eq=False):
+class ActiveRun(Struct, eq=False):
     """One run as its driver holds it while it is under way."""
 
     id: str
     progress: Progress
-    conduct: Conduct
+    conduct: RunSettings
     budget: Budget
     deps: Any
     injected: Mapping[str, Any]
@@ -52,14 +52,14 @@ class Session(Struct, eq=False):
     observers: Sequence[Observer]
     window: Window | None = None
     """How large the conversation may grow."""
-    wanted: Wanted | None = None
+    wanted: OutputTracker | None = None
     """The form that the answer must have."""
-    recording: Recording | None = None
+    recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
     options: Options = field(default_factory=Options)
     selector: Selector | None = None
     """What chooses the tools that this run shows; the runtime's otherwise."""
-    course: Course | None = None
+    course: FlowState | None = None
     """Which calls it must make or must not, where there are rules for it."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
@@ -68,10 +68,10 @@ class Session(Struct, eq=False):
     cancelled: bool = False
     stops: list[Callable[[], Any]] = field(default_factory=list)
     """What to call to end whatever is under way."""
-    patience: Patience | None = None
+    patience: ReusableTimeout | None = None
     """How long it waits for its model; there once it has asked."""
 
-    def wait_with(self, patience: Patience) -> Patience:
+    def wait_with(self, patience: ReusableTimeout) -> ReusableTimeout:
         """Wait for the model with this patience from now on."""
         self.end_waiting()
         self.patience = patience
@@ -86,13 +86,13 @@ class Session(Struct, eq=False):
             self.patience = None
 
     @property
-    def trail(self) -> Trail | None:
+    def trail(self) -> AuditObserver | None:
         """What writes this run into the audit log, where the store has one."""
-        return next((each for each in self.observers if isinstance(each, Trail)), None)
+        return next((each for each in self.observers if isinstance(each, AuditObserver)), None)
 
     def leave_no_trail(self) -> None:
         """Write nothing into the audit log: whatever is told from now on has happened, and been written, before."""
-        self.observers = tuple(each for each in self.observers if not isinstance(each, Trail))
+        self.observers = tuple(each for each in self.observers if not isinstance(each, AuditObserver))
         self.conduct.tell = partial(tell_all, self.observers) if self.observers else None
 
     def tell(self, event: Event) -> None:
@@ -100,7 +100,7 @@ class Session(Struct, eq=False):
         tell_all(self.observers, event)
 
 
-class Trail:
+class AuditObserver:
     """Writes what a run decides and does into the audit log, and logs failures to do so.
 
     Nothing waits for the log, except `written`.
@@ -109,18 +109,18 @@ class Trail:
     __slots__ = ("_account", "_asked", "_last", "_run_id", "_store", "_unwritten")
 
     def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
-        self._store, self._account = store, Account(run_id, redactor, principal)
+        self._store, self._account = store, AuditBuilder(run_id, redactor, principal)
         self._run_id = run_id
         self._asked: Future[None] | None = None
-        self._last: list[Notice] = []
+        self._last: list[AuditEntry] = []
         """The records that `_asked` confirms."""
-        self._unwritten: deque[Notice] = deque(maxlen=_MOST_UNWRITTEN)
+        self._unwritten: deque[AuditEntry] = deque(maxlen=_MOST_UNWRITTEN)
 
     def __call__(self, event: Event) -> None:
         if notices := self._account.notices(event):
             self._append(notices)
 
-    def _append(self, notices: Sequence[Notice]) -> None:
+    def _append(self, notices: Sequence[AuditEntry]) -> None:
         try:
             answer = self._store.append(notices)
         except Exception:
@@ -154,10 +154,10 @@ class Trail:
         return None
 
 
-class Ears(Struct):
+class ListenerAdapter(Struct):
     """Hears a model's answer on its way and tells the run's observers."""
 
-    session: Session
+    session: ActiveRun
 
     def delta(self, delta: Delta) -> None:
         """Tell of a piece of the answer."""
@@ -168,7 +168,7 @@ class Ears(Struct):
         self.session.tell(exchange)
 
 
-def _written(run_id: str, notices: list[Notice], unwritten: deque[Notice], answer: Future[None]) -> None:
+def _written(run_id: str, notices: list[AuditEntry], unwritten: deque[AuditEntry], answer: Future[None]) -> None:
     if (error := answer.exception()) is not None:
         unwritten.extend(notices)
         logs.raised(f"an audit record of run {run_id} could not be written", error)
@@ -183,12 +183,12 @@ def tell_all(observers: Sequence[Observer], event: Event) -> None:
             logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", raised(error).error)
 
 
-def cancelled(session: Session) -> Ending:
+def cancelled(session: ActiveRun) -> Ending:
     """Return how a run ends that was cancelled."""
     return Ending("cancelled", "the run was cancelled", last_text(session.progress.messages))
 
 
-def ending_by(error: ModelError, session: Session) -> Ending:
+def ending_by(error: ModelError, session: ActiveRun) -> Ending:
     """Return how a run ends whose model could not be asked."""
     if session.cancelled:
         return cancelled(session)

@@ -30,9 +30,9 @@ from handrail.audit.trail import notice_of_word
 from handrail.core.policy import Policy
 from handrail.core.redaction import Redactor
 from handrail.effects import Approval, ApprovalScope, AskHuman
-from handrail.engine.active_run import Session
+from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import grant_id, kept_name, scope_of
-from handrail.engine.shared import NOT_ASKED, Services
+from handrail.engine.shared import NOT_ASKED, SharedResources
 from handrail.errors import Json, StoreUnavailable
 from handrail.ports import (
     Answer,
@@ -45,7 +45,7 @@ from handrail.ports import (
     Withdrawing,
     later,
 )
-from handrail.records import Grant, Notice, Question
+from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
 from handrail.tools.keys import digest
 from handrail.tools.toolset import Toolset
 
@@ -72,7 +72,7 @@ class Approvals:
         store: Store,
         policy: Policy,
         approver: Approver | None,
-        services: Services,
+        services: SharedResources,
         *,
         tools: Callable[[], Toolset],
         scope: str,
@@ -84,7 +84,7 @@ class Approvals:
         self._told: set[str] = set()
         self._in_claims = isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
 
-    async def word_on(self, session: Session, asked: AskHuman) -> Approval | StoreUnavailable | None:
+    async def word_on(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
         store, asked = self._store, replace(asked, principal=self._principal)
         if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
@@ -95,7 +95,7 @@ class Approvals:
         except StoreUnavailable as error:
             return error
 
-    async def _unkept(self, session: Session, asked: AskHuman) -> Approval | None:
+    async def _unkept(self, session: ActiveRun, asked: AskHuman) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
         question = _question(session, asked, asked.place)
         while True:
@@ -109,7 +109,7 @@ class Approvals:
                 return None
             question = heard
 
-    async def _answer(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Approval | None:
+    async def _answer(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> Approval | None:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
             kept = await self._kept(store, session, asked)
@@ -135,7 +135,7 @@ class Approvals:
         """Whether the claim of the call uses its approval."""
         return asked.writes and self._in_claims
 
-    async def _kept(self, store: ApprovalStore, session: Session, asked: AskHuman) -> Question:
+    async def _kept(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> ApprovalRequest:
         """Keep the question, or return the one that stands for it.
 
         In a kept run that is the one of its place. The turns of other runs are counted anew by each process, and a call
@@ -165,7 +165,9 @@ class Approvals:
         question = _question(session, asked, f"{place}/{len(known)}" if known or not in_place else place)
         return await later(store.ask(question, within_s=within_s))
 
-    async def _asked(self, store: ApprovalStore, question: Question, session: Session, asked: AskHuman) -> Question:
+    async def _asked(
+        self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
+    ) -> ApprovalRequest:
         """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
         alone = question.people == 1
         if alone and isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
@@ -182,8 +184,8 @@ class Approvals:
             question = kept  # somebody has agreed: is there another one?
 
     async def _asked_here(
-        self, store: ApprovalStore, question: Question, asked: AskHuman, approver: Approver
-    ) -> Question:
+        self, store: ApprovalStore, question: ApprovalRequest, asked: AskHuman, approver: Approver
+    ) -> ApprovalRequest:
         """Ask the approver, until it or somebody elsewhere has answered; return the question as it stands then."""
         here = asyncio.ensure_future(self._services.ask_human(approver, asked))
         elsewhere = asyncio.ensure_future(_answered(store, question))
@@ -212,9 +214,9 @@ class Approvals:
                     await each
 
 
-def _question(session: Session, asked: AskHuman, place: str) -> Question:
+def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
     name = digest({"run": session.id, "place": place, "digest": asked.digest})[:16]
-    return Question(
+    return ApprovalRequest(
         f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
         people=asked.people, principal=asked.principal,
@@ -227,14 +229,14 @@ def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str
     return {each.step: each.edited for each in questions if each.edited is not None}
 
 
-def grant_of(question: Question, scope: ApprovalScope, *, by: str) -> Grant:
+def grant_of(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
     """Return the standing word that a person gives with the answer to a question."""
     run_id = question.run_id if scope == "run" else kept_name(scope_of(question.run_id), "")
     id = grant_id(run_id, question.tool, question.pin, question.reason)
-    return Grant(id, run_id, question.tool, question.pin, question.reason, by)
+    return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
 
 
-def notice_of_grant(grant: Grant, question: Question) -> Notice:
+def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
     """Return what is recorded of a standing word: it was given with the answer to this question."""
     return notice_of_word(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
@@ -242,9 +244,9 @@ def notice_of_grant(grant: Grant, question: Question) -> Notice:
     )  # fmt: skip
 
 
-async def _noted(store: ApprovalStore, question: Question, known: Question, said: Approval) -> None:
+async def _noted(store: ApprovalStore, question: ApprovalRequest, known: ApprovalRequest, said: Approval) -> None:
     """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
-    told: list[Notice] = []
+    told: list[AuditEntry] = []
     once = said.scope == "once" or question.people > 1
     if said.granted and not once and known.state == "approved" and isinstance(store, GrantStore):
         told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
@@ -255,8 +257,8 @@ async def _noted(store: ApprovalStore, question: Question, known: Question, said
 
 
 def notice_of_answer(
-    known: Question, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
-) -> Notice:
+    known: ApprovalRequest, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
     several: dict[str, Json] = {"agreed": list(known.agreed), "people": known.people} if known.people > 1 else {}
     return notice_of_word(
@@ -265,7 +267,7 @@ def notice_of_answer(
     )  # fmt: skip
 
 
-async def _granted(store: GrantStore, session: Session, asked: AskHuman) -> Grant | None:
+async def _granted(store: GrantStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
     """Return a standing word that answers this question."""
     for grant in await later(store.grants(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
@@ -273,7 +275,7 @@ async def _granted(store: GrantStore, session: Session, asked: AskHuman) -> Gran
     return None
 
 
-async def _answered(store: ApprovalStore, question: Question) -> Question:
+async def _answered(store: ApprovalStore, question: ApprovalRequest) -> ApprovalRequest:
     """Return a question once it is open no longer."""
     wait_s = _FIRST_LOOK_S
     while True:
@@ -287,7 +289,7 @@ async def _answered(store: ApprovalStore, question: Question) -> Question:
             return found
 
 
-def _withdraw(approver: Approver, asked: AskHuman, kept: Question) -> None:
+def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> None:
     """Take a question back from whoever is still being asked here."""
     try:
         if isinstance(approver, Withdrawing):

@@ -18,26 +18,26 @@ from msgspec import Struct
 
 from handrail import logs
 from handrail.core import retries
-from handrail.core.batch import Lane
+from handrail.core.batch import CallState
 from handrail.core.redaction import Known
 from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
 from handrail.engine import scheduler
-from handrail.engine.scheduler import Ground, Stoppable, Work
-from handrail.engine.shared import Services
+from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
+from handrail.engine.shared import SharedResources
 from handrail.errors import Code, ToolError
 from handrail.tools.tool import BaseTool
-from handrail.workers.processes import Apart, ProcessEnded
-from handrail.workers.sandboxed import Boxed
-from handrail.workers.threads import Job, attempted
+from handrail.workers.processes import ProcessEnded, WorkerCall
+from handrail.workers.sandboxed import SandboxedCall
+from handrail.workers.threads import ThreadTask, attempted
 
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
 
 
-class Watcher(Protocol):
+class AttemptListener(Protocol):
     """Who waits for the end of an attempt."""
 
-    def answer(self, lane: Lane, answer: Outcome) -> None:
+    def answer(self, lane: CallState, answer: Outcome) -> None:
         """Take how the tool of a lane ended."""
         ...
 
@@ -46,21 +46,21 @@ class Watcher(Protocol):
         ...
 
 
-class Attempt(Work, eq=False, kw_only=True):
+class Attempt(AsyncWork, eq=False, kw_only=True):
     """One start of a tool that is under way.
 
     `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
     was answered without it.
     """
 
-    watcher: Watcher
-    lane: Lane
+    watcher: AttemptListener
+    lane: CallState
     tool: BaseTool
     number: int
     until: float
     flag: Flag | None = None
-    job: Job | None = None
-    apart: Apart | Boxed | None = None
+    job: ThreadTask | None = None
+    apart: WorkerCall | SandboxedCall | None = None
     ending: bool = False
     by_cancel: bool = False
     given_up: bool = False
@@ -79,17 +79,23 @@ class Attempts(Struct, eq=False):
     """
 
     run_id: str
-    services: Services
-    ground: Ground
+    services: SharedResources
+    ground: Scheduler
     now: Callable[[], float]
     troubled: Mapping[str, object]
     secrets: Known | None
-    under_way: dict[Lane, Attempt] = {}
+    under_way: dict[CallState, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
-    alarms: list[Stoppable] = []
+    alarms: list[Handle] = []
 
     def make(
-        self, watcher: Watcher, lane: Lane, tool: BaseTool, effect: Invoke, start: partial[Any], flag: Flag | None
+        self,
+        watcher: AttemptListener,
+        lane: CallState,
+        tool: BaseTool,
+        effect: Invoke,
+        start: partial[Any],
+        flag: Flag | None,
     ) -> None:
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
         until = self.now() + effect.timeout_s
@@ -171,7 +177,9 @@ class Attempts(Struct, eq=False):
         else:
             self._ended(attempt.watcher, attempt.lane, attempt.tool, outcome, attempt.until)
 
-    def _ended(self, watcher: Watcher, lane: Lane, tool: BaseTool, outcome: Outcome, until: float | None) -> None:
+    def _ended(
+        self, watcher: AttemptListener, lane: CallState, tool: BaseTool, outcome: Outcome, until: float | None
+    ) -> None:
         """Take how a tool ended, and answer with it.
 
         Args:

@@ -24,26 +24,26 @@ from types import CoroutineType
 from typing import Any, cast
 
 from handrail.effects import End, Outcome, Unfinished
-from handrail.engine.scheduler import Work
+from handrail.engine.scheduler import AsyncWork
 from handrail.workers.threads import raised, returned
 
 
-class Runners:
+class EagerTasks:
     """The runners that are ready for the next tools of one event loop: as many as called one another at once."""
 
     __slots__ = ("_loop", "_ready")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ready: list[Runner] = []
+        self._ready: list[EagerTask] = []
 
     def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
-        """See `Ground.first_step`."""
+        """See `Scheduler.first_step`."""
         loop, ready = self._loop, self._ready
-        runner = ready.pop() if ready else Runner(loop)  # taken: a tool may call others in its first step
+        runner = ready.pop() if ready else EagerTask(loop)  # taken: a tool may call others in its first step
         if runner.begun:  # the loop has run since they were ready, and has ended the tasks of the others too
             ready.clear()
-            runner = Runner(loop)
+            runner = EagerTask(loop)
         context = runner.context = copy_context()
         caller, task = asyncio.current_task(loop), runner.task
         if caller is not None:
@@ -66,12 +66,12 @@ class Runners:
             ready.append(runner)
         return outcome
 
-    def go_on(self, work: Work) -> None:
-        """See `Ground.go_on`."""
+    def go_on(self, work: AsyncWork) -> None:
+        """See `Scheduler.go_on`."""
         self._ready.pop().go_on(work)
 
 
-class Runner(Coroutine[Any, Any, None]):
+class EagerTask(Coroutine[Any, Any, None]):
     """What a task runs: the steps of one piece of work after its first; nothing when there are none."""
 
     __slots__ = ("_work", "begun", "context", "steps", "task", "waits_for")
@@ -82,10 +82,10 @@ class Runner(Coroutine[Any, Any, None]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.begun = False
-        self._work: Work | None = None
+        self._work: AsyncWork | None = None
         self.task: asyncio.Task[None] = loop.create_task(self)
 
-    def go_on(self, work: Work) -> None:
+    def go_on(self, work: AsyncWork) -> None:
         """Let the task take the steps that remain of this work."""
         self._work, work.task = work, self.task
 
@@ -123,7 +123,7 @@ class Runner(Coroutine[Any, Any, None]):
 
     def _end(self, outcome: Outcome) -> None:
         """Say how the work ended, and let go of it: the task holds this, and no circle outlives a call."""
-        work, self._work = cast(Work, self._work), None
+        work, self._work = cast(AsyncWork, self._work), None
         del self.task
         work.task = None
         work.ended(work, outcome)

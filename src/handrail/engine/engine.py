@@ -23,11 +23,11 @@ from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
-from handrail.core.batch import Batch, Lane, Slot
+from handrail.core.batch import Batch, CallPosition, CallState
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
-from handrail.core.execution import Conduct
-from handrail.core.flow import Course, Rules, course, rules_as_json
+from handrail.core.execution import RunSettings
+from handrail.core.flow import FlowState, Rules, course, rules_as_json
 from handrail.core.follow_ups import following, tell_of, with_steps
 from handrail.core.history import Window, mended
 from handrail.core.policy import Policy
@@ -35,18 +35,18 @@ from handrail.core.redaction import Known, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.structured_output import wanted, way_of
 from handrail.engine import tool_visibility
-from handrail.engine.active_run import Session, Trail, cancelled, ending_by, new_run_id, tell_all
+from handrail.engine.active_run import ActiveRun, AuditObserver, cancelled, ending_by, new_run_id, tell_all
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
-from handrail.engine.model_calls import Asker, check_injected
+from handrail.engine.model_calls import ModelCaller, check_injected
 from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scope
-from handrail.engine.shared import Services
-from handrail.engine.tool_visibility import Showing
+from handrail.engine.shared import SharedResources
+from handrail.engine.tool_visibility import ToolVisibility
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
-from handrail.journal.codec import Asked, budget_as_json, input_as_json, toolset_digest
-from handrail.journal.cursor import Recording, worked_s
+from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
+from handrail.journal.cursor import JournalCursor, worked_s
 from handrail.messages import Message, Turn
 from handrail.ports import (
     Answer,
@@ -62,7 +62,7 @@ from handrail.ports import (
     now_of,
 )
 from handrail.process_identity import owner
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.schemas import hints
 from handrail.tools.tool import BaseTool
@@ -74,13 +74,13 @@ if TYPE_CHECKING:
 else:
     undo = _lazy.module("handrail.engine.undo")
 
-RunSteps: TypeAlias = Generator["AskModel | Batch | Entry", Any, Ending]
+RunSteps: TypeAlias = Generator["AskModel | Batch | JournalEntry", Any, Ending]
 
 # How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
 MOST_RUNS_REMEMBERED = 10_000
 
 
-class Host:
+class Engine:
     """The deployment that a driver drives.
 
     Args:
@@ -155,11 +155,11 @@ class Host:
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
         self._guard = Lock()
         self._closed = False
-        self._live: dict[str, Session] = {}
-        self.services = Services()
+        self._live: dict[str, ActiveRun] = {}
+        self.services = SharedResources()
         self._models: dict[str, Model] = {}
-        self._showing = Showing(self.tools, self.policy, selector)
-        self.asker = Asker(self._showing, self.store, now)
+        self._showing = ToolVisibility(self.tools, self.policy, selector)
+        self.asker = ModelCaller(self._showing, self.store, now)
         self.approvals = Approvals(
             self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope,
             principal=principal,
@@ -176,7 +176,7 @@ class Host:
         budget: Budget | None = None,
         observers: Sequence[Observer] = (),
         remember: bool = False,
-    ) -> Session:
+    ) -> ActiveRun:
         """Open a run, or go on with one that `handle` or `call` has named before."""
         if file := reimport.under_way():
             raise SetupError(
@@ -193,8 +193,8 @@ class Host:
         known = self._known_with(inject) if inject else self._known
         if self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
-            listening = (*listening, Trail(self._audits, run_id, redactor, self._principal))
-        conduct = Conduct(
+            listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
+        conduct = RunSettings(
             self.policy,
             self.now,
             self._jitter,
@@ -210,7 +210,7 @@ class Host:
             secrets=known if known.forms else None,
         )
         window = Window(budget.context_tokens) if budget.context_tokens is not None else None
-        return Session(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
+        return ActiveRun(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
@@ -228,7 +228,7 @@ class Host:
                 self._remembered.popitem(last=False)
         return progress
 
-    def begin(self, session: Session, model: str) -> None:
+    def begin(self, session: ActiveRun, model: str) -> None:
         """Note that a run is under way, so that it can be cancelled from elsewhere.
 
         Raises:
@@ -239,7 +239,7 @@ class Host:
         if session.observers:
             session.tell(RunStarted(session.id, model))
 
-    def end(self, session: Session, ending: Ending) -> Run:
+    def end(self, session: ActiveRun, ending: Ending) -> Run:
         """Close a run and say how it ended."""
         self._live.pop(session.id, None)
         session.end_waiting()
@@ -259,7 +259,7 @@ class Host:
             ending.output,
         )
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: ActiveRun) -> None:
         """Release a kept run that ended for its caller but not in the store, so that any process may resume it."""
         if session.recording is not None and (entry := session.recording.left()):
             self.unrecorded.enter(entry)
@@ -268,7 +268,7 @@ class Host:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
         return self._showing.callable_tools()
 
-    def batch(self, session: Session, turn: Turn, number: int, slots: Sequence[Slot] = ()) -> Batch:
+    def batch(self, session: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Batch:
         """Open the calls of one turn; those whose results are known from before are over already."""
         recording = session.recording
         return Batch(
@@ -297,7 +297,7 @@ class Host:
 
     def session_for(
         self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
-    ) -> tuple[Session, int]:
+    ) -> tuple[ActiveRun, int]:
         """Open the next turn, and say its number, of the run that calls from elsewhere name.
 
         Without a name they are a run of their own.
@@ -320,14 +320,14 @@ class Host:
             session.progress.turn += 1
             return session, session.progress.turn
 
-    def heeded(self, session: Session, batch: Batch, run: str | None) -> list[ToolResult]:
+    def heeded(self, session: ActiveRun, batch: Batch, run: str | None) -> list[ToolResult]:
         """Return the results of calls from elsewhere; of a run with a name, those that close a circle with a word."""
         if not run:
             return batch.finished()
         with self._guard:
             return heed_repeats(session.progress.repeats, batch)[0]
 
-    def talk(self, session: Session) -> Talk:
+    def talk(self, session: ActiveRun) -> Talk:
         """Open the conversation of a run."""
         return conversation(
             session.progress,
@@ -339,7 +339,7 @@ class Host:
             session.course,
         )
 
-    def steps(self, session: Session) -> RunSteps:
+    def steps(self, session: ActiveRun) -> RunSteps:
         """Yield what must happen until the run is over, but for what its journal knows; return how it ended.
 
         AskModel -> Turn            ModelError may be thrown in
@@ -360,7 +360,7 @@ class Host:
             ending = Ending("failed", reason, last_text(session.progress.messages))
         return ending
 
-    def _conversed(self, session: Session) -> RunSteps:
+    def _conversed(self, session: ActiveRun) -> RunSteps:
         talk, recording = self.talk(session), session.recording
         answer: Any = None
         while True:
@@ -386,7 +386,7 @@ class Host:
                 answer = self.batch(session, asked.turn, asked.number)
                 yield from self.carried(session, answer, asked.number)
 
-    def carried(self, session: Session, batch: Batch, number: int) -> Generator[Batch | Entry, Any, None]:
+    def carried(self, session: ActiveRun, batch: Batch, number: int) -> Generator[Batch | JournalEntry, Any, None]:
         """Yield the calls of a turn to be carried, then the fixed steps that follow them, each once it is recorded."""
         recording = session.recording
         if batch.left:
@@ -399,7 +399,7 @@ class Host:
         if batch.prescribes and not session.cancelled:
             yield from self._followed(session, batch, number)
 
-    def _followed(self, session: Session, batch: Batch, number: int) -> Generator[Batch | Entry, Any, None]:
+    def _followed(self, session: ActiveRun, batch: Batch, number: int) -> Generator[Batch | JournalEntry, Any, None]:
         conduct, recording = session.conduct, session.recording
         found = following(batch, f"{conduct.stem or conduct.run_id}/{number}", conduct.tell)
         if steps := [each for each in found if each.fault is None]:
@@ -419,14 +419,14 @@ class Host:
 
     # ------------------------------------------------------------------ runs that are kept
 
-    def kept_of(self, session: Session, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
+    def kept_of(self, session: ActiveRun, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
         """Return what is kept of a run that begins, where the store keeps runs."""
         if self._keeps is None:
             return None
         form = session.wanted.plan.schema if session.wanted is not None else None
         name = model if isinstance(model, str) else ""
         rules = rules_as_json(session.course.rules) if session.course is not None else ()
-        asked = Asked(messages, name, session.options, budget_as_json(session.budget), form, flow=rules)
+        asked = RunInput(messages, name, session.options, budget_as_json(session.budget), form, flow=rules)
         if (tools := self.tools.snapshot()) is not self._digested[0]:
             self._digested = tools, toolset_digest(tools)
         return RunRecord(session.id, input_as_json(asked), toolset=self._digested[1], owner=owner())
@@ -450,7 +450,7 @@ class Host:
             )
         return self._keeps
 
-    def recorded(self, run_id: str) -> Answer[Begun | None]:
+    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
         """Return a kept run of this runtime's scope.
 
         Raises:
@@ -459,7 +459,7 @@ class Host:
         check_run_name(run_id, self._scope)
         return self.runs.recorded(run_id)
 
-    def record(self, session: Session, begun: Begun, *, replaying: bool = False) -> None:
+    def record(self, session: ActiveRun, begun: StoredRun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
         session.started = self.now() - worked_s(begun.steps)
         if session.budget.time_s is not None:
@@ -468,9 +468,9 @@ class Host:
         if begun.record.cancel_requested and not replaying:
             session.cancelled = True  # by somebody who was told that it ends; its owner died before it did
         started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
-        session.recording = Recording(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
+        session.recording = JournalCursor(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
-    def course(self, rules: Rules) -> Course | None:
+    def course(self, rules: Rules) -> FlowState | None:
         """Return the course of a run with these rules.
 
         Raises:
@@ -480,12 +480,12 @@ class Host:
             return None
         return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
-    def batch_of(self, tool: BaseTool, session: Session) -> Batch:
+    def batch_of(self, tool: BaseTool, session: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
         call = ToolCall("call_1", tool.name)
         return Batch([call], "calls", Toolset([tool]), session.conduct, budget=session.budget, spent=Spent())
 
-    def open(self, session: Session, messages: Sequence[Message], output: Any, model: Model) -> None:
+    def open(self, session: ActiveRun, messages: Sequence[Message], output: Any, model: Model) -> None:
         """Begin a run with these messages, made fit to send, and with the form that its answer must have.
 
         Args:
@@ -559,8 +559,8 @@ class Host:
 
     def context(
         self,
-        session: Session,
-        lane: Lane,
+        session: ActiveRun,
+        lane: CallState,
         lease: Lease | None,
         attempt: int,
         timeout_s: float,
@@ -615,7 +615,7 @@ def _openly_injected(tools: Toolset) -> set[str]:
     return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}
 
 
-def _entered(session: Session, recording: Recording) -> Generator[Entry, bool, None]:
+def _entered(session: ActiveRun, recording: JournalCursor) -> Generator[JournalEntry, bool, None]:
     """Enter what has been noted, and learn whether somebody wants the run to end."""
     entry = recording.entry()
     if entry is None:

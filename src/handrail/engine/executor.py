@@ -1,7 +1,7 @@
 """Carries the calls of one turn: performs what they ask for, and answers as things end.
 
-`Carrier.perform` is the whole of it: one effect in, one answer out, now or later. Tools that are under way are watched
-over by `attempts`; what differs between drivers is the `Ground` (see `grounds`).
+`BatchExecutor.perform` is the whole of it: one effect in, one answer out, now or later. `attempts` watches over tools
+that are running; what differs between drivers is the `Scheduler` (see `scheduler`).
 
 Rule 1: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
         left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that reports it.
@@ -24,7 +24,7 @@ from msgspec import Struct
 from handrail import logs
 from handrail.context import Context
 from handrail.core import retries
-from handrail.core.batch import Batch, Lane
+from handrail.core.batch import Batch, CallState
 from handrail.core.execution import Admitted
 from handrail.effects import (
     Approval,
@@ -47,12 +47,12 @@ from handrail.effects import (
     Wait,
 )
 from handrail.engine import late_results, scheduler
-from handrail.engine.active_run import Session, Trail
+from handrail.engine.active_run import ActiveRun, AuditObserver
 from handrail.engine.attempts import Attempt, Attempts, is_awaitable
-from handrail.engine.engine import Host
+from handrail.engine.engine import Engine
 from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested
-from handrail.engine.scheduler import Ground, Stoppable, Work
+from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
 from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, Progressed
 from handrail.ports import LeaseStore
@@ -62,34 +62,34 @@ from handrail.tools.tool import BaseTool
 STORE_S = 60.0
 
 
-class Waiting(Struct, eq=False):
+class PendingEffect(Struct, eq=False):
     """What a lane waits for. An answer is heeded while the lane waits for that very thing, else it comes too late."""
 
     effect: Effect
-    stop: Stoppable | None = None
+    stop: Handle | None = None
 
 
-class Carrier:
+class BatchExecutor:
     """Carries one batch: begins what it asks for and answers as things end.
 
     Everything happens in the ground's thread; effects that take no time are answered on the spot.
     """
 
-    def __init__(self, host: Host, ground: Ground, session: Session, batch: Batch) -> None:
+    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch) -> None:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
         self.error: Exception | None = None
-        self.reserving: set[Lane] = set()
+        self.reserving: set[CallState] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
-        self.waits: dict[Lane, Waiting] = {}
-        self.leases: dict[Lane, Lease] = {}
-        self.asked_at: dict[Lane, float] = {}
-        self.latest: dict[Lane, int] = {}
-        self.progress: deque[tuple[Lane, Progressed]] = deque()
+        self.waits: dict[CallState, PendingEffect] = {}
+        self.leases: dict[CallState, Lease] = {}
+        self.asked_at: dict[CallState, float] = {}
+        self.latest: dict[CallState, int] = {}
+        self.progress: deque[tuple[CallState, Progressed]] = deque()
         """Progress of tools that observers have not seen yet."""
-        self.timers: list[Stoppable] = []
-        self.unanswered: deque[tuple[float, Lane, Waiting]] = deque()
+        self.timers: list[Handle] = []
+        self.unanswered: deque[tuple[float, CallState, PendingEffect]] = deque()
         """What the store was asked, perhaps answered by now, and when it is said not to answer."""
-        self.beat: Stoppable | None = None
+        self.beat: Handle | None = None
         self.when_over: Callable[[], Any] | None = None
         """What is called once every call has its result; set by whoever has to wait for it."""
         self.pumping = self.cancelled = False
@@ -136,7 +136,7 @@ class Carrier:
         if self.when_over is not None:
             self.when_over()
 
-    def perform(self, lane: Lane, effect: Effect) -> None:
+    def perform(self, lane: CallState, effect: Effect) -> None:
         """Do what a lane asks for, and answer it now or later."""
         if self.cancelled and not isinstance(effect, Settle | Keep):
             self.cut_short(lane, effect)
@@ -163,7 +163,7 @@ class Carrier:
             case Verify():
                 self.verify(lane, effect)
 
-    def answer(self, lane: Lane, answer: Any) -> None:
+    def answer(self, lane: CallState, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
         if self.progress:
             self.tell_progress()  # observers see a tool's last step before its end, even if both arrive at once
@@ -174,7 +174,7 @@ class Carrier:
         if self.reserving or not self.pumping:
             self.went_on(lane)
 
-    def throw(self, lane: Lane, error: Exception) -> None:
+    def throw(self, lane: CallState, error: Exception) -> None:
         """Answer a lane with an exception that its life knows."""
         try:
             self.batch.throw(lane, error)
@@ -182,14 +182,14 @@ class Carrier:
             self.fail(fault)
         self.went_on(lane)
 
-    def went_on(self, lane: Lane) -> None:
+    def went_on(self, lane: CallState) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
         if lane in self.reserving and self.batch.results[lane.index] is not None:
             self.let_resources_go(lane)
         if not self.pumping:  # else the loop that performs goes on with it
             self.pump()
 
-    def let_resources_go(self, lane: Lane) -> None:
+    def let_resources_go(self, lane: CallState) -> None:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
         runs_on = lane_tool(lane).writes and any(attempt.lane is lane for attempt in list(self.host.services.given_up))
         if not runs_on:
@@ -208,29 +208,31 @@ class Carrier:
 
     # ------------------------------------------------------------------ waiting
 
-    def wait(self, lane: Lane, effect: Effect) -> Waiting:
+    def wait(self, lane: CallState, effect: Effect) -> PendingEffect:
         """Note that a lane waits for the answer to an effect."""
-        waiting = self.waits[lane] = Waiting(effect)
+        waiting = self.waits[lane] = PendingEffect(effect)
         return waiting
 
-    def came(self, lane: Lane, waiting: Waiting) -> bool:
+    def came(self, lane: CallState, waiting: PendingEffect) -> bool:
         """Whether the lane still waits for this, and from now on no longer does."""
         if self.waits.get(lane) is not waiting:
             return False
         del self.waits[lane]
         return True
 
-    def waited(self, lane: Lane, waiting: Waiting, answer: Any) -> None:
+    def waited(self, lane: CallState, waiting: PendingEffect, answer: Any) -> None:
         """The answer that a lane waited for is there."""
         waiting.stop = None  # the timer that has rung holds this; no circle outlives the call
         if self.came(lane, waiting):
             self.answer(lane, answer)
 
-    def begin(self, lane: Lane, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]) -> None:
+    def begin(
+        self, lane: CallState, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]
+    ) -> None:
         """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
         waiting = self.wait(lane, effect)
 
-        def ended(_: Work, outcome: Outcome) -> None:
+        def ended(_: AsyncWork, outcome: Outcome) -> None:
             waiting.stop = None  # the work holds this function
             if not self.came(lane, waiting):
                 return
@@ -243,10 +245,10 @@ class Carrier:
                 case Unfinished():  # by somebody else: an event loop that shuts down
                     self.cut_short(lane, effect)
 
-        waiting.stop = begun = Work(work, ended)
+        waiting.stop = begun = AsyncWork(work, ended)
         scheduler.start(self.ground, begun)
 
-    def ask_human(self, lane: Lane, effect: AskHuman) -> None:
+    def ask_human(self, lane: CallState, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
         if lane in self.reserving:
             self.let_resources_go(lane)
@@ -275,7 +277,7 @@ class Carrier:
         self.session.progress.spent.waited_s += waited_s
         self.session.conduct.deadline += waited_s
 
-    def verify(self, lane: Lane, effect: Verify) -> None:
+    def verify(self, lane: CallState, effect: Verify) -> None:
         """Ask the tool whether its write has happened."""
         tool, admitted = lane_tool(lane), lane.admitted
         assert admitted is not None
@@ -283,7 +285,7 @@ class Carrier:
         work = partial(self.host.services.verify, tool, admitted.arguments, context)
         self.begin(lane, effect, work, partial(self.answer, lane))
 
-    def reserve(self, lane: Lane, effect: Reserve) -> None:
+    def reserve(self, lane: CallState, effect: Reserve) -> None:
         """Stand in line for resources, at most until the run's time is over."""
         waiting = self.wait(lane, effect)
         turn = partial(self.ground.post, self.reserved, lane, waiting)
@@ -294,7 +296,7 @@ class Carrier:
         else:
             self.stand_in_line(lane, waiting)
 
-    def stand_in_line(self, lane: Lane, waiting: Waiting) -> None:
+    def stand_in_line(self, lane: CallState, waiting: PendingEffect) -> None:
         """Wait for the run's end, which moves while people are asked."""
         if self.people_asked:
             self.count_wait()
@@ -304,14 +306,14 @@ class Carrier:
         elif left_s != float("inf"):
             waiting.stop = self.ground.later(left_s, self.stand_in_line, lane, waiting)
 
-    def reserved(self, lane: Lane, waiting: Waiting) -> None:
+    def reserved(self, lane: CallState, waiting: PendingEffect) -> None:
         """It is this lane's turn."""
         if waiting.stop is not None:
             waiting.stop.cancel()
         if self.waits.get(lane) is waiting:
             self.keep_pace(lane, waiting)
 
-    def keep_pace(self, lane: Lane, waiting: Waiting) -> None:
+    def keep_pace(self, lane: CallState, waiting: PendingEffect) -> None:
         """Let the call go when its tool's rate does, or say why it does not in time."""
         tool, now = lane_tool(lane), self.host.now()
         if tool.pace is None:
@@ -327,7 +329,7 @@ class Carrier:
         else:
             self.waited(lane, waiting, True)
 
-    def ask_store(self, lane: Lane, effect: Effect, ask: Callable[..., Any], *args: Any) -> None:
+    def ask_store(self, lane: CallState, effect: Effect, ask: Callable[..., Any], *args: Any) -> None:
         """Ask the store; answer at once when it does."""
         try:
             answer = ask(*args)
@@ -345,7 +347,7 @@ class Carrier:
             self.recorded(lane, effect, answer)
             self.answer(lane, answer)
 
-    def stored(self, lane: Lane, waiting: Waiting, done: ThreadFuture[Any]) -> None:
+    def stored(self, lane: CallState, waiting: PendingEffect, done: ThreadFuture[Any]) -> None:
         """The store has answered."""
         if not self.came(lane, waiting):
             return
@@ -359,7 +361,7 @@ class Carrier:
             self.recorded(lane, waiting.effect, answer)
             self.answer(lane, answer)
 
-    def not_stored(self, lane: Lane, effect: Effect, error: StoreUnavailable) -> None:
+    def not_stored(self, lane: CallState, effect: Effect, error: StoreUnavailable) -> None:
         """Throw that the store has not answered; keep the end of a write until it does."""
         if isinstance(effect, Settle):
             refused = partial(late_results.tell_refused, self.session, lane, effect)
@@ -376,12 +378,12 @@ class Carrier:
             self.unanswered.popleft()
             self.store_is_silent(lane, waiting)
 
-    def store_is_silent(self, lane: Lane, waiting: Waiting) -> None:
+    def store_is_silent(self, lane: CallState, waiting: PendingEffect) -> None:
         """The store does not answer. A claim that it takes after all is nobody's, in doubt when its lease is over."""
         if self.came(lane, waiting):
             self.not_stored(lane, waiting.effect, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
 
-    def recorded(self, lane: Lane, effect: Effect, answer: Any) -> None:
+    def recorded(self, lane: CallState, effect: Effect, answer: Any) -> None:
         """The store has recorded something: remember a claim, and tell of a settlement that met no row."""
         if isinstance(effect, Settle) and answer is False:
             late_results.tell_refused(self.session, lane, effect)
@@ -400,7 +402,7 @@ class Carrier:
 
     # ------------------------------------------------------------------ tools
 
-    def invoke(self, lane: Lane, effect: Invoke, *, is_recorded: bool = False) -> None:
+    def invoke(self, lane: CallState, effect: Invoke, *, is_recorded: bool = False) -> None:
         """Start the tool, in a task or a thread, with a timer at its side.
 
         Args:
@@ -439,18 +441,18 @@ class Carrier:
             start = self.nested(lane, effect.timeout_s).around(start, is_async=tool.is_async)
         self.attempts.make(self, lane, tool, effect, start, flag)
 
-    def nested(self, lane: Lane, timeout_s: float) -> Nested:
+    def nested(self, lane: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
         return Nested(self.host, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
 
-    def context(self, lane: Lane, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
+    def context(self, lane: CallState, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         report = partial(self.heard, lane, flag) if self.session.observers or lane in self.leases else None
         context = self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
         context.nested = self.nested(lane, timeout_s)
         return context
 
-    def heard(self, lane: Lane, flag: Flag, done: float, total: float | None, note: str) -> None:
+    def heard(self, lane: CallState, flag: Flag, done: float, total: float | None, note: str) -> None:
         """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
         if (lease := self.leases.get(lane)) and lane in self.attempts.under_way and self.host.leases is not None:
             lease.renew(self.host.leases)
@@ -466,7 +468,7 @@ class Carrier:
                 if self.batch.results[lane.index] is None:
                     self.session.tell(event)
 
-    def open_first(self, lane: Lane, effect: Invoke) -> None:
+    def open_first(self, lane: CallState, effect: Invoke) -> None:
         """Open a tool before its first call; what goes wrong there fails the call, certainly without effect."""
 
         def opened(failed: Raised | None) -> None:
@@ -478,7 +480,7 @@ class Carrier:
 
         self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
 
-    def record_first(self, lane: Lane, effect: Invoke, trail: Trail) -> None:
+    def record_first(self, lane: CallState, effect: Invoke, trail: AuditObserver) -> None:
         """Start a write of high risk once the audit log has recorded its admission, or not at all.
 
         The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
@@ -526,7 +528,7 @@ class Carrier:
         self.attempts.cancel(hard)
         self.pump()
 
-    def cut_short(self, lane: Lane, effect: Effect) -> None:
+    def cut_short(self, lane: CallState, effect: Effect) -> None:
         """Answer an effect that is not performed, or not to its end, because the run was cancelled."""
         match effect:
             case Invoke():
@@ -537,7 +539,7 @@ class Carrier:
                 self.throw(lane, CallCancelled())
 
 
-def lane_tool(lane: Lane) -> BaseTool:
+def lane_tool(lane: CallState) -> BaseTool:
     """Return the tool of a lane that was admitted."""
     assert lane.admitted is not None
     return lane.admitted.tool

@@ -11,12 +11,12 @@ from concurrent.futures import Future
 from functools import partial
 
 from handrail import logs
-from handrail.core.batch import Lane
+from handrail.core.batch import CallState
 from handrail.core.redaction import Known
 from handrail.core.results import plain
 from handrail.core.retries import done_but_too_large
 from handrail.effects import Outcome, Raised, Returned, Settle
-from handrail.engine.active_run import Session
+from handrail.engine.active_run import ActiveRun
 from handrail.engine.leases import Lease
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import NoEffect, TooLarge
@@ -25,7 +25,7 @@ from handrail.ports import Store
 
 
 def record(
-    store: Store, unrecorded: Unrecorded, session: Session, lane: Lane, lease: Lease | None, outcome: Outcome, *,
+    store: Store, unrecorded: Unrecorded, session: ActiveRun, lane: CallState, lease: Lease | None, outcome: Outcome, *,
     newest: bool,
 ) -> None:  # fmt: skip
     """Settle the claim of a write that ended late, now or as soon as the store answers.
@@ -52,7 +52,7 @@ def record(
         refused()
 
 
-def tell(session: Session, lane: Lane, outcome: Outcome) -> None:
+def tell(session: ActiveRun, lane: CallState, outcome: Outcome) -> None:
     """Tell how a tool ended whose call was answered without it."""
     if not session.observers:
         return
@@ -65,13 +65,13 @@ def tell(session: Session, lane: Lane, outcome: Outcome) -> None:
             session.tell(FinishedLate(lane.call, error="it was stopped at last"))
 
 
-def tell_refused(session: Session, lane: Lane, settle: Settle) -> None:
+def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
     """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
     if session.observers:
         session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
 
 
-def _settlement(lane: Lane, lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
+def _settlement(lane: CallState, lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     if lease is None:
         return None
@@ -90,7 +90,7 @@ def _settlement(lane: Lane, lease: Lease | None, outcome: Outcome, secrets: Know
 
 
 def _settled(
-    session: Session, lane: Lane, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
+    session: ActiveRun, lane: CallState, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
 ) -> None:
     """The store has answered, in its own thread."""
     if (error := done.exception()) is not None:
@@ -100,5 +100,5 @@ def _settled(
         refused()
 
 
-def _log(session: Session, lane: Lane, error: BaseException) -> None:
+def _log(session: ActiveRun, lane: CallState, error: BaseException) -> None:
     logs.raised(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)

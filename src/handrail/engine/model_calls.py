@@ -13,12 +13,12 @@ from handrail import logs
 from handrail.context import Injected
 from handrail.core.conversation import AskModel
 from handrail.core.history import Window, folded, to_fold
-from handrail.core.structured_output import Wanted
-from handrail.engine.active_run import OUT_OF_TIME, Ears, Session
+from handrail.core.structured_output import OutputTracker
+from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.shared import cancelled_from_outside
-from handrail.engine.timeouts import Patience
-from handrail.engine.tool_visibility import Showing, selected
+from handrail.engine.timeouts import ReusableTimeout
+from handrail.engine.tool_visibility import ToolVisibility, selected
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
 from handrail.messages import ToolMessage, Turn
@@ -29,7 +29,7 @@ from handrail.workers.processes import place_of
 from handrail.workers.threads import raised
 
 
-class Asker:
+class ModelCaller:
     """Asks the models of one deployment.
 
     Args:
@@ -38,10 +38,10 @@ class Asker:
         now: Monotonic seconds.
     """
 
-    def __init__(self, showing: Showing, store: Store, now: Callable[[], float]) -> None:
+    def __init__(self, showing: ToolVisibility, store: Store, now: Callable[[], float]) -> None:
         self._showing, self._store, self._now = showing, store, now
 
-    def shown(self, session: Session) -> Toolset:
+    def shown(self, session: ActiveRun) -> Toolset:
         """Return the tools that the model is told of in the next turn: those that the policy lets it use.
 
         Raises:
@@ -54,7 +54,7 @@ class Asker:
             session.checked = tools
         return tools
 
-    async def ask(self, session: Session, model: Model, asked: AskModel) -> Turn:
+    async def ask(self, session: ActiveRun, model: Model, asked: AskModel) -> Turn:
         """Ask the model within what is left of the run's time."""
         left_s = session.conduct.deadline - self._now()
         tools = asked.tools
@@ -62,7 +62,7 @@ class Asker:
             tools = self.shown(session)
         patience = session.patience
         if patience is None or patience.task is not asyncio.current_task():
-            patience = session.wait_with(Patience())
+            patience = session.wait_with(ReusableTimeout())
         patience.begin(left_s)
         if session.cancelled:
             patience.stop()
@@ -81,7 +81,7 @@ class Asker:
             listener = None
             if session.observers:
                 session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
-                listener = Ears(session)
+                listener = ListenerAdapter(session)
             if session.wanted is None:
                 turn = await model.ask(request, listener)
             else:
@@ -107,7 +107,7 @@ class Asker:
             session.tell(ModelAnswered(asked.number, turn))
         return turn
 
-    def _narrowed(self, session: Session, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
+    def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
         owed = () if session.course is None else session.course.owed_among(tools)
@@ -119,7 +119,7 @@ class Asker:
             session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
         return offered[2]
 
-    async def _fold(self, session: Session, window: Window) -> bool:
+    async def _fold(self, session: ActiveRun, window: Window) -> bool:
         """Let old results become handles where the conversation outgrows its window; say whether any did."""
         messages = session.progress.messages
         folds = 0
@@ -138,7 +138,13 @@ class Asker:
         return bool(folds)
 
     async def _asked_in_form(
-        self, session: Session, form: Wanted, model: Model, request: Request, listener: Ears | None, choice: str
+        self,
+        session: ActiveRun,
+        form: OutputTracker,
+        model: Model,
+        request: Request,
+        listener: ListenerAdapter | None,
+        choice: str,
     ) -> Turn:
         """Ask for the answer in its form; in the next way where a server refuses to be asked in one."""
         while True:

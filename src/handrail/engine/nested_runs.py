@@ -30,14 +30,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.context import Context
-from handrail.engine.active_run import Session
-from handrail.engine.engine import Host
+from handrail.engine.active_run import ActiveRun
+from handrail.engine.engine import Engine
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
-from handrail.journal.codec import Asked, budget_from_json, input_as_json, input_from_json
+from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
 from handrail.journal.cursor import worked_s
 from handrail.messages import Message, conversation_of
 from handrail.ports import Model, later, now_of
-from handrail.records import Begun
+from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.tools.keys import digest
 from handrail.tools.tool import FunctionTool
@@ -57,7 +57,7 @@ class Nested(Struct, eq=False):
     """
 
     runtime: Any
-    session: Session
+    session: ActiveRun
     stem: str
     deadline: float
     loop: asyncio.AbstractEventLoop | None
@@ -91,7 +91,7 @@ class Nested(Struct, eq=False):
 
     def named_by_question(self, messages: Sequence[Message]) -> str:
         """Return the name of a run that the tool starts without `Context.run`."""
-        name = digest(input_as_json(Asked(messages, ""))["messages"])[:12]
+        name = digest(input_as_json(RunInput(messages, ""))["messages"])[:12]
         self.asked.append(name)
         again = self.asked.count(name)
         return f"{self._dotted}.{name}" if again == 1 else f"{self._dotted}.{name}.{again}"
@@ -121,7 +121,7 @@ class Nested(Struct, eq=False):
         return f"{self._dotted}.{self.number}"
 
     def _start(
-        self, runtime: Any, run_id: str, begun: Begun | None, question: Any, how: Mapping[str, Any]
+        self, runtime: Any, run_id: str, begun: StoredRun | None, question: Any, how: Mapping[str, Any]
     ) -> Callable[[], Any]:
         """Return the function that starts or resumes the run."""
         session = self.session
@@ -174,11 +174,11 @@ ONLY_AT_FIRST = ("system", "options")
 """Arguments of `run` that `resume` does not take, because the run keeps them."""
 
 
-def check_same_question(begun: Begun, question: Any, how: Mapping[str, Any]) -> None:
+def check_same_question(begun: StoredRun, question: Any, how: Mapping[str, Any]) -> None:
     """Raise `JournalMismatch` if a kept run was given another question."""
     messages = conversation_of(question, system=how.get("system", ""))
-    now = input_as_json(Asked(messages, ""))["messages"]
-    if input_as_json(Asked(input_from_json(begun.record.input).messages, ""))["messages"] != now:
+    now = input_as_json(RunInput(messages, ""))["messages"]
+    if input_as_json(RunInput(input_from_json(begun.record.input).messages, ""))["messages"] != now:
         raise JournalMismatch(
             f"run {begun.record.run_id!r} was asked something else; whoever starts it asks the same each time"
         )
@@ -199,7 +199,7 @@ def _settled(run: Run) -> Run:
 
 
 def agent_tool(
-    runtime: Host,
+    runtime: Engine,
     name: str,
     description: str,
     *,

@@ -13,24 +13,24 @@ from msgspec.structs import replace
 
 from handrail.core.budgets import Budget
 from handrail.core.flow import Rules, rules_from_json
-from handrail.engine.active_run import Session
-from handrail.engine.engine import Host
+from handrail.engine.active_run import ActiveRun
+from handrail.engine.engine import Engine
 from handrail.engine.tool_visibility import selector_of
 from handrail.errors import ConfigError, RunUnderWay
-from handrail.journal.codec import Asked, budget_from_json, input_from_json
+from handrail.journal.codec import RunInput, budget_from_json, input_from_json
 from handrail.ports import Model, Observer, Selector
 from handrail.process_identity import has_left, owner
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 
 
-def known(begun: Begun | None, run_id: str) -> Begun:
+def known(begun: StoredRun | None, run_id: str) -> StoredRun:
     """Return a kept run, or raise where there is none."""
     if begun is None:
         raise ConfigError(f"there is no run {run_id!r} in this store")
     return begun
 
 
-def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
+def poisoning(record: RunRecord) -> tuple[JournalEntry, ConfigError] | None:
     """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
     if not record.is_poisoned:
         return None
@@ -38,7 +38,7 @@ def poisoning(record: RunRecord) -> tuple[Entry, ConfigError] | None:
     error = ConfigError(
         f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
     )
-    return Entry(record.run_id, record.epoch, status="poisoned"), error
+    return JournalEntry(record.run_id, record.epoch, status="poisoned"), error
 
 
 def is_under_way(record: RunRecord) -> bool:
@@ -65,7 +65,7 @@ def check_left(record: RunRecord) -> None:
         )
 
 
-def check_free(kept: Begun | None) -> None:
+def check_free(kept: StoredRun | None) -> None:
     """Raise when a new run takes the name of one that is kept, before anything is made ready for it.
 
     Whoever begins one of that name at the same moment is found by `RunStore.begin_run`.
@@ -78,8 +78,8 @@ def check_free(kept: Begun | None) -> None:
 
 
 def again(
-    host: Host,
-    begun: Begun | None,
+    host: Engine,
+    begun: StoredRun | None,
     run_id: str,
     *,
     model: str | Model | None = None,
@@ -90,7 +90,7 @@ def again(
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules | None = None,
-) -> tuple[Session, Asked, Model]:
+) -> tuple[ActiveRun, RunInput, Model]:
     """Open a run that was kept.
 
     Raises:
@@ -116,7 +116,7 @@ def again(
     return session, replace(asked, output=output if output is not None else asked.output), found
 
 
-def taken_over(host: Host, session: Session, begun: Begun, *, anew: bool) -> RunRecord | None:
+def taken_over(host: Engine, session: ActiveRun, begun: StoredRun, *, anew: bool) -> RunRecord | None:
     """Return what a resume takes over; None where the run has its answer, and its journal tells it again.
 
     Args:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from handrail.effects import Outcome
 
 
-class Stoppable(Protocol):
+class Handle(Protocol):
     """A timer or a task."""
 
     def cancel(self) -> Any:
@@ -23,20 +23,20 @@ class Stoppable(Protocol):
         ...
 
 
-class Work(Struct, eq=False):
+class AsyncWork(Struct, eq=False):
     """Something to be awaited; `task` is the ground's, while it is under way."""
 
     begin: Callable[[], Awaitable[Any]]
     ended: Callable[[Any, Outcome], Any]
-    task: Stoppable | None = None
+    task: Handle | None = None
 
     def cancel(self) -> None:
-        """See `Stoppable.cancel`."""
+        """See `Handle.cancel`."""
         if self.task is not None:
             self.task.cancel()
 
 
-class Ground(Protocol):
+class Scheduler(Protocol):
     """A thread in which everything happens, one thing after another."""
 
     @property
@@ -44,7 +44,7 @@ class Ground(Protocol):
         """The event loop of this ground, if it has one."""
         ...
 
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Stoppable:
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Handle:
         """Call when the time has passed."""
         ...
 
@@ -52,7 +52,7 @@ class Ground(Protocol):
         """Take the first step of something that is awaited; return how it ended, or None while it goes on."""
         ...
 
-    def go_on(self, work: Work) -> None:
+    def go_on(self, work: AsyncWork) -> None:
         """Take the steps that remain after the first, and call `work.ended(work, outcome)`, later.
 
         It is what `first_step` has just begun; the outcome is `Unfinished` when it was cancelled.
@@ -64,7 +64,7 @@ class Ground(Protocol):
         ...
 
 
-def start(ground: Ground, work: Work) -> None:
+def start(ground: Scheduler, work: AsyncWork) -> None:
     """Begin a piece of work, which may end at once."""
     outcome = ground.first_step(work.begin)
     if outcome is None:

@@ -22,7 +22,16 @@ from msgspec.structs import replace
 from handrail.effects import Claim, SettledState
 from handrail.errors import ConfigError, Json
 from handrail.ports import Answer
-from handrail.records import AuditRecord, Begun, Entry, Grant, Notice, Question, RunRecord, WriteRecord
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    AuditRecord,
+    JournalEntry,
+    RunRecord,
+    StandingApproval,
+    StoredRun,
+    WriteRecord,
+)
 from handrail.tools.keys import digest
 
 T = TypeVar("T")
@@ -136,15 +145,15 @@ class _View:
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, **how: Any) -> Answer[Begun]:
+    def begin_run(self, record: RunRecord, **how: Any) -> Answer[StoredRun]:
         forked_from = self._kept(record.forked_from) if record.forked_from else ""
         mine = replace(record, run_id=self._kept(record.run_id), forked_from=forked_from)
         return _then(self._store.begin_run(mine, **how), _begun)
 
-    def enter(self, entry: Entry) -> Answer[bool]:
+    def enter(self, entry: JournalEntry) -> Answer[bool]:
         return self._store.enter(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
 
-    def recorded(self, run_id: str) -> Answer[Begun | None]:
+    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
         return _then(self._store.recorded(self._kept(run_id)), lambda begun: begun and _begun(begun))
 
     def records(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
@@ -156,12 +165,12 @@ class _View:
 
     # ------------------------------------------------------------------ questions
 
-    def ask(self, question: Question, *, within_s: float) -> Answer[Question]:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> Answer[ApprovalRequest]:
         id = question.id if question.id.endswith(self._tag) else f"{question.id}{self._tag}"
         mine = replace(question, id=id, run_id=self._kept(question.run_id))
         return _then(self._store.ask(mine, within_s=within_s), _named)
 
-    def decide(self, id: str, **word: Any) -> Answer[Question | None]:
+    def decide(self, id: str, **word: Any) -> Answer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
         return _then(self._store.decide(id, **word), lambda question: question and _named(question))
@@ -169,18 +178,18 @@ class _View:
     def use(self, id: str) -> Answer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
-    def questions(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[Question]]:
+    def questions(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[ApprovalRequest]]:
         found = self._store.questions(run_id=self._kept(run_id) if run_id else "", **wanted)
         return _then(found, lambda found: [_named(each) for each in self._mine(found)])
 
     # ------------------------------------------------------------------ standing words
 
-    def grant(self, grant: Grant) -> Answer[Grant]:
+    def grant(self, grant: StandingApproval) -> Answer[StandingApproval]:
         run_id = self._kept(grant.run_id)
         mine = replace(grant, id=grant_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
         return _then(self._store.grant(mine), _named)
 
-    def grants(self, **wanted: Any) -> Answer[Sequence[Grant]]:
+    def grants(self, **wanted: Any) -> Answer[Sequence[StandingApproval]]:
         return _then(self._store.grants(**wanted), lambda found: [_named(each) for each in self._mine(found)])
 
     def revoke(self, id: str, *, by: str) -> Answer[bool]:
@@ -205,7 +214,7 @@ class _View:
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[Notice]) -> Answer[None]:
+    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
         mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
         return self._store.append(mine)  # type: ignore[no-any-return]
 
@@ -237,7 +246,7 @@ def _record(record: RunRecord) -> RunRecord:
     return replace(record, run_id=name_in(record.run_id), forked_from=name_in(record.forked_from))
 
 
-def _begun(begun: Begun) -> Begun:
+def _begun(begun: StoredRun) -> StoredRun:
     return replace(begun, record=_record(begun.record))
 
 

@@ -34,21 +34,21 @@ from handrail.errors import Json
 from handrail.ports import Approver
 from handrail.tools.rate_limits import Limits
 from handrail.tools.tool import BaseTool
-from handrail.workers.processes import Apart, Processes
-from handrail.workers.sandboxed import Boxed
-from handrail.workers.threads import Threads, attempted, raised, returned
+from handrail.workers.processes import ProcessPool, WorkerCall
+from handrail.workers.sandboxed import SandboxedCall
+from handrail.workers.threads import ThreadPool, attempted, raised, returned
 
 PEOPLE_AT_ONCE = 16
 
 
-class Services:
+class SharedResources:
     """The shared part of one deployment in one process."""
 
     def __init__(self) -> None:
-        self.threads = Threads()
-        self.processes = Processes()
+        self.threads = ThreadPool()
+        self.processes = ProcessPool()
         self.limits = Limits()
-        self._people = Threads(PEOPLE_AT_ONCE)  # tools that hang must not keep a question from being asked
+        self._people = ThreadPool(PEOPLE_AT_ONCE)  # tools that hang must not keep a question from being asked
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks, self._guard = Locks(), Lock()
@@ -57,11 +57,11 @@ class Services:
         self._opening: dict[int, Future[Returned | Raised]] = {}
         self._openers: set[asyncio.Task[None]] = set()
 
-    def apart(self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float) -> Apart | Boxed:
+    def apart(self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float) -> WorkerCall | SandboxedCall:
         """Return a call that is to run outside of this process, as strongly kept apart as its tool demands."""
         if tool.isolation == "process":
-            return Apart(self.processes, tool, arguments)
-        return Boxed(tool, arguments, timeout_s)
+            return WorkerCall(self.processes, tool, arguments)
+        return SandboxedCall(tool, arguments, timeout_s)
 
     def reserve(self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]) -> bool:
         """Stand in line for resources; True when they are free at once, else `turn` is called later."""
@@ -93,7 +93,7 @@ class Services:
         except TimeoutError:
             return Unknown()
 
-    async def called(self, work: partial[Any], threads: Threads | None = None) -> Returned | Raised:
+    async def called(self, work: partial[Any], threads: ThreadPool | None = None) -> Returned | Raised:
         """Call a function of the user: a coroutine function here, a plain one in a thread."""
         if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(type(work.func).__call__):
             return await outcome_of(work)

@@ -10,7 +10,7 @@ _NEARLY_S = 0.001
 """A timer that rings by so much later serves as well: the same end, counted in two clocks, is never quite the same."""
 
 
-class Patience:
+class ReusableTimeout:
     """How long a task waits for its model: each answer until the run's end, or until somebody ends the run.
 
     It is `asyncio.timeout` for this one use, at a fifth of the cost: a run asks many times and its end stays where it

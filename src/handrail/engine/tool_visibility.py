@@ -21,7 +21,7 @@ from handrail.tools.toolset import Toolset
 DEFAULT = "auto"
 
 
-class Showing:
+class ToolVisibility:
     """What models are shown of these tools, and what their calls may name.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.calls import ToolResult
-from handrail.core.execution import Admitted, Read, admit, read
+from handrail.core.execution import Admitted, ParsedCall, admit, read
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
 from handrail.effects import AGAIN
@@ -26,7 +26,7 @@ from handrail.engine.approvals import edits_in
 from handrail.errors import ConfigError, Failure, Json
 from handrail.journal import codec
 from handrail.ports import Answer, LedgerStore
-from handrail.records import Begun, WriteRecord
+from handrail.records import StoredRun, WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, FunctionTool
 from handrail.tools.toolset import Toolset
@@ -53,7 +53,9 @@ class Undoable(Struct, frozen=True):
     write: WriteRecord
 
 
-def undoable(store: object, begun: Begun, tools: Toolset, scope: str) -> Generator[Answer[Any], Any, list[Undoable]]:
+def undoable(
+    store: object, begun: StoredRun, tools: Toolset, scope: str
+) -> Generator[Answer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
@@ -103,7 +105,7 @@ class _Done:
         return fitting[0]
 
 
-def _offered(begun: Begun, tools: Toolset, done: _Done, edits: Mapping[str, Mapping[str, Json]]) -> list[Undoable]:
+def _offered(begun: StoredRun, tools: Toolset, done: _Done, edits: Mapping[str, Mapping[str, Json]]) -> list[Undoable]:
     run_id, offered = begun.record.run_id, []
     results = {step.key: codec.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
     for step, place, call, finish in codec.calls_in(begun.steps):
@@ -111,7 +113,7 @@ def _offered(begun: Begun, tools: Toolset, done: _Done, edits: Mapping[str, Mapp
         if isinstance(asked, Failure) or asked.tool.compensate is None or step.turn < begun.record.forked_at:
             continue  # what stands before a fork is its parent's
         if place in edits:
-            asked = Read(call, asked.tool, dict(edits[place]))
+            asked = ParsedCall(call, asked.tool, dict(edits[place]))
         turn, _, index = place.partition(".")
         admitted = admit(asked, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
         if isinstance(admitted, Failure):

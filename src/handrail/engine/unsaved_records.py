@@ -23,7 +23,7 @@ from handrail import logs
 from handrail.effects import Claim, Claimed, ClaimState, Settle
 from handrail.errors import Fenced
 from handrail.ports import Answer, LedgerStore, LookUpStore, RunStore, Store, now_of
-from handrail.records import Entry
+from handrail.records import JournalEntry
 from handrail.workers import fork_safety
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
@@ -37,7 +37,7 @@ KEPT_S = 24 * 3600.0
 class _Kept(Struct, eq=False):
     """One settlement or entry; of a settlement also its claim, and whom to tell when somebody else has the write."""
 
-    record: Settle | Entry
+    record: Settle | JournalEntry
     until: float
     claim: Claim | None = None
     refused: Callable[[], Any] | None = None
@@ -45,7 +45,7 @@ class _Kept(Struct, eq=False):
     @property
     def name(self) -> tuple[str | int, ...]:
         record = self.record
-        if isinstance(record, Entry):
+        if isinstance(record, JournalEntry):
             return record.run_id, record.epoch
         return record.scope, record.key, record.fence
 
@@ -68,7 +68,7 @@ class Unrecorded:
         self._thread: Thread | None = None
         self._open = True
 
-    def enter(self, entry: Entry) -> None:
+    def enter(self, entry: JournalEntry) -> None:
         """Record the last entry of a run that was left here, now or as soon as the store takes it."""
         kept = _Kept(entry, monotonic() + KEPT_S)
         try:
@@ -118,7 +118,9 @@ class Unrecorded:
     def offer(self, run_id: str) -> None:
         """Offer the kept entry of a run before it is resumed."""
         if self._kept:
-            for kept in self._kept_of(lambda kept: isinstance(kept.record, Entry) and kept.record.run_id == run_id):
+            for kept in self._kept_of(
+                lambda kept: isinstance(kept.record, JournalEntry) and kept.record.run_id == run_id
+            ):
                 self._offer(kept)
 
     def __len__(self) -> int:
@@ -209,5 +211,5 @@ def _is_same_act(known: Claim, claim: Claim) -> bool:
 
 def _give_up(kept: _Kept) -> None:
     record = kept.record
-    name = f"run {record.run_id}" if isinstance(record, Entry) else f"{record.scope} (key {record.key})"
+    name = f"run {record.run_id}" if isinstance(record, JournalEntry) else f"{record.scope} (key {record.key})"
     logs.log.error("the end of %s could not be recorded, and is not offered to the store any more", name)

@@ -41,11 +41,11 @@ from handrail.messages import (
     Usage,
     UserMessage,
 )
-from handrail.records import Step
+from handrail.records import JournalStep
 from handrail.tools import keys
 
 
-class Asked(Struct, frozen=True):
+class RunInput(Struct, frozen=True):
     """What a run was asked: everything that it needs to be begun again, but for tools, dependencies and secrets."""
 
     messages: Sequence[Message]
@@ -180,7 +180,7 @@ def result_from_json(body: Json) -> ToolResult:
         )
 
 
-def calls_in(steps: Iterable[Step]) -> Iterator[tuple[Step, str, ToolCall, Finish]]:
+def calls_in(steps: Iterable[JournalStep]) -> Iterator[tuple[JournalStep, str, ToolCall, Finish]]:
     """Yield what was called in a run: the step that tells it, the key of its result, the call, the turn's finish."""
     for step in steps:
         if step.kind == "model":
@@ -192,7 +192,7 @@ def calls_in(steps: Iterable[Step]) -> Iterator[tuple[Step, str, ToolCall, Finis
             yield step, step.key, call, "calls"
 
 
-def call_by_code(step: Step) -> ToolCall | None:
+def call_by_code(step: JournalStep) -> ToolCall | None:
     """Return the call that a step tells of, where code made it and it stands in no model's answer."""
     body = step.body
     if step.kind != "call" or not isinstance(body, Mapping) or "arguments" not in body:
@@ -213,7 +213,7 @@ class Doubt(Struct, frozen=True):
     fingerprint: str
 
 
-def doubt_in(step: Step) -> Doubt | None:
+def doubt_in(step: JournalStep) -> Doubt | None:
     """Return the write that a step leaves in doubt; None where it leaves none."""
     body = step.body
     if step.kind != "call" or (failure := result_from_json(body).failure) is None or failure.code != Code.IN_DOUBT:
@@ -234,7 +234,7 @@ def approval_from_json(body: Json) -> Approval:
         return Approval(told["granted"], told.get("by", ""), told.get("reason", ""), told.get("arguments"))
 
 
-def input_as_json(asked: Asked) -> dict[str, Json]:
+def input_as_json(asked: RunInput) -> dict[str, Json]:
     """Return what a run was asked as a store keeps it."""
     options = asked.options
     return {
@@ -260,12 +260,12 @@ def input_as_json(asked: Asked) -> dict[str, Json]:
     }
 
 
-def input_from_json(body: Json) -> Asked:
+def input_from_json(body: Json) -> RunInput:
     """Return what a run was asked."""
     with _reading("a run's input", body) as told:
         options = dict(told["options"])
         output = options.pop("output", None)
-        return Asked(
+        return RunInput(
             [_message_from_json(each) for each in told["messages"]],
             told["model"],
             replace(Options(**options), output=Output(*output) if output else None),

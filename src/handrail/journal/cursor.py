@@ -20,7 +20,7 @@ from handrail.core.results import plain
 from handrail.errors import Code, JournalMismatch, Json
 from handrail.journal import codec
 from handrail.messages import Turn
-from handrail.records import JOURNAL_V, Begun, Entry, RecordStatus, Step
+from handrail.records import JOURNAL_V, JournalEntry, JournalStep, RecordStatus, StoredRun
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _STANDS: Mapping[Status, RecordStatus] = {"waiting": "waiting", "failed": "faile
 """How a run stands that may be gone on with; every other end is `done`."""
 
 
-class Recording:
+class JournalCursor:
     """The journal of a run in the hands of its driver.
 
     Args:
@@ -36,7 +36,7 @@ class Recording:
         replaying: Nothing may happen anew: what has no step is a mismatch.
     """
 
-    def __init__(self, begun: Begun, elapsed_s: Callable[[], float], *, replaying: bool = False) -> None:
+    def __init__(self, begun: StoredRun, elapsed_s: Callable[[], float], *, replaying: bool = False) -> None:
         if begun.record.journal_v > JOURNAL_V:
             raise JournalMismatch(
                 f"the run {begun.record.run_id!r} was recorded by a newer handrail (journal {begun.record.journal_v}, "
@@ -46,8 +46,8 @@ class Recording:
         self._known = {step.key: step for step in begun.steps}
         self._happened: dict[str, Any] = {}
         """What has been noted here. Not its steps: a run that is long would hold all that it said and heard twice."""
-        self._noted: list[Step] = []
-        self._asked: Entry | None = None
+        self._noted: list[JournalStep] = []
+        self._asked: JournalEntry | None = None
         """The entry that the store has yet to confirm."""
         self._over = False
         self._elapsed_s = elapsed_s
@@ -79,7 +79,7 @@ class Recording:
         key = codec.model_key(turn)
         if not self._has(key):
             self._happened[key] = answer
-            self._noted.append(Step(key, "model", codec.turn_as_json(answer), self._elapsed_s()))
+            self._noted.append(JournalStep(key, "model", codec.turn_as_json(answer), self._elapsed_s()))
 
     def note_results(self, turn: int, batch: Batch) -> None:
         """The calls of a turn, or of what followed them, have ended, but for those that wait for a person."""
@@ -93,13 +93,13 @@ class Recording:
                 if result.failure is not None and result.failure.code == Code.IN_DOUBT:
                     body["write"] = list(batch.write_of(lane))
                 self._happened[key] = result
-                self._noted.append(Step(key, "call", body, elapsed_s))
+                self._noted.append(JournalStep(key, "call", body, elapsed_s))
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> JournalEntry | None:
         """Return what is to be entered now, if anything is."""
         if self.replaying or not self._noted:
             return None
-        self._asked = Entry(self.run_id, self.epoch, self._open_steps())
+        self._asked = JournalEntry(self.run_id, self.epoch, self._open_steps())
         self._noted = []
         return self._asked
 
@@ -108,18 +108,18 @@ class Recording:
         self._over = self._asked is not None and self._asked.status is not None
         self._asked = None
 
-    def left(self) -> Entry | None:
+    def left(self) -> JournalEntry | None:
         """Return the last entry of a run that this process stops driving: its end, or the status `queued`."""
         if self.replaying or self._over:
             return None
         if self._asked is not None and self._asked.status is not None:
             return self._asked
-        return Entry(self.run_id, self.epoch, self._open_steps(), "queued")
+        return JournalEntry(self.run_id, self.epoch, self._open_steps(), "queued")
 
-    def _open_steps(self) -> list[Step]:
+    def _open_steps(self) -> list[JournalStep]:
         return [*(self._asked.steps if self._asked is not None else ()), *self._noted]
 
-    def last_entry(self, ending: Ending) -> Entry | None:
+    def last_entry(self, ending: Ending) -> JournalEntry | None:
         """Return what is to be entered at the end of the run."""
         if self.replaying:
             return None
@@ -127,7 +127,7 @@ class Recording:
         if ending.output is not None:
             told["output"] = plain(ending.output)
         stands = _STANDS.get(ending.status, "done")
-        self._asked = Entry(self.run_id, self.epoch, self._open_steps(), stands, told)
+        self._asked = JournalEntry(self.run_id, self.epoch, self._open_steps(), stands, told)
         return self._asked
 
     def _has(self, key: str) -> bool:
@@ -144,6 +144,6 @@ class Recording:
         return None
 
 
-def worked_s(steps: Sequence[Step]) -> float:
+def worked_s(steps: Sequence[JournalStep]) -> float:
     """Return how long a run has worked that left these steps."""
     return max((step.elapsed_s for step in steps), default=0.0)

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from handrail.calls import ToolResult
-from handrail.core.execution import Read, admit, read
+from handrail.core.execution import ParsedCall, admit, read
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy, act
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.journal.codec import calls_in, input_as_json, input_from_json, result_from_json
-from handrail.records import Begun, Entry, RunRecord
+from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 
 
 def fork_of(
-    begun: Begun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
-) -> tuple[RunRecord, Entry]:
+    begun: StoredRun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+) -> tuple[RunRecord, JournalEntry]:
     """Return a new run that has the first turns of this one, and those turns.
 
     Args:
@@ -42,10 +42,10 @@ def fork_of(
         begun.record, run_id=run_id, input=input_as_json(replace(asked, done_before=done)), epoch=0,
         result=None, forked_from=forked_from, forked_at=at_turn,
     )  # fmt: skip
-    return record, Entry(record.run_id, 1, before)
+    return record, JournalEntry(record.run_id, 1, before)
 
 
-def _done_from(begun: Begun, turn: int, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]) -> list[str]:
+def _done_from(begun: StoredRun, turn: int, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]) -> list[str]:
     """Return the writes that a run has done, or may have done, from a turn on."""
     done, tools = [], Toolset(with_steps(tools))
     results = {step.key: result_from_json(step.body) for step in begun.steps if step.kind == "call"}
@@ -56,7 +56,7 @@ def _done_from(begun: Begun, turn: int, tools: Toolset, edits: Mapping[str, Mapp
         if isinstance(asked_for, Failure) or not (asked_for.tool.writes and _may_have_happened(result)):
             continue
         if place in edits:
-            asked_for = Read(call, asked_for.tool, dict(edits[place]))
+            asked_for = ParsedCall(call, asked_for.tool, dict(edits[place]))
         admitted = admit(asked_for, Policy(max_permission="admin"))
         if not isinstance(admitted, Failure):
             done.append(act(asked_for.tool.name, admitted.arguments))

@@ -21,7 +21,7 @@ from threading import Event
 
 from msgspec import Struct
 
-from handrail.ports import Job, JobEnded
+from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import process, seccomp
 from handrail.sandboxes.host import Place, carry_out, program
 
@@ -51,12 +51,12 @@ class Bubblewrap(Struct, frozen=True):
         """See `Sandbox.python`."""
         return _tried()[0]
 
-    def run(self, job: Job, cancelled: Event) -> JobEnded:
+    def run(self, job: SandboxJob, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
         return _run_in_box(self.python, job, cancelled)
 
 
-def _run_in_box(python: str, job: Job, cancelled: Event) -> JobEnded:
+def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
     filter_fd = os.memfd_create("seccomp filter")
     with os.fdopen(filter_fd, "wb") as file:
         file.write(seccomp.filter_here())
@@ -138,7 +138,7 @@ def _tried() -> tuple[str, str]:
         if not Path(python).exists():
             continue
         try:
-            ended = _run_in_box(python, Job([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
+            ended = _run_in_box(python, SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
         except OSError:
             why = "bubblewrap does not start"
             continue

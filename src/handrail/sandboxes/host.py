@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from handrail.ports import Job, JobEnded
+from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes.supervisor import descendants, lengths, record
 
@@ -80,7 +80,7 @@ class _Kept(Struct):
         self.dropped += len(more[room:])
 
 
-def carry_out(job: Job, place: Place, cancelled: Event) -> JobEnded:
+def carry_out(job: SandboxJob, place: Place, cancelled: Event) -> JobEnded:
     """Run a job in a place, to its end.
 
     Raises:
@@ -132,7 +132,7 @@ def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]
     return started.result()
 
 
-def _order(job: Job, place: Place, report_fd: int) -> bytes:
+def _order(job: SandboxJob, place: Place, report_fd: int) -> bytes:
     numbers = {"most_bytes": job.returned_bytes, "most_files": job.returned_files, "report_fd": report_fd}
     return b"".join([
         *(record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)),
@@ -179,7 +179,7 @@ def _share(pid: int, size: int) -> int:
 class _Watch:
     """The pipes of one job, and what came out of them."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int, job: Job, order: bytes) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: int, job: SandboxJob, order: bytes) -> None:
         self._process, self._job, self._order = process, job, memoryview(order)
         self._report = open(report, "rb", buffering=0)  # noqa: SIM115  # closed with the others
         self._kept = {
@@ -293,7 +293,7 @@ def _open_exit(pid: int) -> int | None:
         return None
 
 
-def _believed(report: bytes, job: Job) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
+def _believed(report: bytes, job: SandboxJob) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
     """Read a report up to where it is none: an exit code, and files and names that stay in their folder."""
     exit_code: int | None = None
     files: dict[str, bytes] = {}

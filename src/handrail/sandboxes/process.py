@@ -20,12 +20,12 @@ from threading import Event
 
 from msgspec import Struct
 
-from handrail.ports import Job, JobEnded
+from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import seccomp
 from handrail.sandboxes.host import Place, carry_out, program
 
 
-def limits(job: Job) -> dict[str, int]:
+def limits(job: SandboxJob) -> dict[str, int]:
     """Return what holds for each process of a job, by the names of the module `resource`."""
     return {
         "RLIMIT_CPU": int(job.timeout_s) + 2,
@@ -51,7 +51,7 @@ class Process(Struct, frozen=True):
         """The interpreter below a virtual environment: what is installed in one is not for the program."""
         return getattr(sys, "_base_executable", sys.executable)
 
-    def run(self, job: Job, cancelled: Event) -> JobEnded:
+    def run(self, job: SandboxJob, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
         folder = tempfile.mkdtemp(prefix="handrail-")
         try:

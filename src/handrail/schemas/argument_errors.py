@@ -1,7 +1,7 @@
 """What is wrong with a call's arguments, worded for the model that wrote them.
 
-A `Fault` is one thing wrong at one place. `of_errors` finds them in the errors of a compiled schema, by their kind and
-place and never by their text; `failure` tells the first few as one `Failure`, with what to do next.
+An `ArgumentError` is one thing wrong at one place. `of_errors` finds them in the errors of a compiled schema, by their
+kind and place and never by their text; `failure` tells the first few as one `Failure`, with what to do next.
 
 Rule 1: the text is bounded whatever the arguments were: values, names and lists are cut before they are written.
 Rule 2: the text can always be encoded: a lone surrogate from the model is shown as `?`.
@@ -57,7 +57,7 @@ MOST_EXPLAINED = 80
 Place: TypeAlias = Sequence[str | int]
 
 
-class Fault(Struct, frozen=True):
+class ArgumentError(Struct, frozen=True):
     """One thing wrong: where, what (a full sentence), and what to do about it (a clause: `add ...`, `set ...`).
 
     `kind` is `missing`, `unknown`, `misspelt`, or the keyword of the schema that was broken. `expected` says in a few
@@ -76,7 +76,7 @@ class Fault(Struct, frozen=True):
         return {**told, "expected": self.expected} if self.expected else told
 
 
-def failure(found: Iterable[Fault], *, beyond: int = 0) -> Failure:
+def failure(found: Iterable[ArgumentError], *, beyond: int = 0) -> Failure:
     """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are.
 
     Args:
@@ -98,7 +98,7 @@ def failure(found: Iterable[Fault], *, beyond: int = 0) -> Failure:
     )
 
 
-def _told_by(faults: Sequence[Fault]) -> int:
+def _told_by(faults: Sequence[ArgumentError]) -> int:
     return sum(len(fault.message) for fault in faults)
 
 
@@ -196,7 +196,7 @@ def _nouns(types: Iterable[str]) -> str:
 # ---------------------------------------------------------------------- from the errors of a schema
 
 
-def of_errors(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
+def of_errors(errors: Iterable[Violation], schema: Schema) -> list[ArgumentError]:
     """Return what is wrong by the compiled `schema`: names first, since a wrong name explains the rest.
 
     Errors always give at least one fault: if no sentence here fits, the validator's own message is used.
@@ -214,28 +214,32 @@ def of_errors(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
     return names + values or [_in_its_own_words(error) for error in flat[:MOST_WORDED]]
 
 
-def _in_its_own_words(error: Violation) -> Fault:
+def _in_its_own_words(error: Violation) -> ArgumentError:
     """Return the fault of an error that no other sentence fits, such as a name that only some branches allow.
 
     The validator's message is used, cut short, since it contains names of the schema and of the call.
     """
     place, said = named(error.place), _cut_short(error.error.message)
     message = f"The schema as a whole refuses {place}: {said}."
-    return Fault(field_of(error.place), error.kind.name, message, f"change {place} to what the schema allows")
+    return ArgumentError(field_of(error.place), error.kind.name, message, f"change {place} to what the schema allows")
 
 
 def _cut_short(said: str) -> str:
     return writable(said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…")
 
 
-def of_too_many(first: TooManyErrors) -> list[Fault]:
+def of_too_many(first: TooManyErrors) -> list[ArgumentError]:
     """Return the only fault reported for a call with too many errors to examine."""
     place, said = named(first.place), _cut_short(first.words)
     message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
-    return [Fault(field_of(first.place), "too_many", message, f"correct {place} and all that is wrong in the same way")]
+    return [
+        ArgumentError(
+            field_of(first.place), "too_many", message, f"correct {place} and all that is wrong in the same way"
+        )
+    ]
 
 
-def misspelt(errors: Iterable[Violation], schema: Schema) -> list[Fault]:
+def misspelt(errors: Iterable[Violation], schema: Schema) -> list[ArgumentError]:
     """Return those faults of `errors` that are misspelt names."""
     return [fault for fault in of_errors(errors, schema) if fault.kind == "misspelt"]
 
@@ -308,7 +312,7 @@ def _tags(union: Violation) -> list[Violation]:
 # ---------------------------------------------------------------------- names
 
 
-def _name_faults(place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema) -> Iterator[Fault]:
+def _name_faults(place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema) -> Iterator[ArgumentError]:
     """Pair the unknown names of one object with the names that they may have meant."""
     here = [error for error in errors if error.place == place and _is_about_names(error)]
     known: dict[str, Json] = {}
@@ -341,27 +345,29 @@ def _may_be(value: Json, schema: Json) -> bool:
     return not types or type_of(value) in types or (type(value) is int and "number" in types)
 
 
-def _misspelt(place: Place, name: str, meant: str, *, needed: bool) -> Fault:
+def _misspelt(place: Place, name: str, meant: str, *, needed: bool) -> ArgumentError:
     wrong, right = named([*place, name]), named([*place, meant])
     if needed:
         message = f"{wrong} is not a parameter, and {right} is required but missing: did you mean {right}?"
     else:
         message = f"{wrong} is not a parameter: did you mean {right}?"
-    return Fault(field_of([*place, meant]), "misspelt", message, f"rename {wrong} to {right}", f"the name {right}")
+    return ArgumentError(
+        field_of([*place, meant]), "misspelt", message, f"rename {wrong} to {right}", f"the name {right}"
+    )
 
 
-def _unknown(place: Place, names: Sequence[str], known: Sequence[str]) -> Fault:
+def _unknown(place: Place, names: Sequence[str], known: Sequence[str]) -> ArgumentError:
     wrong = ticked(names, place)
     owner = named(place) if place else "the tool"
     takes = f"{owner} takes {ticked(known) if known else 'none'}"
     message = f"{wrong} {'is not a parameter' if len(names) == 1 else 'are no parameters'}; {takes}."
-    return Fault(field_of([*place, names[0]]), "unknown", message, f"leave out {wrong}")
+    return ArgumentError(field_of([*place, names[0]]), "unknown", message, f"leave out {wrong}")
 
 
-def _missing(place: Place, described: Json) -> Fault:
+def _missing(place: Place, described: Json) -> ArgumentError:
     wanted = _wanted(described) if isinstance(described, dict) else ""
     advice = f"add {named(place)}" + (f" ({wanted})" if wanted else "")
-    return Fault(field_of(place), "missing", f"{named(place)} is required.", advice, wanted)
+    return ArgumentError(field_of(place), "missing", f"{named(place)} is required.", advice, wanted)
 
 
 def _wanted(schema: Schema) -> str:
@@ -405,7 +411,7 @@ def _part_of(schema: Json, step: str | int) -> Json:
 # ---------------------------------------------------------------------- values
 
 
-def _value_fault(error: Violation) -> Fault:
+def _value_fault(error: Violation) -> ArgumentError:
     """Word an error about a value: what it must be, and what it was."""
     if tags := _tags(error):
         options = [value for tag in tags for value in _options(tag.kind)]
@@ -414,21 +420,23 @@ def _value_fault(error: Violation) -> Fault:
         return _out_of(error.place, error.kind.options, error.instance)
     place = named(error.place)
     if isinstance(error.kind, Kind.FalseSchema):
-        return Fault(field_of(error.place), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}")
+        return ArgumentError(
+            field_of(error.place), "unknown", sentence(f"{place} is not allowed."), f"leave out {place}"
+        )
     must, was = _requirement(error)
     expected = must.removeprefix("be ")
     message = sentence(f"{place} must {must}; it {was or 'was ' + shown(error.instance)}.")
-    return Fault(field_of(error.place), error.kind.name, message, f"make {place} {expected}", expected)
+    return ArgumentError(field_of(error.place), error.kind.name, message, f"make {place} {expected}", expected)
 
 
-def _out_of(path: Place, options: Sequence[Json], was: Json) -> Fault:
+def _out_of(path: Place, options: Sequence[Json], was: Json) -> ArgumentError:
     """Word a value that is none of those allowed, and name the nearest."""
     place, allowed = named(path), f"one of {listed(options)}"
     near = nearest(was, [value for value in options if isinstance(value, str)], most=1) if isinstance(was, str) else []
     hint = f" Did you mean {shown(near[0])}?" if near else ""
     message = sentence(f"{place} must be {allowed}; it was {shown(was)}.{hint}")
     advice = f"set {place} to {shown(near[0]) if near else allowed}"
-    return Fault(field_of(path), "enum", message, advice, allowed)
+    return ArgumentError(field_of(path), "enum", message, advice, allowed)
 
 
 _Words: TypeAlias = tuple[str, str]

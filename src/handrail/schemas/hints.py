@@ -30,7 +30,7 @@ from handrail import _lazy
 from handrail._lazy import cached_property
 from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.schemas import argument_errors
-from handrail.schemas.argument_errors import Fault
+from handrail.schemas.argument_errors import ArgumentError
 from handrail.schemas.docstrings import Docs
 from handrail.schemas.importing import imported
 from handrail.schemas.simplify import described, tidied
@@ -322,23 +322,23 @@ def _arguments_type(hints: Mapping[str, Any]) -> Any:
 _typed_dict: Any = typing_extensions.TypedDict  # made from values, which no type checker follows
 
 
-def _faults_of(error: ValidationError, arguments: Json) -> list[Fault]:
+def _faults_of(error: ValidationError, arguments: Json) -> list[ArgumentError]:
     return [_fault_of(cast(dict[str, Any], details), arguments) for details in error.errors(include_url=False)]
 
 
-def _fault_of(details: dict[str, Any], arguments: Json) -> Fault:
+def _fault_of(details: dict[str, Any], arguments: Json) -> ArgumentError:
     """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
     kind, said = str(details["type"]), str(details["msg"])
     path = _path_in(arguments, details["loc"], missing=kind == "missing")
     field, place = argument_errors.field_of(path), argument_errors.named(path)
     if kind == "missing":
-        return Fault(field, "missing", f"{place} is required.", f"add {place}")
+        return ArgumentError(field, "missing", f"{place} is required.", f"add {place}")
     opening = next((text for text in _OPENINGS if said.startswith(text)), "")
     text = argument_errors.writable(said.removeprefix(opening)[:200]).rstrip(".")
     if opening == _MUST_BE:
         message = argument_errors.sentence(f"{place} must be {text}; it was {argument_errors.shown(details['input'])}.")
-        return Fault(field, "type", message, f"make {place} {text}", text)
-    return Fault(field, "rule", argument_errors.sentence(f"{place} was refused: {text}."), f"correct {place}")
+        return ArgumentError(field, "type", message, f"make {place} {text}", text)
+    return ArgumentError(field, "rule", argument_errors.sentence(f"{place} was refused: {text}."), f"correct {place}")
 
 
 _MUST_BE = "Input should be "

@@ -29,7 +29,7 @@ from handrail._lazy import cached_property
 from handrail.errors import Code, Failure, Json
 from handrail.parsing import strictjson
 from handrail.schemas import argument_errors, portability
-from handrail.schemas.violations import Budget, Place, TooManyErrors, Violation, at, violations
+from handrail.schemas.violations import EvaluationBudget, Place, TooManyErrors, Violation, at, violations
 from handrail.schemas.walk import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
 
 MOST_REPAIRS = 20
@@ -164,7 +164,7 @@ class Checker:
 
     def _coerced(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
         """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
-        budget = Budget()
+        budget = EvaluationBudget()
         errors = self._errors(arguments, budget)
         if self.coerce and any(error.instance is None for error in errors):
             # A provider's strict mode has no optional parameters: the model writes null for "left out".
@@ -184,7 +184,7 @@ class Checker:
             errors = self._errors(arguments, budget)
         return arguments, errors
 
-    def _errors(self, arguments: Json, budget: Budget) -> list[Violation]:
+    def _errors(self, arguments: Json, budget: EvaluationBudget) -> list[Violation]:
         try:
             return violations(self._closed, arguments, budget) or violations(self._original, arguments, budget)
         except TooManyErrors:
@@ -199,7 +199,7 @@ class Checker:
         if not self._wants_integers or not _holds_whole_float(arguments):
             return arguments
         try:
-            errors = violations(self._exact, arguments, Budget())
+            errors = violations(self._exact, arguments, EvaluationBudget())
         except TooManyErrors:  # a float without a fraction is an integer by the standard
             return arguments
         places = [error.place for error in errors if error.sure and isinstance(error.kind, Kind.Custom)]

@@ -64,14 +64,14 @@ class Violation(Struct, frozen=True):
         return self.error.instance
 
 
-class Budget:
+class EvaluationBudget:
     """How many errors may still be made."""
 
     def __init__(self, left: int = MOST_ERRORS) -> None:
         self.left = left
 
 
-def violations(validator: Validator, value: Json, budget: Budget) -> list[Violation]:
+def violations(validator: Validator, value: Json, budget: EvaluationBudget) -> list[Violation]:
     """Return what is wrong with a value; empty when it is valid.
 
     Raises:
@@ -98,7 +98,7 @@ def count_values(value: Json, most: int) -> int:
     return count
 
 
-def _refuse_too_many(validator: Validator, value: Json, budget: Budget) -> None:
+def _refuse_too_many(validator: Validator, value: Json, budget: EvaluationBudget) -> None:
     """Raise TooManyErrors where the errors, with the copies of lists and objects in them, cost more than is left."""
     errors = validator.evaluate(value).errors()
     places = [_read_pointer(value, error["instanceLocation"]) for error in errors if _is_near_the_top(error)]

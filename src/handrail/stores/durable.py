@@ -170,7 +170,7 @@ class Base(Keeper, Protocol):
         ...
 
 
-class Deed(Struct, frozen=True):
+class GroupOperation(Struct, frozen=True):
     """Something to be done in the transaction of a group: once for all of a group that share `do`.
 
     Attributes:
@@ -183,7 +183,7 @@ class Deed(Struct, frozen=True):
     given: Any = None
 
 
-Want: TypeAlias = Claim | LookUp | Settle | Renew | KeptText | Deed
+Want: TypeAlias = Claim | LookUp | Settle | Renew | KeptText | GroupOperation
 
 
 class _Ask(Struct, eq=False):
@@ -234,7 +234,7 @@ class Writer:
                 answer: Future[Any] = Future()
                 answer.set_running_or_notify_cancel()
                 shared = [], answer
-                self._put(_Ask(Deed(do, shared[0]), answer, shared=True))
+                self._put(_Ask(GroupOperation(do, shared[0]), answer, shared=True))
                 self._shared[do] = shared
             shared[0].extend(given)
         return shared[1]
@@ -409,7 +409,9 @@ def _carried(base: Base, wants: Sequence[Any], begun: float | Exception | None) 
                 raise had
             now = had or base.begin()
             ledger = Ledger(map(_row, base.rows(named)) if named else ())
-            answers = [None if isinstance(want, Deed) else _decided(want, ledger, base, now) for want in wants]
+            answers = [
+                None if isinstance(want, GroupOperation) else _decided(want, ledger, base, now) for want in wants
+            ]
             for do, places in deeds.items():
                 for place, answer in zip(places, do(base, now, [wants[each].given for each in places]), strict=True):
                     answers[place] = answer
@@ -567,7 +569,7 @@ def _by_kind(wants: Sequence[Want]) -> dict[Callable[..., Any], list[int]]:
     """Return where the deeds of each kind stand."""
     kinds: dict[Callable[..., Any], list[int]] = {}
     for place, want in enumerate(wants):
-        if isinstance(want, Deed):
+        if isinstance(want, GroupOperation):
             kinds.setdefault(want.do, []).append(place)
     return kinds
 

@@ -12,12 +12,12 @@ from time import monotonic, time
 from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
-from handrail.records import Begun, Entry, Grant, Question, RunRecord, Step
+from handrail.records import ApprovalRequest, JournalEntry, JournalStep, RunRecord, StandingApproval, StoredRun
 from handrail.stores.ledger import Standing
 from handrail.stores.memory import MemoryStore
 
 
-class Shelf:
+class MemoryRuns:
     """Safe for threads.
 
     Args:
@@ -28,13 +28,13 @@ class Shelf:
         self._clock = clock
         self._lock = Lock()
         self._runs: dict[str, RunRecord] = {}
-        self._steps: dict[str, dict[str, Step]] = {}
-        self._questions: dict[str, Question] = {}
-        self._grants: dict[str, Grant] = {}
+        self._steps: dict[str, dict[str, JournalStep]] = {}
+        self._questions: dict[str, ApprovalRequest] = {}
+        self._grants: dict[str, StandingApproval] = {}
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> Begun:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> StoredRun:
         """See `ports.RunStore.begin_run`."""
         with self._lock:
             now = self._clock()
@@ -47,9 +47,9 @@ class Shelf:
                 takeovers=known.takeovers_at(now),
             )  # fmt: skip
             self._runs[record.run_id] = mine
-            return Begun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
+            return StoredRun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
 
-    def enter(self, entry: Entry) -> bool:
+    def enter(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.enter`."""
         with self._lock:
             record = self._runs.get(entry.run_id)
@@ -68,11 +68,11 @@ class Shelf:
                 self._close_questions(entry.run_id)
             return record.cancel_requested
 
-    def recorded(self, run_id: str) -> Begun | None:
+    def recorded(self, run_id: str) -> StoredRun | None:
         """See `ports.RunStore.recorded`."""
         with self._lock:
             record = self._runs.get(run_id)
-            return None if record is None else Begun(record, tuple(self._steps[run_id].values()))
+            return None if record is None else StoredRun(record, tuple(self._steps[run_id].values()))
 
     def records(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
         """See `ports.RunStore.records`."""
@@ -93,7 +93,7 @@ class Shelf:
 
     # ------------------------------------------------------------------ questions
 
-    def ask(self, question: Question, *, within_s: float) -> Question:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> ApprovalRequest:
         """See `ports.ApprovalStore.ask`."""
         with self._lock:
             now = self._clock()
@@ -109,7 +109,7 @@ class Shelf:
 
     def decide(
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
-    ) -> Question | None:
+    ) -> ApprovalRequest | None:
         """See `ports.ApprovalStore.decide`."""
         with self._lock:
             known = self._questions.get(id)
@@ -128,7 +128,7 @@ class Shelf:
             self._questions[id] = replace(known, state="used")
             return True
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Sequence[Question]:
+    def questions(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.questions`."""
         with self._lock:
             now = self._clock()
@@ -142,12 +142,12 @@ class Shelf:
 
     # ------------------------------------------------------------------ standing words
 
-    def grant(self, grant: Grant) -> Grant:
+    def grant(self, grant: StandingApproval) -> StandingApproval:
         """See `ports.GrantStore.grant`."""
         with self._lock:
             return self._grants.setdefault(grant.id, replace(grant, at=self._clock()))
 
-    def grants(self, *, tool: str = "") -> Sequence[Grant]:
+    def grants(self, *, tool: str = "") -> Sequence[StandingApproval]:
         """See `ports.GrantStore.grants`."""
         with self._lock:
             return [each for each in self._grants.values() if tool in ("", each.tool)]
@@ -158,13 +158,13 @@ class Shelf:
             return self._grants.pop(id, None) is not None
 
 
-def _aged(question: Question, now: float) -> Question:
+def _aged(question: ApprovalRequest, now: float) -> ApprovalRequest:
     """Return a question as it stands now: an open or unused one ends with its time."""
     over = question.state in ("open", "approved") and question.expires < now
     return replace(question, state="expired") if over else question
 
 
-class MemoryOffice(Shelf, MemoryStore):
+class MemoryOffice(MemoryRuns, MemoryStore):
     """Everything that a durable store keeps, except the audit log, in memory. Safe for threads.
 
     Args:
@@ -176,7 +176,7 @@ class MemoryOffice(Shelf, MemoryStore):
 
     def __init__(self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic) -> None:
         MemoryStore.__init__(self, now=now)
-        Shelf.__init__(self, clock)  # replaces the lock, so that both share one
+        MemoryRuns.__init__(self, clock)  # replaces the lock, so that both share one
 
     def _approval(self, id: str) -> Standing | None:
         known = self._questions.get(id)

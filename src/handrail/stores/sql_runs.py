@@ -25,21 +25,21 @@ from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavai
 from handrail.process_identity import has_died_here
 from handrail.records import (
     RUN_CANCELLED,
+    ApprovalRequest,
+    AuditEntry,
     AuditRecord,
-    Begun,
-    Entry,
-    Grant,
-    Notice,
-    Question,
+    JournalEntry,
+    JournalStep,
     RunRecord,
-    Step,
+    StandingApproval,
+    StoredRun,
     WriteRecord,
 )
 from handrail.stores.durable import (
     LONGEST_NAME,
     Again,
-    Deed,
     DurableStore,
+    GroupOperation,
     Keeper,
     encoded,
     journaled,
@@ -65,7 +65,7 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[Begun]:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
         run_id, given, owner = spelled(record.run_id), journaled(record.input), spelled(record.owner)
         if read_name(run_id) != record.run_id:  # read back, it would name another run
@@ -74,7 +74,7 @@ class DurableRuns(DurableStore):
                 f"and {LONGEST_NAME} are possible"
             )
 
-        def deed(base: Keeper, now: float) -> Begun | RunNameTaken:
+        def deed(base: Keeper, now: float) -> StoredRun | RunNameTaken:
             rows = base.run(_SQL["begin_new" if new else "begin"], (
                 run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
                 now, owner,
@@ -84,29 +84,29 @@ class DurableRuns(DurableStore):
                 return _record(kept).name_taken()
             [row] = rows
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
-                return Begun(_record(row, record.input))
+                return StoredRun(_record(row, record.input))
             was = _record(row)
             mine = replace(was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now))
             base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
-            return Begun(mine, _steps(base, run_id))
+            return StoredRun(mine, _steps(base, run_id))
 
         return self._do(deed)
 
-    def enter(self, entry: Entry) -> Future[bool]:
+    def enter(self, entry: JournalEntry) -> Future[bool]:
         """See `ports.RunStore.enter`."""
         told = _Entry(
             spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else journaled(entry.result),
             [(spelled(step.key), step.kind, journaled(step.body), step.elapsed_s) for step in entry.steps],
         )  # fmt: skip
-        return self._writer.ask(Deed(_entered, told))
+        return self._writer.ask(GroupOperation(_entered, told))
 
-    def recorded(self, run_id: str) -> Future[Begun | None]:
+    def recorded(self, run_id: str) -> Future[StoredRun | None]:
         """See `ports.RunStore.recorded`."""
         run_id = spelled(run_id)
 
-        def read(base: Keeper) -> Begun | None:
+        def read(base: Keeper) -> StoredRun | None:
             found = base.run(_SQL["run"], (run_id,))
-            return Begun(_record(found[0]), _steps(base, run_id)) if found else None
+            return StoredRun(_record(found[0]), _steps(base, run_id)) if found else None
 
         return self._writer.ask(read)
 
@@ -128,10 +128,10 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ questions
 
-    def ask(self, question: Question, *, within_s: float) -> Future[Question]:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> Future[ApprovalRequest]:
         """See `ports.ApprovalStore.ask`."""
 
-        def deed(base: Keeper, now: float) -> Question:
+        def deed(base: Keeper, now: float) -> ApprovalRequest:
             base.run(_SQL["ask"], (
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
@@ -148,10 +148,10 @@ class DurableRuns(DurableStore):
 
     def decide(
         self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
-    ) -> Future[Question | None]:
+    ) -> Future[ApprovalRequest | None]:
         """See `ports.ApprovalStore.decide`."""
 
-        def deed(base: Keeper, now: float) -> Question | None:
+        def deed(base: Keeper, now: float) -> ApprovalRequest | None:
             known = _known(base, id, now)
             heard = known and known.heard(granted=granted, by=by, because=because, edited=edited)
             return known if known is None or heard is None or heard is known else _changed(base, known, heard)
@@ -162,11 +162,11 @@ class DurableRuns(DurableStore):
         """See `ports.ApprovalStore.use`."""
         return self._do(lambda base, now: bool(base.run(_SQL["use"], (spelled(id), now))))
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[Question]]:
+    def questions(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.questions`."""
         run_id = spelled(run_id)
 
-        def read(base: Keeper) -> list[Question]:
+        def read(base: Keeper) -> list[ApprovalRequest]:
             now = base.now()
             aged = (_aged(_question(row), now) for row in base.run(_SQL["questions"], (run_id, run_id)))
             return [each for each in aged if state in ("", each.state)]
@@ -175,18 +175,18 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ standing words
 
-    def grant(self, grant: Grant) -> Future[Grant]:
+    def grant(self, grant: StandingApproval) -> Future[StandingApproval]:
         """See `ports.GrantStore.grant`."""
         id, given = spelled(grant.id), (spelled(grant.run_id), spelled(grant.tool), grant.pin, encoded(grant.reason))
 
-        def deed(base: Keeper, now: float) -> Grant:
+        def deed(base: Keeper, now: float) -> StandingApproval:
             base.run(_SQL["grant"], (id, *given, encoded(grant.by), now))
             [row] = base.run(_SQL["granted"], (id,))
             return _grant(row)
 
         return self._do(deed)
 
-    def grants(self, *, tool: str = "") -> Future[Sequence[Grant]]:
+    def grants(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
         """See `ports.GrantStore.grants`."""
         given = (spelled(tool), spelled(tool))
         return self._writer.ask(lambda base: [_grant(row) for row in base.run(_SQL["grants"], given)])
@@ -236,7 +236,7 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[Notice]) -> Future[None]:
+    def append(self, notices: Sequence[AuditEntry]) -> Future[None]:
         """See `ports.AuditStore.append`."""
         told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
         return self._writer.share(self._chained, told)
@@ -287,7 +287,7 @@ class DurableRuns(DurableStore):
         return self._writer.ask(lambda base: [_audited(row) for row in base.run(_SQL["log"], given)])
 
     def _do(self, deed: Callable[[Any, float], Any]) -> Future[Any]:
-        return self._writer.ask(Deed(lambda base, now, _: [deed(base, now)]))
+        return self._writer.ask(GroupOperation(lambda base, now, _: [deed(base, now)]))
 
 
 class _Entry(Struct, frozen=True):
@@ -336,16 +336,16 @@ def _record(row: Sequence[Any], known: Json = None) -> RunRecord:
     )  # fmt: skip
 
 
-def _steps(base: Keeper, run_id: str) -> tuple[Step, ...]:
+def _steps(base: Keeper, run_id: str) -> tuple[JournalStep, ...]:
     rows = base.run(_SQL["steps"], (run_id,))
-    return tuple(Step(read_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows)
+    return tuple(JournalStep(read_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows)
 
 
-def _question(row: Sequence[Any]) -> Question:
+def _question(row: Sequence[Any]) -> ApprovalRequest:
     names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
     pin, schema, place, people, agreed, principal, used_by = more
     id, run_id, call_id, tool, digest = map(read_name, names)
-    return Question(
+    return ApprovalRequest(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
         pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal), used_by,
@@ -356,13 +356,13 @@ def _close_questions(base: Keeper, run_id: str, now: float) -> None:
     base.run(_SQL["close"], (encoded(RUN_CANCELLED), run_id, now))
 
 
-def _known(base: Keeper, id: str, now: float) -> Question | None:
+def _known(base: Keeper, id: str, now: float) -> ApprovalRequest | None:
     """Return a question as it stands now."""
     found = base.run(_SQL["question"], (spelled(id),))
     return _aged(_question(found[0]), now) if found else None
 
 
-def _changed(base: Keeper, before: Question, after: Question) -> Question:
+def _changed(base: Keeper, before: ApprovalRequest, after: ApprovalRequest) -> ApprovalRequest:
     """Write how a question stands now.
 
     Raises:
@@ -377,9 +377,11 @@ def _changed(base: Keeper, before: Question, after: Question) -> Question:
     return after
 
 
-def _grant(row: Sequence[Any]) -> Grant:
+def _grant(row: Sequence[Any]) -> StandingApproval:
     id, run_id, tool, pin, reason, by, at = row
-    return Grant(read_name(id), read_name(run_id), read_name(tool), pin, json.loads(reason), json.loads(by), at)
+    return StandingApproval(
+        read_name(id), read_name(run_id), read_name(tool), pin, json.loads(reason), json.loads(by), at
+    )
 
 
 def _write(row: Sequence[Any]) -> WriteRecord:
@@ -412,7 +414,7 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return members
 
 
-def _aged(question: Question, now: float) -> Question:
+def _aged(question: ApprovalRequest, now: float) -> ApprovalRequest:
     """Return a question as it stands now: an open or unused one ends with its time."""
     over = question.state in ("open", "approved") and question.expires < now
     return replace(question, state="expired") if over else question

@@ -29,7 +29,7 @@ from pydantic_core import to_jsonable_python
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.redaction import Redactor
 from handrail.effects import Approval
-from handrail.engine.engine import Host
+from handrail.engine.engine import Engine
 from handrail.errors import Code, ConfigError, Failure, HandrailError, Json, ToolError
 from handrail.events import ApprovalGiven, CallAdmitted, CallFinished, Event
 from handrail.journal.codec import result_as_json, result_from_json, turn_as_json, turn_from_json
@@ -294,7 +294,7 @@ class TapedModel(Struct):
                 place, asked = 0, message.text
         if not self.cassette.records:
             return self.cassette.answer(asked, place)
-        self._real = self._real or Host().model(self.model)
+        self._real = self._real or Engine().model(self.model)
         answer = await self._real.ask(request, listener)
         self.cassette.note(asked, answer)
         return answer

@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handrail import plugins
 from handrail.core.policy import Policy
-from handrail.engine.engine import Host
+from handrail.engine.engine import Engine
 from handrail.errors import Json, MissingInjection, ToolDefinitionError
 from handrail.linting import Finding, Settings, lint, source_checks
 from handrail.runtime import Runtime
@@ -188,7 +188,7 @@ WRONG_TOOL = "the wrong tool is picked"
 # ---------------------------------------------------------------------- the list
 
 
-def check(tools: Tools, host: Host | None = None, settings: Settings | None = None) -> Checklist:
+def check(tools: Tools, host: Engine | None = None, settings: Settings | None = None) -> Checklist:
     """Go through the list for every tool, and for the runtime if one is given."""
     chosen = tools if isinstance(tools, Toolset) else Toolset(tools)
     worded = [finding for finding in lint(chosen, settings).findings if finding.rule in _WORDING]
@@ -213,7 +213,7 @@ def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
         yield Line(DESCRIPTION, tool.name, "can be told from the others")
 
 
-def _lines_of_host(host: Host) -> Iterator[Line]:
+def _lines_of_host(host: Engine) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
     asks = any(
         tool.approve or host.policy.ask_from in ("low", "medium") or tool.weighs == "high" for tool in host.tools

@@ -38,7 +38,7 @@ from handrail.errors import Code, ConfigError, HandrailError, Json
 from handrail.journal.codec import result_as_json, result_from_json
 from handrail.messages import ToolMessage
 from handrail.ports import Answer, Model, Store
-from handrail.records import Entry
+from handrail.records import JournalEntry
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
 from handrail.testing import ScriptedModel, call
@@ -214,13 +214,13 @@ class MortalStore:
         for name in self._at.keys() & vars(self).keys():
             setattr(self, name, partial(self._between, name, getattr(store, name)))
 
-    def _between(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | Entry) -> Any:
+    def _between(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry) -> Any:
         """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
         if isinstance(asked, Settle):
             self._unrecorded += 1
-        if isinstance(asked, Entry):
+        if isinstance(asked, JournalEntry):
             ended = sum(step.kind == "call" for step in asked.steps)
             if not (ended and self._unrecorded):
                 return ask(asked)  # not the end of a write, but a turn, a read or a refused call

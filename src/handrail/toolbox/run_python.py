@@ -22,7 +22,7 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.errors import Code, ConfigError, ToolError
-from handrail.ports import Job, JobEnded, Sandbox
+from handrail.ports import JobEnded, Sandbox, SandboxJob
 from handrail.sandboxes.host import is_below
 from handrail.sandboxes.levels import strongest
 from handrail.tools.tool import BaseTool
@@ -141,11 +141,11 @@ class RunPython(BaseTool):
             raise ToolError(Code.UNAVAILABLE, told, suggestion="Tell the user, and go on without it.") from error
         return self._told(ended, sandbox.level)
 
-    def _job(self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float) -> Job:
+    def _job(self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float) -> SandboxJob:
         program = "main.py"
         while program in given:
             program = f"_{program}"
-        return Job(
+        return SandboxJob(
             [sandbox.python, "-I", "-X", "utf8", program],
             files={**given, program: code.encode("utf-8", "replace")},
             timeout_s=seconds,

@@ -56,12 +56,12 @@ class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we k
         self.begun = begun
 
 
-class Apart:
+class WorkerCall:
     """One call on its way to a worker, or in one."""
 
     __slots__ = ("_pool", "killed", "order", "tool")
 
-    def __init__(self, pool: Processes, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
         self._pool, self.tool = pool, tool.name
         self.order = pickled(place_of(tool), arguments, tool.name)
         self.killed = False
@@ -95,7 +95,7 @@ class Apart:
         self._pool.kill(self)
 
 
-class Processes:
+class ProcessPool:
     """A pool of worker processes that grows when all are busy, up to `most`."""
 
     def __init__(self, most: int = MOST_WORKERS) -> None:
@@ -105,12 +105,12 @@ class Processes:
     def begin(self) -> None:
         """See `forks.Begun.begin`: the workers are the parent's, and answer it."""
         self._idle: list[Worker] = []
-        self._busy: dict[Apart, Worker] = {}
+        self._busy: dict[WorkerCall, Worker] = {}
         self._size = 0
         self._change = Condition()
         self._closed = False
 
-    def take(self, call: Apart) -> Worker:
+    def take(self, call: WorkerCall) -> Worker:
         """Return a worker that is this call's until it is given back."""
         with self._change:
             while not (self._idle or self._size < self._most or call.killed):
@@ -132,7 +132,7 @@ class Processes:
                 worker.kill()
         return worker
 
-    def give_back(self, call: Apart, worker: Worker) -> None:
+    def give_back(self, call: WorkerCall, worker: Worker) -> None:
         """The worker has answered and may take the next call."""
         with self._change:
             del self._busy[call]
@@ -156,7 +156,7 @@ class Processes:
             Thread(target=self._replace, name="handrail-respawn", daemon=True).start()
         return how
 
-    def kill(self, call: Apart) -> None:
+    def kill(self, call: WorkerCall) -> None:
         """End a call: kill its worker, or let it no longer wait for one."""
         with self._change:
             call.killed = True
@@ -193,7 +193,7 @@ class Processes:
             raise
 
     def __repr__(self) -> str:
-        return f"<Processes: {self._size} of {self._most}, {len(self._idle)} idle>"
+        return f"<ProcessPool: {self._size} of {self._most}, {len(self._idle)} idle>"
 
 
 class Worker:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.calls import Media
 from handrail.errors import Code, NoEffect, TooLarge, ToolError
-from handrail.ports import Job, JobEnded
+from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import MOST_WORKERS, ProcessEnded, pickled, place_of
@@ -47,8 +47,8 @@ _INSTALLED = ("site-packages", "dist-packages")
 _SEATS = BoundedSemaphore(MOST_WORKERS)
 
 
-class Boxed:
-    """One call on its way to a sandbox, or in one; see `processes.Apart`, which it stands beside."""
+class SandboxedCall:
+    """One call on its way to a sandbox, or in one; see `processes.WorkerCall`, which it stands beside."""
 
     __slots__ = ("_cancelled", "_job", "tool")
 
@@ -60,7 +60,7 @@ class Boxed:
             f"sys.version_info[:2] == {sys.version_info[:2]!r} or sys.exit('its Python is another version'); "
             "from handrail.workers.worker_main import alone; alone('order')"
         )
-        self._job = Job(
+        self._job = SandboxJob(
             ["-I", "-S", "-B", "-X", "utf8", "-c", program],
             files={"order": pickled(place_of(tool), arguments, tool.name)},
             mounts=mounts,

@@ -24,7 +24,7 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 DEFAULT_THREADS = 64
 
 
-class Job:
+class ThreadTask:
     """A function on its way to a thread."""
 
     __slots__ = ("_context", "_report", "_work", "started", "withdrawn")
@@ -86,7 +86,7 @@ def raised(error: BaseException) -> Raised:
     return Raised(RuntimeError(f"the tool raised {type(error).__name__}({error})"))
 
 
-class Threads:
+class ThreadPool:
     """A pool of daemon threads that grows when all are busy, up to `most`."""
 
     def __init__(self, most: int = DEFAULT_THREADS) -> None:
@@ -95,14 +95,14 @@ class Threads:
 
     def begin(self) -> None:
         """See `forks.Begun.begin`."""
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[ThreadTask] = deque()
         self._change = Condition()
         self._idle = self._size = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], Any], report: Report) -> Job:
+    def submit(self, work: Callable[[], Any], report: Report) -> ThreadTask:
         """Run `work` in a thread; `report` is called there with how it ended."""
-        job = Job(work, report)
+        job = ThreadTask(work, report)
         with self._change:
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
@@ -112,7 +112,7 @@ class Threads:
                 Thread(target=self._work, name=f"handrail-{self._size}", daemon=True).start()
         return job
 
-    def withdraw(self, job: Job) -> bool:
+    def withdraw(self, job: ThreadTask) -> bool:
         """Take a job back; True when it had not begun, and now never will."""
         with self._change:
             if job.started:
@@ -132,7 +132,7 @@ class Threads:
             job.run()
             del job  # an idle thread keeps nothing of its last call alive
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ThreadTask | None:
         with self._change:
             while True:
                 while self._jobs:
@@ -148,4 +148,4 @@ class Threads:
                 self._idle -= 1
 
     def __repr__(self) -> str:
-        return f"<Threads: {self._size} of {self._most}, {self._idle} idle, {len(self._jobs)} waiting>"
+        return f"<ThreadPool: {self._size} of {self._most}, {self._idle} idle, {len(self._jobs)} waiting>"

@@ -32,7 +32,7 @@ from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import name_in, scope_of
 from handrail.errors import ConfigError, Json
 from handrail.ports import ApprovalStore, RunStore, now_of
-from handrail.records import ApprovalState, Question
+from handrail.records import ApprovalRequest, ApprovalState
 
 
 @click.group("approvals", cls=options.Commands)
@@ -177,7 +177,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     _say(after, store, as_json, way_on)
 
 
-def _way_on(kept: object, question: Question, place: str) -> str:
+def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     if not isinstance(kept, RunStore) or (begun := now_of(kept.recorded(question.run_id))) is None:
         scope = scope_of(question.run_id)
@@ -194,7 +194,7 @@ def _outermost(kept: RunStore, run_id: str) -> str:
     return _outermost(kept, outer) if outer and now_of(kept.recorded(outer)) else run_id
 
 
-def _say(after: Question, place: str, as_json: bool, way_on: str) -> None:
+def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None:
     """Say what follows from a word."""
     if as_json:
         print_json(_facts(after))
@@ -266,7 +266,7 @@ def _arguments(text: str) -> Mapping[str, Json]:
     return value
 
 
-def _facts(question: Question) -> dict[str, Json]:
+def _facts(question: ApprovalRequest) -> dict[str, Json]:
     told: Sequence[str] = (
         "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "because", "asked",
         "expires", "digest", "people", "principal",
@@ -276,12 +276,12 @@ def _facts(question: Question) -> dict[str, Json]:
     return values | {"agreed": list(question.agreed), "arguments": dict(question.arguments), "edited": edited}
 
 
-def _state(question: Question) -> str:
+def _state(question: ApprovalRequest) -> str:
     several = question.state == "open" and question.people > 1
     return f"open, {len(question.agreed)} of {question.people}" if several else question.state
 
 
-def _who_agrees(question: Question) -> str:
+def _who_agrees(question: ApprovalRequest) -> str:
     """Say how many people must agree, where that are several, who has, and who may not."""
     if question.people == 1:
         return ""
@@ -290,12 +290,12 @@ def _who_agrees(question: Question) -> str:
     return f"{len(question.agreed)} of {question.people} people: {agreed}{other}"
 
 
-def _call(question: Question) -> str:
+def _call(question: ApprovalRequest) -> str:
     """Return what would run: with the arguments that a person put in the place of the model's, if one did."""
     return f"{question.tool}  {brief(dict(question.arguments if question.edited is None else question.edited))}"
 
 
-def _time(question: Question, before: str = "") -> str:
+def _time(question: ApprovalRequest, before: str = "") -> str:
     """Say how long there is time for a word, or for its use."""
     if question.state in ("open", "approved"):
         return f"{before}{span(question.expires - time.time())} left"

@@ -29,10 +29,10 @@ from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
 PAUSE_S = 0.04
 
 _FILES = {
-    "handrail/lifecycle.py": "the life of one call, in the order that is its safety",
+    "handrail/core/execution.py": "the life of one call, in the order that is its safety",
     "handrail/effects.py": "what that life asks for, and what may be answered",
-    "handrail/batch.py": "the calls of one answer, carried on together",
-    "handrail/carrier.py": "who performs all this",
+    "handrail/core/batch.py": "the calls of one answer, carried on together",
+    "handrail/engine/executor.py": "who performs all this",
     "handrail/cli/demo/cluster.py": "the tools of this demo",
 }
 

@@ -20,7 +20,7 @@ from handrail.cli.loading import tools_from
 from handrail.cli.next_steps import lines_on, way_on
 from handrail.cli.options import Setup
 from handrail.cli.progress import Watch, watched
-from handrail.cli.run_history import Retold, retold
+from handrail.cli.run_history import RunHistory, retold
 from handrail.cli.run_pages import Page, document, facts, question_in, stands
 from handrail.cli.store_access import (
     EVERY,
@@ -42,7 +42,7 @@ from handrail.journal.codec import budget_from_json, input_from_json, toolset_di
 from handrail.messages import Turn
 from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
 from handrail.process_identity import is_gone
-from handrail.records import Begun, RecordStatus, RunRecord
+from handrail.records import RecordStatus, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -127,7 +127,7 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
     page.end()
 
 
-def _found(begun: Begun | None, run: str) -> Begun:
+def _found(begun: StoredRun | None, run: str) -> StoredRun:
     if begun is None:
         raise ConfigError(f"there is no run {run!r} in this store; `handrail runs list` shows those that there are")
     return begun
@@ -355,7 +355,7 @@ class Wheel:
         return code
 
 
-def _awaited(told: Retold) -> Sequence[str]:
+def _awaited(told: RunHistory) -> Sequence[str]:
     """Name the tools whose calls have no result yet. Calls that only give an answer its form never have one."""
     calls = [
         call.name
