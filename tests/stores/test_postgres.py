@@ -43,8 +43,8 @@ def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
             admin.execute(
-                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.engine.approvals, "
-                "handrail.audit.trail, handrail.core.locks, handrail.acts, handrail.grants"
+                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
+                "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
             )
 
 
@@ -69,8 +69,8 @@ class TestPostgresStore(DurableContract):
             admin.execute(past, (seconds, seconds))
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
-            admin.execute("UPDATE handrail.core.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
-            admin.execute("UPDATE handrail.engine.approvals SET expires = expires - %s", (seconds,))
+            admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
+            admin.execute("UPDATE handrail.approvals SET expires = expires - %s", (seconds,))
 
 
 class TestPostgresRuns(RunContract):
