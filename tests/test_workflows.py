@@ -346,7 +346,7 @@ def test_the_same_write_twice_is_meant_and_done_twice(flows):
 def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows, on):  # noqa: F811
     store, desk = MortalStore(), Desk()
     on(store, desk.tools, "run", "Hello.", model=ScriptedModel(["Hello."]), run_id="w_1")
-    with pytest.raises(ConfigError, match="kept already, as a run of a model"):
+    with pytest.raises(ConfigError, match="stored already, as a run of a model"):
         flows(store, desk.tools, TRIAGE, {"ticket": "T-1"})
     assert store.recorded("w_1").record.epoch == 1
     flows(store, desk.tools, TRIAGE, {"ticket": "T-1"}, run_id="w_2")

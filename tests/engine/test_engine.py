@@ -367,7 +367,7 @@ def test_cancelled_while_a_read_runs(drive, gate, how):
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run)) == ("cancelled", [Code.CANCELLED])
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime.services.given_up)
+    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
 
 
 @pytest.mark.parametrize("how", ["task", "thread"])
@@ -396,7 +396,7 @@ def test_cancelled_while_a_write_runs_it_is_not_tried_again(drive):
     begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("pay"), "never asked"]))
     gate.wait_for()
     driver.runtime.cancel("r")
-    until(lambda: driver.kind == "asyncio" or driver.runtime._live["r"].cancelled)
+    until(lambda: driver.kind == "asyncio" or driver.runtime._engine._live["r"].cancelled)
     gate.open()
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run), len(tries)) == ("cancelled", [Code.CANCELLED], 1)
@@ -469,7 +469,7 @@ def test_cancelled_while_a_call_waits_for_its_resource(drive, gate):
     holder = driver.start("call", "work", {"n": 1})
     gate.wait_for()
     begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("work", n=2), "never asked"]))
-    until(lambda: "1 resources, 2 holding or waiting" in repr(driver.runtime.services._locks))
+    until(lambda: "1 resources, 2 holding or waiting" in repr(driver.runtime._engine.services._locks))
     driver.runtime.cancel("r")
     assert codes_of(begun.result(BOUND_S)) == [Code.CANCELLED]
     gate.open()

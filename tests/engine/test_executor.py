@@ -90,7 +90,7 @@ def test_a_tool_that_finishes_late_is_recorded(drive, gate, how):
     gate.open()
     (late,) = until(lambda: driver.told(FinishedLate))
     assert late.value == "went through"
-    assert until(lambda: not driver.runtime.services.given_up)
+    assert until(lambda: not driver.runtime._engine.services.given_up)
 
 
 @pytest.mark.parametrize("how", ["thread", "stubborn"])
@@ -133,7 +133,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate
         ran.append(1)
 
     driver = drive([tool_at(gate, how="thread", name="hog", timeout_s=BOUND_S), quick])
-    driver.runtime.services.threads = ThreadPool(most=1)
+    driver.runtime._engine.services.threads = ThreadPool(most=1)
     hog = driver.start("call", "hog")
     gate.wait_for()
     result = driver.call("quick")
@@ -141,7 +141,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate
     assert hog.result(BOUND_S).ok
     assert (result.failure.code, "was not started" in result.failure.message) == (Code.TIMEOUT, True)
     assert driver.call("hog").ok  # the one thread has passed the withdrawn job by now
-    assert (ran, driver.runtime.services.given_up) == ([], set())
+    assert (ran, driver.runtime._engine.services.given_up) == ([], set())
 
 
 def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_late(drive):
@@ -441,7 +441,7 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
     begun = []
     for n in range(8):
         begun.append(driver.start("call", "update", {"n": n}))
-        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime.services._locks))
+        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime._engine.services._locks))
     gate.open()
     assert all(each.result(BOUND_S).ok for each in begun)
     assert order == list(range(8))
@@ -872,7 +872,7 @@ def test_what_people_take_does_not_count_against_the_run_and_two_at_once_count_o
     )
     told = driver.handle(chat_message(call("later", n=1), call("later", n=2)), run="r")
     assert [each["content"] for each in told] == ["1", "2"]
-    assert driver.runtime._recalled("r").spent.waited_s == 1000
+    assert driver.runtime._engine._recall("r").spent.waited_s == 1000
 
 
 # -- injection ---------------------------------------------------------------------------------------------------------
@@ -1129,8 +1129,8 @@ def test_nothing_is_left_of_finished_calls(drive, gate):
     driver = drive([tool_at(gate, how="task"), tool_at(gate, how="thread", name="other")])
     driver.calls_at_once(("work", {}), ("other", {}))
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime.services.given_up)
-    assert "0 resources" in repr(driver.runtime.services._locks)
+    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
+    assert "0 resources" in repr(driver.runtime._engine.services._locks)
 
 
 def test_asked_events_come_before_the_answer(drive):

@@ -190,7 +190,7 @@ def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answer
         assert driver.call("ticket", {"title": "a"}).failure.code == "IN_DOUBT"
         assert now_of(store.writes())[0].state == "in_doubt"
         gate.open()
-        until(lambda: len(driver.runtime.unrecorded), "it has ended")
+        until(lambda: len(driver.runtime._engine.unrecorded), "it has ended")
         store.away = False
         until(lambda: now_of(store.writes())[0].state == "done", "it was recorded")
 

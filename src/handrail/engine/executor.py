@@ -75,8 +75,10 @@ class BatchExecutor:
     Everything happens in the ground's thread; effects that take no time are answered on the spot.
     """
 
-    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch) -> None:
+    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch, *, runtime: Any) -> None:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
+        self.runtime = runtime
+        """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
         self.error: Exception | None = None
         self.reserving: set[CallState] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
@@ -443,7 +445,7 @@ class BatchExecutor:
 
     def nested(self, lane: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
-        return Nested(self.host, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
+        return Nested(self.runtime, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
 
     def context(self, lane: CallState, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""

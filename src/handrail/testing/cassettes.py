@@ -294,7 +294,7 @@ class TapedModel(Struct):
                 place, asked = 0, message.text
         if not self.cassette.records:
             return self.cassette.answer(asked, place)
-        self._real = self._real or Engine().model(self.model)
+        self._real = self._real or Engine().resolve_model(self.model)
         answer = await self._real.ask(request, listener)
         self.cassette.note(asked, answer)
         return answer
