@@ -316,7 +316,7 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, par
 ])  # fmt: skip
 def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, words, code):
     tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
-    tools.redeclare("get_resources", attempts=1)
+    tools.redeclare("get_resources", max_attempts=1)
     result = called(tools, "get_resources", kind="pods")
     assert (code_of(result), "hunter2" in result.text) == (code, False)
 

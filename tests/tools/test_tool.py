@@ -276,12 +276,12 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"timeout_s": "5"}, "`timeout_s` is a number of seconds above 0, not '5'"),
     ({"timeout_s": float("nan")}, "above 0, not nan"),
     ({"timeout_s": None}, "above 0, not None"),
-    ({"attempts": 0}, "at least 1"),
-    ({"attempts": 2.5}, "`attempts` is a whole number, at least 1, not 2.5"),
-    ({"attempts": True}, "at least 1, not True"),
+    ({"max_attempts": 0}, "at least 1"),
+    ({"max_attempts": 2.5}, "`max_attempts` is a whole number, at least 1, not 2.5"),
+    ({"max_attempts": True}, "at least 1, not True"),
     ({"result_bytes": 0}, "`result_bytes` is a whole number"),
     ({"breaker": -1}, "`breaker` is a whole number, at least 0"),
-    ({"most_at_once": 0}, "at least 1"),
+    ({"max_concurrency": 0}, "at least 1"),
     ({"repeat_window_s": -1}, "at least 0"),
     ({"blocking": "no"}, "`blocking` is True or False, not 'no'"),
     ({"repeatable": 1}, "True or False, not 1"),
@@ -314,7 +314,7 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared,
 
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
     assert FunctionTool(get_weather, approve=None).asks_for({}) is False
-    assert FunctionTool(get_weather, approve=None, people=2).asks_for({"city": "Oslo"}) is True
+    assert FunctionTool(get_weather, approve=None, required_approvals=2).asks_for({"city": "Oslo"}) is True
 
 
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
@@ -329,7 +329,8 @@ def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
 
 
 @pytest.mark.parametrize(("setting", "value"), [
-    ("effect", "destrictive"), ("risk", 3), ("people", 0), ("key", "{city"), ("efect", "read"), ("run", print),
+    ("effect", "destrictive"), ("risk", 3), ("required_approvals", 0), ("key", "{city"), ("efect", "read"),
+    ("run", print),
 ])  # fmt: skip
 def test_another_tool_is_checked_like_every_one(setting, value):
     with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
@@ -392,7 +393,7 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
 def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
     tool = FunctionTool(get_weather, effect="read")
     assert not tool.writes
-    tool.effect, tool.people = "write", 2
+    tool.effect, tool.required_approvals = "write", 2
     [held] = Toolset([tool])
     assert (held.writes, held.approve) == (True, True)
     changed = FunctionTool(get_weather, effect="read")
@@ -438,7 +439,7 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
     assert bare.writes
     with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
         Toolset([Bare(effect="reed")])
-    [tool] = Toolset([Bare(people=2)])
+    [tool] = Toolset([Bare(required_approvals=2)])
     assert tool.plain is None
     assert tool.approve
 

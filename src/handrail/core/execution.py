@@ -379,7 +379,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     return AskHuman(
         call.call, strictjson.copied(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
-        max(call.verdict.people, tool.people), writes=tool.writes,
+        max(call.verdict.required_approvals, tool.required_approvals), writes=tool.writes,
     )  # fmt: skip
 
 
@@ -413,8 +413,9 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: RunSettings) -> Fa
 def _pending(call: Admitted, what: str) -> Failure:
     """Return that somebody is still to answer; `what` needs it."""
     needs = "a person's approval, and nobody has answered yet"
-    if (people := max(call.verdict.people, call.tool.people)) > 1:
-        needs = f"the approval of {people} people, and not all of them have answered yet"
+    required_approvals = max(call.verdict.required_approvals, call.tool.required_approvals)
+    if required_approvals > 1:
+        needs = f"the approval of {required_approvals} people, and not all of them have answered yet"
     return Failure(
         Code.APPROVAL_PENDING,
         f"{what} needs {needs}.",
@@ -427,11 +428,12 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings)
     edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
-    if edited.verdict.people > call.verdict.people:
+    if edited.verdict.required_approvals > call.verdict.required_approvals:
         return Failure(
             Code.NOT_APPROVED,
-            f"A person changed the arguments, and like this `{call.tool.name}` needs {edited.verdict.people} people's "
-            f"approval. They wrote: {keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
+            f"A person changed the arguments, and like this `{call.tool.name}` needs the approval of "
+            f"{edited.verdict.required_approvals} people. They wrote: "
+            f"{keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
             "Call it again with these arguments, so that all of them are asked about the same.",
         )
     changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
@@ -764,7 +766,7 @@ def _wait_before(
     attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, deadline: float, conduct: RunSettings
 ) -> float | None:
     """Return how long to wait before `attempt`, or None when there is to be none."""
-    if not diagnosis.passing or attempt > tool.attempts:
+    if not diagnosis.passing or attempt > tool.max_attempts:
         return None
     wait_s = conduct.backoff.before(attempt, conduct.jitter())
     if diagnosis.after_s is not None:

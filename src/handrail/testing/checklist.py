@@ -143,7 +143,7 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _racing(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect in ("write", "destructive") and not tool.resource and tool.most_at_once != 1:
+    if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
         named = sorted(names_in(tool.key)) if isinstance(tool.key, str) else list(tool.parameters.get("required", ()))
         what = next(iter(named), "…")
         yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')

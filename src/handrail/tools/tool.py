@@ -95,7 +95,7 @@ class BaseTool:
     """What a call may take from its first start to its end, retries included."""
     attempt_timeout_s: float | None = None
     """What one attempt may take. Without it a hanging read uses up its `timeout_s` and is not tried again."""
-    attempts: int = 3
+    max_attempts: int = 3
     """How often a read is started at most, when it fails in a way that may pass."""
     isolation: Isolation = "none"
     """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
@@ -121,7 +121,7 @@ class BaseTool:
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
     approve: bool | str | Callable[..., bool] = False
     """When a person must agree: always, under a condition (`amount > 100`), or when a function says so."""
-    people: int = 1
+    required_approvals: int = 1
     """How many different people must agree wherever somebody is asked; several, without `approve`, are always asked."""
     check: Callable[..., Any] | None = None
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
@@ -144,7 +144,7 @@ class BaseTool:
     """The call that code makes whenever a call of this tool has succeeded."""
     ends_run: bool = False
     """A call of it that succeeds ends the run: what it returns is the answer, and the model is not asked again."""
-    most_at_once: int | None = None
+    max_concurrency: int | None = None
     """How many calls of it may be under way at once in this process; more wait in line."""
     rate: str | None = None
     """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are told when to come back."""
@@ -415,9 +415,9 @@ class BaseTool:
     @cached_property
     def seat(self) -> Resource | None:
         """What a call sits on while it is under way, where they are counted."""
-        if self.most_at_once is None:
+        if self.max_concurrency is None:
             return None
-        return Resource(f"tool:{self.name}", exclusive=False, seats=self.most_at_once)
+        return Resource(f"tool:{self.name}", exclusive=False, seats=self.max_concurrency)
 
     @cached_property
     def pace(self) -> rate_limits.Rate | None:
@@ -593,7 +593,7 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if rows := paging.rows_of(self.run):
             self._page(rows)
-        if self.people > 1 and not self.approve:
+        if self.required_approvals > 1 and not self.approve:
             self.approve = True
         try:
             _ = self.pace

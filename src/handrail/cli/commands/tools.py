@@ -204,11 +204,13 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
 
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
-    people = f", {tool.people} people" if tool.people > 1 else ""
+    approvers = f", {tool.required_approvals} people" if tool.required_approvals > 1 else ""
     if isinstance(tool.approve, str):
-        return f"when {tool.approve}{people}"
+        return f"when {tool.approve}{approvers}"
     always = tool.approve is True or tool.weighs == Policy().ask_from
-    return f"always{people}" if always else f"by a rule{people}" if tool.approve else "no"
+    if always:
+        return f"always{approvers}"
+    return f"by a rule{approvers}" if tool.approve else "no"
 
 
 def _text(fact: Any) -> str:
