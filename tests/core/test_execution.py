@@ -1010,16 +1010,18 @@ class Particular(BaseTool):
 class ByRule(Particular):
     """Has a rule by inheritance."""
 
-    def rule_broken_by(self, bound):
+    def check_rule(self, bound):
         return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
 
 
 class ByArguments(Particular):
     """Has a check by inheritance."""
 
-    def arguments_of(self, parsed):
+    def check_arguments(self, parsed):
         return (
-            Failure(Code.INVALID_ARGUMENTS, "not Paris") if parsed["city"] == "Paris" else super().arguments_of(parsed)
+            Failure(Code.INVALID_ARGUMENTS, "not Paris")
+            if parsed["city"] == "Paris"
+            else super().check_arguments(parsed)
         )
 
 

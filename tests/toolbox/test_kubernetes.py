@@ -195,7 +195,7 @@ def test_two_runs_that_saw_the_same_restart_once(cluster):
 def test_another_restart_after_the_last_one_is_another_act(cluster):
     restart = over(cluster)["rollout_restart"]
     seen = ("never", "2026-11-21T08:00:59Z", "2026-11-21T08:00:59Z")
-    keys = [restart.key_of({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
+    keys = [restart.resolve_key({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
     assert (keys[0] != keys[1], keys[1] == keys[2]) == (True, True)
 
 

@@ -138,13 +138,13 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether the model is told of this tool."""
-        return tool.needs in COVERED[self.max_permission]
+        return tool.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
-        risk = tool.weighs
+        risk = tool.effective_risk
         if not self.sees(tool):
-            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.needs}")
+            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.required_permission}")
         if self.done_before and tool.writes and act(tool.name, arguments) in self.done_before:
             before = f"the run that this one was forked from has already done this {tool.name}"
             return Verdict(Decision.ASK, risk, before, tool.required_approvals)
@@ -152,7 +152,7 @@ class Policy(Struct, frozen=True):
             if rule.matches(tool, arguments):
                 reason = rule.reason or f"rule for {rule.tool}: {rule.then}"
                 return Verdict(Decision(rule.then), risk, reason, max(rule.required_approvals, tool.required_approvals))
-        if tool.approve and tool.asks_for(arguments):
+        if tool.approve and tool.needs_approval(arguments):
             declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
             return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}", tool.required_approvals)
         if risk in _ASKED_FROM[self.ask_from]:

@@ -163,7 +163,7 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _unasked(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect == "destructive" and tool.weighs != "high" and not tool.approve:
+    if tool.effect == "destructive" and tool.effective_risk != "high" and not tool.approve:
         yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
 
 
@@ -216,7 +216,8 @@ def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
 def _lines_of_host(host: Engine) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
     asks = any(
-        tool.approve or host.policy.ask_from in ("low", "medium") or tool.weighs == "high" for tool in host.tools
+        tool.approve or host.policy.ask_from in ("low", "medium") or tool.effective_risk == "high"
+        for tool in host.tools
     )
     if asks and host.approver is None:
         yield Line("approvals", "", "a tool asks a person and there is nobody to ask: its runs wait", "approver=…")
