@@ -49,8 +49,8 @@ def approve(
     """
     log_key.check(store)
     asked = question(store, id)
-    if asked.people > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
-        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
+    if asked.required_approvals > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals")
     if edited is not None and scope != "once":
         raise ConfigError("other arguments are for one call; a standing word is on calls as they are asked about")
     if scope != "once" and not isinstance(store, GrantStore):
@@ -91,7 +91,7 @@ def _decided(
         raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
     now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
     wanted = ("approved" if granted else "denied", by, because, edited)
-    if granted and now.people > 1:
+    if granted and now.required_approvals > 1:
         is_counted = by.strip() in now.agreed
     else:
         is_counted = (now.state, now.by, now.because, now.edited) == wanted
@@ -112,8 +112,8 @@ def _why_not(asked: ApprovalRequest, by: str, edited: Mapping[str, Json] | None,
 
 def word_of(asked: ApprovalRequest) -> str:
     """Return who has answered a question and how, to stand behind its state."""
-    if asked.state == "open" and asked.people > 1:
-        return f", {len(asked.agreed)} of {asked.people} have agreed"
+    if asked.state == "open" and asked.required_approvals > 1:
+        return f", {len(asked.agreed)} of {asked.required_approvals} have agreed"
     by = f" by {asked.by}" if asked.by else ""
     edited = ", with edited arguments" if asked.edited is not None else ""
     return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"

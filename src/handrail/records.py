@@ -132,7 +132,7 @@ class ApprovalRequest(Struct, frozen=True):
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
+        place: Where the call stands, see `effects.AskHuman`; so for `required_approvals`, `agreed` and `principal`.
         used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 
@@ -154,7 +154,7 @@ class ApprovalRequest(Struct, frozen=True):
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
     place: str = ""
-    people: int = 1
+    required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
     used_by: str = ""
@@ -173,12 +173,12 @@ class ApprovalRequest(Struct, frozen=True):
         """
         if self.state != "open":
             return self
-        if not granted or self.people == 1:
+        if not granted or self.required_approvals == 1:
             return replace(self, state="approved" if granted else "denied", by=by, because=because, edited=edited)
         if edited is not None or not_counted(by, self.agreed, self.principal):
             return self
         agreed = (*self.agreed, by.strip())
-        if len(agreed) < self.people:
+        if len(agreed) < self.required_approvals:
             return replace(self, agreed=agreed)
         return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
 
@@ -188,11 +188,13 @@ class ApprovalRequest(Struct, frozen=True):
             return self
         return replace(self, state="cancelled", because=RUN_CANCELLED)
 
-    def stricter(self, people: int) -> ApprovalRequest:
-        """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""
-        if people <= self.people or self.state not in ("open", "approved"):
+    def stricter(self, required_approvals: int) -> ApprovalRequest:
+        """Return the question with more required approvals: it is open again, and the earlier ones do not count."""
+        if required_approvals <= self.required_approvals or self.state not in ("open", "approved"):
             return self
-        return replace(self, people=people, state="open", by="", because="", edited=None, agreed=())
+        return replace(
+            self, required_approvals=required_approvals, state="open", by="", because="", edited=None, agreed=()
+        )
 
 
 class StandingApproval(Struct, frozen=True):

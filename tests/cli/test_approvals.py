@@ -246,7 +246,7 @@ def test_a_store_that_keeps_no_questions_says_so(waiting):
 
 # -- several people ----------------------------------------------------------------------------------------------------
 
-TWO = '[[rules]]\ntool = "delete_order"\npeople = 2\n'
+TWO = '[[rules]]\ntool = "delete_order"\nrequired_approvals = 2\n'
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two
     assert first.stdout.startswith("agreed, 1 of 2 people: anna did; not otto, whom the run acts for: delete_order")
     assert resumed(of_two, *of_two.rules).exit_code == 3
     question = of_two.question()
-    assert (question["people"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
+    assert (question["required_approvals"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
     assert "open, 1 of 2" in of_two("approvals", "list").stdout
     shown = of_two("approvals", "show", id).stdout
     assert "1 of 2 people: anna did; not otto" in shown

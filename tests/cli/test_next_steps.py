@@ -204,7 +204,7 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
         seen.extend(made.closed)
         return Approval(True, arguments=edited)
 
-    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", most_at_once=1)
+    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", max_concurrency=1)
     made.breaks = 1
     script = [[call("close", account="7"), call("close", account="8")], call("close", account="10"), "Closed."]
     assert made.run(script=script).status == "done"
@@ -212,7 +212,7 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
 
 
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
-    made = bank(replay="key", key="close:{account}", attempts=1)
+    made = bank(replay="key", key="close:{account}", max_attempts=1)
     made.breaks = 1
     made.driver.call("close", {"account": "7"})
     made.store.alone(lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600"))

@@ -233,7 +233,7 @@ def names(*by):
 
 def of_two(shop, approver, **how):
     made = shop(approver, **how)
-    made.driver.runtime.tools.redeclare("refund", people=2)
+    made.driver.runtime.tools.redeclare("refund", required_approvals=2)
     return made
 
 
@@ -257,7 +257,7 @@ def test_who_is_asked_second_sees_who_has_agreed(shop):
     asked = []
 
     def approver(question):
-        asked.append((question.people, tuple(question.agreed)))
+        asked.append((question.required_approvals, tuple(question.agreed)))
         return hr.Approval(True, by=f"person {len(asked)}")
 
     assert of_two(shop, approver).begin().result(BOUND_S).ok
@@ -319,7 +319,7 @@ def test_where_nothing_is_kept_two_are_asked_all_the_same(shop, by, code):
 # -- a policy that has become stricter since ---------------------------------------------------------------------------
 
 
-ASKS_TWO = hr.Policy(rules=[hr.Rule("refund", "ask", people=2)])
+ASKS_TWO = hr.Policy(rules=[hr.Rule("refund", "ask", required_approvals=2)])
 DENIES = hr.Policy(rules=[hr.Rule("refund", "deny", reason="no refunds this week")])
 
 
@@ -385,7 +385,7 @@ def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_noth
 
 
 def test_one_person_s_edit_does_not_reach_what_two_must_agree_to(shop):
-    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", people=2)])
+    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", required_approvals=2)])
     made = shop(lambda _: hr.Approval(True, "anna", "", {"order": "9"}), policy=policy)
     ended = made.begin().result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])

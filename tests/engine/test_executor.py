@@ -35,7 +35,7 @@ SHORT_S = 0.03
 
 def tool_at(gate, *, how, effect="read", name="work", **declared):
     """A tool that stands at a gate: in a thread, in a task, or in a task that will not be cancelled."""
-    declared = {"timeout_s": SHORT_S, "attempts": 1, "effect": effect, **declared}
+    declared = {"timeout_s": SHORT_S, "max_attempts": 1, "effect": effect, **declared}
 
     def in_thread(n: int = 0) -> str:
         gate.pass_through()
@@ -127,7 +127,7 @@ def test_a_late_report_that_nothing_happened_lets_the_write_be_made_again(drive)
 def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate, effect):
     ran = []
 
-    @hr.tool(effect=effect, timeout_s=SHORT_S, attempts=1)
+    @hr.tool(effect=effect, timeout_s=SHORT_S, max_attempts=1)
     def quick() -> None:
         """Be quick."""
         ran.append(1)
@@ -158,7 +158,7 @@ def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_l
 
 
 def test_a_plain_function_that_returns_a_coroutine_keeps_the_deadline(drive, gate):
-    declared = {"effect": "read", "timeout_s": SHORT_S, "attempts": 1}
+    declared = {"effect": "read", "timeout_s": SHORT_S, "max_attempts": 1}
     in_thread = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_thread", **declared)
     in_place = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_place", blocking=False, **declared)
     driver = drive([in_thread, in_place])
@@ -188,7 +188,7 @@ def test_a_coroutine_that_comes_too_late_is_not_run_and_settles_nothing(drive, g
 def test_a_tool_in_a_thread_sees_that_it_was_given_up(drive):
     seen = Future()
 
-    @hr.tool(effect="read", timeout_s=SHORT_S, attempts=1)
+    @hr.tool(effect="read", timeout_s=SHORT_S, max_attempts=1)
     def polite(context: hr.Context[None]) -> None:
         """Look whether anybody still wants it."""
         seen.set_result(context.cancelled.wait(BOUND_S))
@@ -678,7 +678,7 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(drive, k
         return verdict()
 
     verify = verify_async if kind == "async" else lambda arguments, context: verdict()
-    tool = flaky([ConnectionResetError()], tried, effect="write", verify=verify, key="act", attempts=1)
+    tool = flaky([ConnectionResetError()], tried, effect="write", verify=verify, key="act", max_attempts=1)
     driver = drive([tool], backoff=QUICK)
     first = driver.call("fetch")
     assert (first.value, first.failure and first.failure.code) == (value, code)
@@ -894,7 +894,7 @@ def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
 INJECTED = "correct-horse-battery"
 
 
-@hr.tool(effect="read", attempts=1)
+@hr.tool(effect="read", max_attempts=1)
 def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
     """Ask the service."""
     if how == "raises":
@@ -994,7 +994,7 @@ USER_ID = {"type": "object", "properties": {"user_id": {"type": "integer"}}, "re
 
 
 def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(drive, caplog):
-    @hr.tool(effect="read", timeout_s=5, attempts=1)
+    @hr.tool(effect="read", timeout_s=5, max_attempts=1)
     def look() -> None:
         """Look."""
         raise type("HTTPError", (Exception,), {"status_code": 500})("canary")

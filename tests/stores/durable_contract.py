@@ -246,7 +246,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert isinstance(store, port)
 
     def test_two_processes_that_agree_at_once_are_both_heard(self, store):
-        other, question = self.again(), ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", people=2)
+        other = self.again()
+        question = ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", required_approvals=2)
         for number in range(30):
             now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
             words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]

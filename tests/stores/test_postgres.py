@@ -282,7 +282,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
-        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
+        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, required_approvals=3, principal=odd)
         for store in (old, new):
             store.ask(question, within_s=60).result(10)
         old.decide("q", granted=True, by="anna").result(10)

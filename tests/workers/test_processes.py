@@ -35,7 +35,7 @@ def where() -> int:
     return os.getpid()
 
 
-@hr.tool(effect="read", isolation="process", attempts=1)
+@hr.tool(effect="read", isolation="process", max_attempts=1)
 def fail(how: str) -> str:
     """Fail as asked."""
     match how:
@@ -280,7 +280,7 @@ def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(
     assert not (tmp_path / "mark").exists()
 
 
-@hr.tool(effect="read", isolation="process", timeout_s=0.6, attempts=1)
+@hr.tool(effect="read", isolation="process", timeout_s=0.6, max_attempts=1)
 def hold() -> None:
     """Keep its process busy."""
     time.sleep(30)

@@ -48,8 +48,8 @@ def _consents(run: Run, setup: Setup) -> Iterator[str]:
     waiting = [each.name for each in results if each.failure and each.failure.code == Code.APPROVAL_PENDING]
     for name in dict.fromkeys(waiting):
         tool = setup.tools.resolve(name)
-        if isinstance(tool, BaseTool) and not setup.consent.covers(tool.weighs):
-            yield f"`{tool.name}` has {tool.weighs} risk: --yes-to {tool.weighs} approves it unasked"
+        if isinstance(tool, BaseTool) and not setup.consent.covers(tool.effective_risk):
+            yield f"`{tool.name}` has {tool.effective_risk} risk: --yes-to {tool.effective_risk} approves it unasked"
 
 
 def lines_on(steps: Sequence[JournalStep], run_id: str, kept: object, place: str) -> list[str]:

@@ -166,9 +166,9 @@ class ServerDialect(Protocol):
         ...
 
 
-def remembered(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
+def compute_once(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what `make` makes of these tools, from memory where they have one."""
-    return tools.remembered(key, make) if hasattr(tools, "remembered") else make()
+    return tools.compute_once(key, make) if hasattr(tools, "compute_once") else make()
 
 
 def dialect(name: str) -> Dialect:

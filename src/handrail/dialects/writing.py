@@ -15,7 +15,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core.history import as_history as as_history
 from handrail.core.history import mended
 from handrail.core.results import text_of
-from handrail.dialects import Conversation, ToolLike, received, remembered
+from handrail.dialects import Conversation, ToolLike, compute_once, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
 from handrail.messages import Message, conversation_of
@@ -29,7 +29,7 @@ def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
 def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
     tools = kept(tools)
-    names: NameMap = remembered(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
+    names: NameMap = compute_once(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
     return names
 
 

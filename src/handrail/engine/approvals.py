@@ -100,7 +100,7 @@ class Approvals:
         question = _question(session, asked, asked.place)
         while True:
             said = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
-            if said is None or asked.people == 1:
+            if said is None or asked.required_approvals == 1:
                 return said
             heard = question.heard(granted=said.granted, by=said.by, because=said.reason, edited=said.arguments)
             if heard.state != "open":
@@ -152,11 +152,12 @@ class Approvals:
         ]
         for each in known:
             if each.state in ("open", "approved") and each.id != asked.refused:
-                return await later(store.ask(replace(each, people=asked.people), within_s=within_s))
+                stricter = replace(each, required_approvals=asked.required_approvals)
+                return await later(store.ask(stricter, within_s=within_s))
         if known:
             last = known[-1]
             was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
-            if was_for_claim and last.id != asked.refused and last.people >= asked.people:
+            if was_for_claim and last.id != asked.refused and last.required_approvals >= asked.required_approvals:
                 return last
             # Outside a kept run a refusal is returned once: the next equal call asks a new question.
             if last.state in ("denied", "expired") and (in_place or last.id not in self._told):
@@ -169,7 +170,7 @@ class Approvals:
         self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
         """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
-        alone = question.people == 1
+        alone = question.required_approvals == 1
         if alone and isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
             by = f"{grant.by} ({grant.id})"
             return await later(store.decide(question.id, granted=True, by=by)) or question
@@ -177,7 +178,12 @@ class Approvals:
             return question
         while True:
             # As it was asked first: today's policy may be laxer, and somebody has perhaps agreed elsewhere.
-            asked = replace(asked, people=question.people, agreed=question.agreed, principal=question.principal)
+            asked = replace(
+                asked,
+                required_approvals=question.required_approvals,
+                agreed=question.agreed,
+                principal=question.principal,
+            )
             kept = await self._asked_here(store, question, asked, self._approver)
             if kept.state != "open" or kept.agreed == question.agreed:
                 return kept
@@ -219,7 +225,7 @@ def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalReques
     return ApprovalRequest(
         f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
-        people=asked.people, principal=asked.principal,
+        required_approvals=asked.required_approvals, principal=asked.principal,
     )  # fmt: skip
 
 
@@ -247,7 +253,7 @@ def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> Audit
 async def _noted(store: ApprovalStore, question: ApprovalRequest, known: ApprovalRequest, said: Approval) -> None:
     """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
     told: list[AuditEntry] = []
-    once = said.scope == "once" or question.people > 1
+    once = said.scope == "once" or question.required_approvals > 1
     if said.granted and not once and known.state == "approved" and isinstance(store, GrantStore):
         told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
     elif known.state == "open" and len(known.agreed) > len(question.agreed):
@@ -260,7 +266,9 @@ def notice_of_answer(
     known: ApprovalRequest, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
 ) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
-    several: dict[str, Json] = {"agreed": list(known.agreed), "people": known.people} if known.people > 1 else {}
+    several: dict[str, Json] = {}
+    if known.required_approvals > 1:
+        several = {"agreed": list(known.agreed), "required_approvals": known.required_approvals}
     return notice_of_word(
         "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
         granted=granted, reason=because, arguments=edited, **several,

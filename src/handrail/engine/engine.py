@@ -252,7 +252,7 @@ class Engine:
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
-        openly = self.tools.remembered("openly", partial(_openly_injected, self.tools))
+        openly = self.tools.compute_once("openly", partial(_openly_injected, self.tools))
         texts = [text for name, value in inject.items() if name not in openly for text in texts_in(value)]
         return Known((*self._secrets, *texts)) if texts else self._known
 
@@ -670,5 +670,5 @@ def _store(store: str | Store) -> Store:
 
 def _openly_injected(tools: Toolset) -> set[str]:
     """Return the names whose injected values are public according to every tool that takes them."""
-    kinds = [(name, kind) for tool in tools for name, kind in tool.hidden.items()]
+    kinds = [(name, kind) for tool in tools for name, kind in tool.injected_parameters.items()]
     return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}

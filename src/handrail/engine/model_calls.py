@@ -50,7 +50,7 @@ class ModelCaller:
         tools = self._showing.permitted(reads_on=session.progress.reads_on)
         if session.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
-            check_injected(tools.remembered("needing", partial(_needing, tools)), session.injected)
+            check_injected(tools.compute_once("needing", partial(_needing, tools)), session.injected)
             session.checked = tools
         return tools
 
@@ -167,7 +167,7 @@ def _raised(model: Model, error: BaseException) -> ModelError:
 
 def _needing(tools: Toolset) -> list[BaseTool]:
     """Return the tools that need something of whoever runs them."""
-    return [tool for tool in tools if tool.hidden or tool.then is not None or tool.isolation != "none"]
+    return [tool for tool in tools if tool.injected_parameters or tool.then is not None or tool.isolation != "none"]
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
             check_injected([tool.then.tool], injected)
         if tool.isolation != "none":
             place_of(tool)
-        for name, kind in tool.hidden.items():
+        for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(
                     f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "

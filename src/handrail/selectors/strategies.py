@@ -81,7 +81,7 @@ class Ranked:
 
     def ranking(self, tools: Toolset) -> Ranking:
         """Return the ranking of these tools, made anew once the set has changed."""
-        made: Ranking = tools.remembered((self, "ranking"), lambda: self._rank(tools))
+        made: Ranking = tools.compute_once((self, "ranking"), lambda: self._rank(tools))
         return made
 
 
@@ -117,7 +117,7 @@ class Searching(Ranked):
 
     def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
         # Asked again each turn rather than read from its result, which may have been folded away by then.
-        kept: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
+        kept: dict[str, Sequence[Any]] = tools.compute_once((self, "searches"), dict)
         if query not in kept:
             if len(kept) >= MOST_SEARCHES_KEPT:
                 kept.clear()
@@ -126,7 +126,7 @@ class Searching(Ranked):
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
-        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        made: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
         return [made]
 
     def _tool(self, tools: Toolset) -> BaseTool:
@@ -173,7 +173,7 @@ class TwoStage:
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `load_tools`."""
-        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        made: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
         return [made]
 
     def _tool(self, tools: Toolset) -> BaseTool:
@@ -219,7 +219,7 @@ class Automatic:
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
-        chooses: bool = tools.remembered(self._limits, partial(self._too_many, tools))
+        chooses: bool = tools.compute_once(self._limits, partial(self._too_many, tools))
         return chooses
 
     def _too_many(self, tools: Toolset) -> bool:

@@ -101,7 +101,7 @@ class MemoryRuns:
             if known is None:
                 known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
             aged = _aged(known, now)
-            known = aged.stricter(question.people)
+            known = aged.stricter(question.required_approvals)
             if known is not aged:
                 known = replace(known, expires=now + within_s)
             self._questions[question.id] = known

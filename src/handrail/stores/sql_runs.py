@@ -136,11 +136,11 @@ class DurableRuns(DurableStore):
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
                 encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
-                spelled(question.place), question.people, encoded(question.principal),
+                spelled(question.place), question.required_approvals, encoded(question.principal),
             ))  # fmt: skip
             known = _known(base, question.id, now)
             assert known is not None
-            if (stricter := known.stricter(question.people)) is known:
+            if (stricter := known.stricter(question.required_approvals)) is known:
                 return known
             return _changed(base, known, replace(stricter, expires=now + within_s))
 
@@ -343,12 +343,13 @@ def _steps(base: Keeper, run_id: str) -> tuple[JournalStep, ...]:
 
 def _question(row: Sequence[Any]) -> ApprovalRequest:
     names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
-    pin, schema, place, people, agreed, principal, used_by = more
+    pin, schema, place, required_approvals, agreed, principal, used_by = more
     id, run_id, call_id, tool, digest = map(read_name, names)
     return ApprovalRequest(
         id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
         state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
-        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal), used_by,
+        pin, json.loads(schema), read_name(place), required_approvals, tuple(json.loads(agreed)),
+        json.loads(principal), used_by,
     )  # fmt: skip
 
 
@@ -370,8 +371,8 @@ def _changed(base: Keeper, before: ApprovalRequest, after: ApprovalRequest) -> A
     """
     edited = None if after.edited is None else encoded(dict(after.edited))
     stands = after.state, encoded(after.by), encoded(after.because), edited
-    rest = after.people, encoded(list(after.agreed)), after.expires
-    was = spelled(before.id), before.state, before.people, encoded(list(before.agreed))
+    rest = after.required_approvals, encoded(list(after.agreed)), after.expires
+    was = spelled(before.id), before.state, before.required_approvals, encoded(list(before.agreed))
     if not base.run(_SQL["change"], (*stands, *rest, *was)):
         raise Again
     return after

@@ -143,7 +143,7 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _racing(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect in ("write", "destructive") and not tool.resource and tool.most_at_once != 1:
+    if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
         named = sorted(names_in(tool.key)) if isinstance(tool.key, str) else list(tool.parameters.get("required", ()))
         what = next(iter(named), "…")
         yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')
@@ -163,7 +163,7 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _unasked(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect == "destructive" and tool.weighs != "high" and not tool.approve:
+    if tool.effect == "destructive" and tool.effective_risk != "high" and not tool.approve:
         yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
 
 
@@ -216,7 +216,8 @@ def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
 def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
     asks = any(
-        tool.approve or runtime.policy.ask_from in ("low", "medium") or tool.weighs == "high" for tool in runtime.tools
+        tool.approve or runtime.policy.ask_from in ("low", "medium") or tool.effective_risk == "high"
+        for tool in runtime.tools
     )
     if asks and runtime.approver is None:
         yield Line("approvals", "", "a tool asks a person and there is nobody to ask: its runs wait", "approver=…")

@@ -292,7 +292,7 @@ def _described(tools: Tools) -> Toolset:
     """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
     toolset = Toolset(tools)
     for tool in toolset:
-        _ = tool.checker, tool.bind, tool.hidden
+        _ = tool.checker, tool.bind, tool.injected_parameters
     return toolset
 
 

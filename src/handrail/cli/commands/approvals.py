@@ -269,7 +269,7 @@ def _arguments(text: str) -> Mapping[str, Json]:
 def _facts(question: ApprovalRequest) -> dict[str, Json]:
     told: Sequence[str] = (
         "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "because", "asked",
-        "expires", "digest", "people", "principal",
+        "expires", "digest", "required_approvals", "principal",
     )  # fmt: skip
     edited = None if question.edited is None else dict(question.edited)
     values = {name: getattr(question, name) for name in told}
@@ -277,17 +277,17 @@ def _facts(question: ApprovalRequest) -> dict[str, Json]:
 
 
 def _state(question: ApprovalRequest) -> str:
-    several = question.state == "open" and question.people > 1
-    return f"open, {len(question.agreed)} of {question.people}" if several else question.state
+    several = question.state == "open" and question.required_approvals > 1
+    return f"open, {len(question.agreed)} of {question.required_approvals}" if several else question.state
 
 
 def _who_agrees(question: ApprovalRequest) -> str:
     """Say how many people must agree, where that are several, who has, and who may not."""
-    if question.people == 1:
+    if question.required_approvals == 1:
         return ""
     agreed = f"{', '.join(question.agreed)} did" if question.agreed else "nobody has yet"
     other = f"; not {question.principal}, whom the run acts for" if question.principal else ""
-    return f"{len(question.agreed)} of {question.people} people: {agreed}{other}"
+    return f"{len(question.agreed)} of {question.required_approvals} people: {agreed}{other}"
 
 
 def _call(question: ApprovalRequest) -> str:

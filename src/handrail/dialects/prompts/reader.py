@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.dialects import ToolLike, call_assembly, remembered, writing
+from handrail.dialects import ToolLike, call_assembly, compute_once, writing
 from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
 from handrail.dialects.prompts.call_format import Schemas, Shape
 from handrail.dialects.prompts.channels import Channels
@@ -362,7 +362,7 @@ class TextReader:
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
-    schemas: Schemas = remembered(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
+    schemas: Schemas = compute_once(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
     return schemas
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from handrail import plugins
-from handrail.dialects import ToolLike, provider_errors, remembered
+from handrail.dialects import ToolLike, compute_once, provider_errors
 from handrail.dialects.writing import kept
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Way
@@ -39,7 +39,7 @@ class Wire(ABC):
                 plainly, so that one such tool does not cost the others their strictness.
         """
         tools = kept(tools)
-        defined: list[dict[str, Json]] = remembered(tools, (type(self), strict), lambda: self.define(tools, strict))
+        defined: list[dict[str, Json]] = compute_once(tools, (type(self), strict), lambda: self.define(tools, strict))
         return defined
 
     @abstractmethod

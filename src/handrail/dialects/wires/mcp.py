@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handrail.dialects import ToolLike, remembered
+from handrail.dialects import ToolLike, compute_once
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.writing import kept, names_of
 from handrail.errors import Json
@@ -29,7 +29,7 @@ class Mcp:
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
         tools = kept(tools)
         names = names_of(tools, NAMES)
-        defined: list[dict[str, Json]] = remembered(tools, Mcp, lambda: [_described(tool, names) for tool in tools])
+        defined: list[dict[str, Json]] = compute_once(tools, Mcp, lambda: [_described(tool, names) for tool in tools])
         return defined
 
 
