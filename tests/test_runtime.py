@@ -94,7 +94,7 @@ async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(ga
         await here(gate)
         assert running.cancel() if ended_by == "its task" else runtime.cancel("r")
         await asyncio.wait([running])
-        kept = await later(runtime.runs.recorded("r"))
+        kept = await later(runtime.runs.load_run("r"))
     assert kept.record.status == stands
 
 

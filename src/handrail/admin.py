@@ -18,7 +18,7 @@ from handrail.core.redaction import Redactor
 from handrail.effects import ApprovalScope, not_counted
 from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.errors import ConfigError, Failure, Json
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore, now_of
 from handrail.records import ApprovalRequest, AuditEntry, RunRecord, StandingApproval, WriteRecord
 from handrail.schemas.validation import Checker
 
@@ -29,7 +29,7 @@ def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     Raises:
         ConfigError: There is none of that id.
     """
-    found = next((each for each in now_of(store.questions(state="")) if each.id == id), None)
+    found = next((each for each in now_of(store.list_approvals(state="")) if each.id == id), None)
     if found is None:
         raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
     return found
@@ -53,14 +53,14 @@ def approve(
         raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
     if edited is not None and scope != "once":
         raise ConfigError("other arguments are for one call; a standing word is on calls as they are asked about")
-    if scope != "once" and not isinstance(store, GrantStore):
+    if scope != "once" and not isinstance(store, StandingApprovalStore):
         raise ConfigError("this store keeps no standing words, so an approval is for one call")
     if edited is not None and asked.parameters:
         checked = Checker(dict(asked.parameters)).check(dict(edited))
         if isinstance(checked, Failure):
             raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
     decided = _decided(store, asked, granted=True, by=by, because="", edited=edited)
-    if isinstance(store, GrantStore) and scope != "once":
+    if isinstance(store, StandingApprovalStore) and scope != "once":
         grant = now_of(store.grant(grant_of(asked, scope, by=by)))
         _record(store, notice_of_grant(grant, asked))
     return decided
@@ -119,13 +119,13 @@ def word_of(asked: ApprovalRequest) -> str:
     return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"
 
 
-def grants(store: GrantStore) -> list[StandingApproval]:
+def grants(store: StandingApprovalStore) -> list[StandingApproval]:
     """Return the standing words that are in force, the oldest first."""
-    found: Sequence[StandingApproval] = now_of(store.grants())
+    found: Sequence[StandingApproval] = now_of(store.list_standing_approvals())
     return list(found)
 
 
-def revoke(store: GrantStore, id: str, *, by: str) -> StandingApproval:
+def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApproval:
     """Take a standing word back; questions that it answered until now are asked again.
 
     Raises:
@@ -145,7 +145,7 @@ def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
     Raises:
         ConfigError: There is no such write.
     """
-    found = now_of(store.written(scope, key))
+    found = now_of(store.load_write(scope, key))
     if found is None:
         raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
     return found
@@ -174,11 +174,11 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     """
     log_key.check(store)
     if not now_of(store.request_cancel(run_id)):
-        known = now_of(store.recorded(run_id))
+        known = now_of(store.load_run(run_id))
         status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"
         raise ConfigError(f"{status}; there is nothing to cancel")
     _note(store, "CancelRequested", run_id, by=by)
-    begun = now_of(store.recorded(run_id))
+    begun = now_of(store.load_run(run_id))
     assert begun is not None
     return begun.record
 
@@ -190,4 +190,4 @@ def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> 
 def _record(store: object, notice: AuditEntry) -> None:
     """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
     if isinstance(store, AuditStore):
-        now_of(store.append([notice]))
+        now_of(store.append_audit([notice]))

@@ -88,11 +88,11 @@ class Store(Protocol):
         """Record how a claimed write ended. False when the claim has a newer owner; nothing is changed then."""
         ...
 
-    def keep(self, run_id: str, text: str) -> Answer[str]:
+    def save_result(self, run_id: str, text: str) -> Answer[str]:
         """Keep a long result of a run and return a handle to it."""
         ...
 
-    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
+    def load_result(self, run_id: str, handle: str) -> Answer[str | None]:
         """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
         ...
 
@@ -140,7 +140,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def enter(self, entry: JournalEntry) -> Answer[bool]:
+    def append_entry(self, entry: JournalEntry) -> Answer[bool]:
         """Add to a run, all or nothing; return whether somebody has asked for its end.
 
         A step that is there already stays as it is: it says the same, told by an owner who was not heard of again.
@@ -151,11 +151,11 @@ class RunStore(Protocol):
         """
         ...
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
+    def load_run(self, run_id: str) -> Answer[StoredRun | None]:
         """Return a run and its steps, in the order in which they came, without taking it over."""
         ...
 
-    def records(self, *, status: str = "", most: int = 100) -> Answer[Sequence[RunRecord]]:
+    def list_runs(self, *, status: str = "", most: int = 100) -> Answer[Sequence[RunRecord]]:
         """Return runs without their steps, the newest first."""
         ...
 
@@ -193,7 +193,7 @@ class ApprovalStore(Protocol):
         """Consume an approval. True for exactly one caller."""
         ...
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[ApprovalRequest]]:
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first."""
         ...
 
@@ -210,14 +210,14 @@ class ApprovedClaimStore(ApprovalStore, Protocol):
 
 
 @runtime_checkable
-class GrantStore(Protocol):
+class StandingApprovalStore(Protocol):
     """A store that keeps people's standing words, which answer questions before they are asked."""
 
     def grant(self, grant: StandingApproval) -> Answer[StandingApproval]:
         """Keep a standing word; one that was revoked is in force again."""
         ...
 
-    def grants(self, *, tool: str = "") -> Answer[Sequence[StandingApproval]]:
+    def list_standing_approvals(self, *, tool: str = "") -> Answer[Sequence[StandingApproval]]:
         """Return those that are in force, the oldest first."""
         ...
 
@@ -230,7 +230,7 @@ class GrantStore(Protocol):
 class LedgerStore(Protocol):
     """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
 
-    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Answer[Sequence[WriteRecord]]:
+    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Answer[Sequence[WriteRecord]]:
         """Return writes, the newest first.
 
         Args:
@@ -239,7 +239,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
+    def load_write(self, scope: str, key: str) -> Answer[WriteRecord | None]:
         """Return the write of this name, None when there is none."""
         ...
 
@@ -265,7 +265,7 @@ class LedgerStore(Protocol):
 class AuditStore(Protocol):
     """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
 
-    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
+    def append_audit(self, notices: Sequence[AuditEntry]) -> Answer[None]:
         """Add to the log, in this order, all or nothing."""
         ...
 
@@ -284,8 +284,8 @@ class KeyedAuditStore(AuditStore, Protocol):
     def log_refuses(self) -> Answer[str]:
         """Return why nothing is added to the log with this key, as a sentence; empty when it goes on with it.
 
-        A log goes on with the key that its last record was hashed with. `append` raises StoreUnavailable otherwise, and
-        nothing was added.
+        A log goes on with the key that its last record was hashed with. With another key `append_audit` raises
+        StoreUnavailable and adds nothing.
         """
         ...
 

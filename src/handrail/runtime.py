@@ -170,7 +170,7 @@ class Runtime(Engine):
         self.unrecorded.offer(run_id)
         begun = known(await later(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
-            await later(self.runs.enter(poisoned[0]))
+            await later(self.runs.append_entry(poisoned[0]))
             raise poisoned[1]
         if not anyway:
             check_left(begun.record)
@@ -202,7 +202,7 @@ class Runtime(Engine):
         edits = await performed_later(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
         await later(self.runs.begin_run(record))
-        await later(self.runs.enter(first))
+        await later(self.runs.append_entry(first))
         return await self.resume(record.run_id, **how)
 
     async def workflow(
@@ -312,7 +312,7 @@ class Runtime(Engine):
                         case Batch():
                             await self.carry(session, step)
                         case JournalEntry():
-                            answer = await later(self.runs.enter(step))
+                            answer = await later(self.runs.append_entry(step))
                 except HandrailError as error:
                     step = steps.throw(error)
                 else:

@@ -134,7 +134,7 @@ class SyncRuntime(Engine):
         self.unrecorded.offer(run_id)
         begun = known(now_of(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
-            now_of(self.runs.enter(poisoned[0]))
+            now_of(self.runs.append_entry(poisoned[0]))
             raise poisoned[1]
         if not anyway:
             check_left(begun.record)
@@ -159,7 +159,7 @@ class SyncRuntime(Engine):
         edits = performed_now(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
         now_of(self.runs.begin_run(record))
-        now_of(self.runs.enter(first))
+        now_of(self.runs.append_entry(first))
         return self.resume(record.run_id, **how)
 
     def workflow(
@@ -280,7 +280,7 @@ class SyncRuntime(Engine):
             case Batch():
                 return self.carry(session, step)
             case JournalEntry():
-                return now_of(self.runs.enter(step))
+                return now_of(self.runs.append_entry(step))
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)

@@ -193,7 +193,7 @@ class Workflow(Steps):
         number = self._next()
         with self._step():
             if self._may_have_been_run(number):
-                self._check_call(number, name, await later(self._host.runs.recorded(self._run_id(number))))
+                self._check_call(number, name, await later(self._host.runs.load_run(self._run_id(number))))
             return await self._called(self._calling(number, name, arguments))
 
     async def _called(self, steps: CallSteps) -> ToolResult:
@@ -201,7 +201,7 @@ class Workflow(Steps):
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and await later(self._host.runs.enter(step))
+                answer = isinstance(step, JournalEntry) and await later(self._host.runs.append_entry(step))
                 if isinstance(step, Batch):
                     await self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -218,7 +218,7 @@ class Workflow(Steps):
             return await self._asked(self._run_id(number), question, how)
 
     async def _asked(self, run_id: str, question: Any, how: Mapping[str, Any]) -> Run:
-        begun = await later(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
+        begun = await later(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
@@ -229,7 +229,7 @@ class Workflow(Steps):
                         await self._driver.run(question, run_id=run_id, **self._options(how, again=False))
                     )
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = await later(self._host.runs.recorded(run_id)) if self._session.recording else None
+                    begun = await later(self._host.runs.load_run(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
             check_same_question(begun, question, how)
@@ -267,12 +267,12 @@ class SyncWorkflow(Steps):
         """See `Workflow.call`."""
         number = self._next()
         if self._may_have_been_run(number):
-            self._check_call(number, name, now_of(self._host.runs.recorded(self._run_id(number))))
+            self._check_call(number, name, now_of(self._host.runs.load_run(self._run_id(number))))
         steps, answer = self._calling(number, name, arguments), False
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and now_of(self._host.runs.enter(step))
+                answer = isinstance(step, JournalEntry) and now_of(self._host.runs.append_entry(step))
                 if isinstance(step, Batch):
                     self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -286,7 +286,7 @@ class SyncWorkflow(Steps):
         number = self._next()
         self._check_run(number)
         run_id = self._run_id(number)
-        begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
+        begun = now_of(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
@@ -295,7 +295,7 @@ class SyncWorkflow(Steps):
                 try:
                     return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording else None
+                    begun = now_of(self._host.runs.load_run(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
             check_same_question(begun, question, how)
@@ -390,7 +390,7 @@ async def driven(
 ) -> Run:  # fmt: skip
     """Drive an async workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = await later(host.runs.recorded(session.id)) if kept else None
+    before = await later(host.runs.load_run(session.id)) if kept else None
     given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
@@ -409,7 +409,7 @@ async def driven(
         ending, error = left_by(cut)
     try:
         if last := last_of(session, ending):
-            await later(host.runs.enter(last))
+            await later(host.runs.append_entry(last))
             recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]
@@ -427,7 +427,7 @@ def driven_here(
 ) -> Run:  # fmt: skip
     """Drive a blocking workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = now_of(host.runs.recorded(session.id)) if kept else None
+    before = now_of(host.runs.load_run(session.id)) if kept else None
     given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
@@ -440,7 +440,7 @@ def driven_here(
         ending, error = left_by(left)
     try:
         if last := last_of(session, ending):
-            now_of(host.runs.enter(last))
+            now_of(host.runs.append_entry(last))
             recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]

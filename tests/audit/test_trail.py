@@ -323,7 +323,7 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
     class Log:
         full, told = True, []
 
-        def append(self, notices):
+        def append_audit(self, notices):
             if self.full:
                 raise StoreUnavailable("its disk is full")
             self.told.extend(each.event for each in notices)

@@ -51,7 +51,7 @@ class Tenants:
         return "secret " * 10_000
 
     def question(self, scope):
-        [found] = [each for each in now_of(self.store.questions()) if each.run_id.startswith(f"@{scope}/")]
+        [found] = [each for each in now_of(self.store.list_approvals()) if each.run_id.startswith(f"@{scope}/")]
         return found
 
     def approve(self, scope):

@@ -25,7 +25,7 @@ from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore, Store, now_of
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Port(Generic[T]):
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
 QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
-GRANTS: Port[GrantStore] = Port(GrantStore, "standing words")
+GRANTS: Port[StandingApprovalStore] = Port(StandingApprovalStore, "standing words")
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
@@ -129,9 +129,9 @@ def run_named(kept: object, given: str) -> str:
     Raises:
         ConfigError: Several ids begin so.
     """
-    if not given or not isinstance(kept, RunStore) or now_of(kept.recorded(given)) is not None:
+    if not given or not isinstance(kept, RunStore) or now_of(kept.load_run(given)) is not None:
         return given
-    return whole_id(given, (record.run_id for record in now_of(kept.records(most=EVERY))))
+    return whole_id(given, (record.run_id for record in now_of(kept.list_runs(most=EVERY))))
 
 
 def command_line(words: str, place: str) -> str:

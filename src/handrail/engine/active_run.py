@@ -122,7 +122,7 @@ class AuditObserver:
 
     def _append(self, notices: Sequence[AuditEntry]) -> None:
         try:
-            answer = self._store.append(notices)
+            answer = self._store.append_audit(notices)
         except Exception:
             self._unwritten.extend(notices)
             raise

@@ -40,7 +40,7 @@ from handrail.ports import (
     ApprovedClaimStore,
     Approver,
     AuditStore,
-    GrantStore,
+    StandingApprovalStore,
     Store,
     Withdrawing,
     later,
@@ -147,7 +147,7 @@ class Approvals:
         within_s, in_place = self._policy.approval_s, session.recording is not None
         known = [
             each
-            for each in await later(store.questions(state="", run_id=session.id))
+            for each in await later(store.list_approvals(state="", run_id=session.id))
             if each.digest == asked.digest and (each.place == asked.place if in_place else each.reason == asked.reason)
         ]
         for each in known:
@@ -170,7 +170,11 @@ class Approvals:
     ) -> ApprovalRequest:
         """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
         alone = question.people == 1
-        if alone and isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
+        if (
+            alone
+            and isinstance(store, StandingApprovalStore)
+            and (grant := await _granted(store, session, asked)) is not None
+        ):
             by = f"{grant.by} ({grant.id})"
             return await later(store.decide(question.id, granted=True, by=by)) or question
         if self._approver is None:
@@ -225,7 +229,7 @@ def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalReques
 
 def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str, Mapping[str, Json]]]:
     """Yield the store's answers; return the arguments that people edited, by the step of the call."""
-    questions = (yield store.questions(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
+    questions = (yield store.list_approvals(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
     return {each.step: each.edited for each in questions if each.edited is not None}
 
 
@@ -248,12 +252,12 @@ async def _noted(store: ApprovalStore, question: ApprovalRequest, known: Approva
     """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
     told: list[AuditEntry] = []
     once = said.scope == "once" or question.people > 1
-    if said.granted and not once and known.state == "approved" and isinstance(store, GrantStore):
+    if said.granted and not once and known.state == "approved" and isinstance(store, StandingApprovalStore):
         told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
     elif known.state == "open" and len(known.agreed) > len(question.agreed):
         told = [notice_of_answer(known, granted=True, by=said.by)]
     if told and isinstance(store, AuditStore):
-        await later(store.append(told))
+        await later(store.append_audit(told))
 
 
 def notice_of_answer(
@@ -267,9 +271,9 @@ def notice_of_answer(
     )  # fmt: skip
 
 
-async def _granted(store: GrantStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
+async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
     """Return a standing word that answers this question."""
-    for grant in await later(store.grants(tool=asked.call.name)):
+    for grant in await later(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
             return grant
     return None
@@ -282,7 +286,7 @@ async def _answered(store: ApprovalStore, question: ApprovalRequest) -> Approval
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            kept = await later(store.questions(state="", run_id=question.run_id))
+            kept = await later(store.list_approvals(state="", run_id=question.run_id))
         except StoreUnavailable:
             continue  # it may be back at the next look; whoever is asked here can still answer
         if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):

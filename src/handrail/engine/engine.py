@@ -457,7 +457,7 @@ class Engine:
             ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
         check_run_name(run_id, self._scope)
-        return self.runs.recorded(run_id)
+        return self.runs.load_run(run_id)
 
     def record(self, session: ActiveRun, begun: StoredRun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
@@ -532,7 +532,7 @@ class Engine:
                     # Not waited for: whoever goes on is told of it, should this process die before the run's end.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
-            self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
+            self._audits.append_audit([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
 
     def begin_close(self) -> None:
@@ -580,7 +580,7 @@ class Engine:
             flag,
             admitted.key,
             lease.claimed.fence if lease else 0,
-            lambda handle: now_of(self.store.kept(session.id, handle)),
+            lambda handle: now_of(self.store.load_result(session.id, handle)),
             report,
         )
 

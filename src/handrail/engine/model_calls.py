@@ -126,7 +126,7 @@ class ModelCaller:
         for position in to_fold(messages, window.overflows(messages)):
             message = cast(ToolMessage, messages[position])
             try:
-                handle = message.result.handle or await later(self._store.keep(session.id, message.result.text))
+                handle = message.result.handle or await later(self._store.save_result(session.id, message.result.text))
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
                 logs.raised("an old result could not be kept, and stays in the conversation", error)
                 break

@@ -71,7 +71,7 @@ class Nested(Struct, eq=False):
         if not iscoroutinefunction(runtime.run):
             return await asyncio.to_thread(partial(self.run_blocking, question, runtime=runtime, **how))
         run_id = self._next_id()
-        begun = await later(runtime.runs.recorded(run_id)) if runtime.keeps_runs else None
+        begun = await later(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(await start())
@@ -84,7 +84,7 @@ class Nested(Struct, eq=False):
                 raise SetupError("a run of an asyncio runtime is started by an async tool: `await context.run(...)`")
             return asyncio.run_coroutine_threadsafe(self.run(question, runtime=runtime, **how), self.loop).result()
         run_id = self._next_id()
-        begun = now_of(runtime.runs.recorded(run_id)) if runtime.keeps_runs else None
+        begun = now_of(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(start())

@@ -137,11 +137,11 @@ class _View:
     def look_up(self, claim: Claim) -> Any:
         return self._store.look_up(self._locking(claim))
 
-    def keep(self, run_id: str, text: str) -> Answer[str]:
-        return self._store.keep(self._kept(run_id), text)  # type: ignore[no-any-return]
+    def save_result(self, run_id: str, text: str) -> Answer[str]:
+        return self._store.save_result(self._kept(run_id), text)  # type: ignore[no-any-return]
 
-    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
-        return self._store.kept(self._kept(run_id), handle)  # type: ignore[no-any-return]
+    def load_result(self, run_id: str, handle: str) -> Answer[str | None]:
+        return self._store.load_result(self._kept(run_id), handle)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ runs
 
@@ -150,14 +150,14 @@ class _View:
         mine = replace(record, run_id=self._kept(record.run_id), forked_from=forked_from)
         return _then(self._store.begin_run(mine, **how), _begun)
 
-    def enter(self, entry: JournalEntry) -> Answer[bool]:
-        return self._store.enter(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
+    def append_entry(self, entry: JournalEntry) -> Answer[bool]:
+        return self._store.append_entry(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
-        return _then(self._store.recorded(self._kept(run_id)), lambda begun: begun and _begun(begun))
+    def load_run(self, run_id: str) -> Answer[StoredRun | None]:
+        return _then(self._store.load_run(self._kept(run_id)), lambda begun: begun and _begun(begun))
 
-    def records(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
-        found = self._store.records(most=_MOST_LOOKED_AT, **wanted)
+    def list_runs(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
+        found = self._store.list_runs(most=_MOST_LOOKED_AT, **wanted)
         return _then(found, lambda found: [_record(each) for each in self._mine(found)][:most])
 
     def request_cancel(self, run_id: str) -> Answer[bool]:
@@ -178,8 +178,8 @@ class _View:
     def use(self, id: str) -> Answer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
-    def questions(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[ApprovalRequest]]:
-        found = self._store.questions(run_id=self._kept(run_id) if run_id else "", **wanted)
+    def list_approvals(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[ApprovalRequest]]:
+        found = self._store.list_approvals(run_id=self._kept(run_id) if run_id else "", **wanted)
         return _then(found, lambda found: [_named(each) for each in self._mine(found)])
 
     # ------------------------------------------------------------------ standing words
@@ -189,20 +189,22 @@ class _View:
         mine = replace(grant, id=grant_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
         return _then(self._store.grant(mine), _named)
 
-    def grants(self, **wanted: Any) -> Answer[Sequence[StandingApproval]]:
-        return _then(self._store.grants(**wanted), lambda found: [_named(each) for each in self._mine(found)])
+    def list_standing_approvals(self, **wanted: Any) -> Answer[Sequence[StandingApproval]]:
+        return _then(
+            self._store.list_standing_approvals(**wanted), lambda found: [_named(each) for each in self._mine(found)]
+        )
 
     def revoke(self, id: str, *, by: str) -> Answer[bool]:
         return id.endswith(self._tag) and self._store.revoke(id, by=by)
 
     # ------------------------------------------------------------------ the ledger
 
-    def writes(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
-        found = self._store.writes(most=_MOST_LOOKED_AT, **wanted)
+    def list_writes(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
+        found = self._store.list_writes(most=_MOST_LOOKED_AT, **wanted)
         return _then(found, lambda found: [each for each in found if self._owns(each.scope)][:most])
 
-    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
-        return self._store.written(scope, key) if self._owns(scope) else None
+    def load_write(self, scope: str, key: str) -> Answer[WriteRecord | None]:
+        return self._store.load_write(scope, key) if self._owns(scope) else None
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
@@ -214,9 +216,9 @@ class _View:
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
+    def append_audit(self, notices: Sequence[AuditEntry]) -> Answer[None]:
         mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
-        return self._store.append(mine)  # type: ignore[no-any-return]
+        return self._store.append_audit(mine)  # type: ignore[no-any-return]
 
     def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> Answer[Sequence[AuditRecord]]:
         looked_at = most if run_id else _MOST_LOOKED_AT

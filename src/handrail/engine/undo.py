@@ -67,7 +67,7 @@ def undoable(
     run_id = begun.record.run_id
     if not isinstance(store, LedgerStore):
         raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
-    done = yield store.writes(state="done", run_id=run_id, most=_MOST_WRITES)
+    done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from edits_in(store, run_id)
     return _offered(begun, Toolset(with_steps(tools)), _Done(done, scope), edits)
 

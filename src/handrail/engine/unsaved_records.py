@@ -153,7 +153,7 @@ class Unrecorded:
         if isinstance(kept.record, Settle):
             return self._store.settle(kept.record)
         assert self._runs is not None
-        return self._runs.enter(kept.record)
+        return self._runs.append_entry(kept.record)
 
     def _offer(self, kept: _Kept) -> None:
         """Offer something without waiting for the answer; the thread asks again."""
@@ -197,7 +197,7 @@ class Unrecorded:
         settle, ledger = kept.record, self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
-        write = now_of(ledger.written(settle.scope, settle.key))
+        write = now_of(ledger.load_write(settle.scope, settle.key))
         return write is None or (write.fence, write.state) != (settle.fence, settle.state)
 
 

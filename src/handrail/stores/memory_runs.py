@@ -49,8 +49,8 @@ class MemoryRuns:
             self._runs[record.run_id] = mine
             return StoredRun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
 
-    def enter(self, entry: JournalEntry) -> bool:
-        """See `ports.RunStore.enter`."""
+    def append_entry(self, entry: JournalEntry) -> bool:
+        """See `ports.RunStore.append_entry`."""
         with self._lock:
             record = self._runs.get(entry.run_id)
             if record is None or record.epoch != entry.epoch:
@@ -68,14 +68,14 @@ class MemoryRuns:
                 self._close_questions(entry.run_id)
             return record.cancel_requested
 
-    def recorded(self, run_id: str) -> StoredRun | None:
-        """See `ports.RunStore.recorded`."""
+    def load_run(self, run_id: str) -> StoredRun | None:
+        """See `ports.RunStore.load_run`."""
         with self._lock:
             record = self._runs.get(run_id)
             return None if record is None else StoredRun(record, tuple(self._steps[run_id].values()))
 
-    def records(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
-        """See `ports.RunStore.records`."""
+    def list_runs(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
+        """See `ports.RunStore.list_runs`."""
         with self._lock:
             found = [record for record in reversed(self._runs.values()) if status in ("", record.status)]
             return found[:most]
@@ -128,8 +128,8 @@ class MemoryRuns:
             self._questions[id] = replace(known, state="used")
             return True
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
-        """See `ports.ApprovalStore.questions`."""
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
+        """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
             aged = (_aged(each, now) for each in self._questions.values())
@@ -143,17 +143,17 @@ class MemoryRuns:
     # ------------------------------------------------------------------ standing words
 
     def grant(self, grant: StandingApproval) -> StandingApproval:
-        """See `ports.GrantStore.grant`."""
+        """See `ports.StandingApprovalStore.grant`."""
         with self._lock:
             return self._grants.setdefault(grant.id, replace(grant, at=self._clock()))
 
-    def grants(self, *, tool: str = "") -> Sequence[StandingApproval]:
-        """See `ports.GrantStore.grants`."""
+    def list_standing_approvals(self, *, tool: str = "") -> Sequence[StandingApproval]:
+        """See `ports.StandingApprovalStore.list_standing_approvals`."""
         with self._lock:
             return [each for each in self._grants.values() if tool in ("", each.tool)]
 
     def revoke(self, id: str, *, by: str) -> bool:  # noqa: ARG002  # who it was is for the audit log
-        """See `ports.GrantStore.revoke`."""
+        """See `ports.StandingApprovalStore.revoke`."""
         with self._lock:
             return self._grants.pop(id, None) is not None
 

@@ -92,16 +92,16 @@ class DurableRuns(DurableStore):
 
         return self._do(deed)
 
-    def enter(self, entry: JournalEntry) -> Future[bool]:
-        """See `ports.RunStore.enter`."""
+    def append_entry(self, entry: JournalEntry) -> Future[bool]:
+        """See `ports.RunStore.append_entry`."""
         told = _Entry(
             spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else journaled(entry.result),
             [(spelled(step.key), step.kind, journaled(step.body), step.elapsed_s) for step in entry.steps],
         )  # fmt: skip
         return self._writer.ask(GroupOperation(_entered, told))
 
-    def recorded(self, run_id: str) -> Future[StoredRun | None]:
-        """See `ports.RunStore.recorded`."""
+    def load_run(self, run_id: str) -> Future[StoredRun | None]:
+        """See `ports.RunStore.load_run`."""
         run_id = spelled(run_id)
 
         def read(base: Keeper) -> StoredRun | None:
@@ -110,8 +110,8 @@ class DurableRuns(DurableStore):
 
         return self._writer.ask(read)
 
-    def records(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
-        """See `ports.RunStore.records`."""
+    def list_runs(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
+        """See `ports.RunStore.list_runs`."""
         return self._writer.ask(lambda base: [_record(row) for row in base.run(_SQL["runs"], (status, status, most))])
 
     def request_cancel(self, run_id: str) -> Future[bool]:
@@ -162,8 +162,8 @@ class DurableRuns(DurableStore):
         """See `ports.ApprovalStore.use`."""
         return self._do(lambda base, now: bool(base.run(_SQL["use"], (spelled(id), now))))
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
-        """See `ports.ApprovalStore.questions`."""
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
+        """See `ports.ApprovalStore.list_approvals`."""
         run_id = spelled(run_id)
 
         def read(base: Keeper) -> list[ApprovalRequest]:
@@ -176,7 +176,7 @@ class DurableRuns(DurableStore):
     # ------------------------------------------------------------------ standing words
 
     def grant(self, grant: StandingApproval) -> Future[StandingApproval]:
-        """See `ports.GrantStore.grant`."""
+        """See `ports.StandingApprovalStore.grant`."""
         id, given = spelled(grant.id), (spelled(grant.run_id), spelled(grant.tool), grant.pin, encoded(grant.reason))
 
         def deed(base: Keeper, now: float) -> StandingApproval:
@@ -186,27 +186,27 @@ class DurableRuns(DurableStore):
 
         return self._do(deed)
 
-    def grants(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
-        """See `ports.GrantStore.grants`."""
+    def list_standing_approvals(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
+        """See `ports.StandingApprovalStore.list_standing_approvals`."""
         given = (spelled(tool), spelled(tool))
         return self._writer.ask(lambda base: [_grant(row) for row in base.run(_SQL["grants"], given)])
 
     def revoke(self, id: str, *, by: str) -> Future[bool]:
-        """See `ports.GrantStore.revoke`."""
+        """See `ports.StandingApprovalStore.revoke`."""
         return self._do(lambda base, now: bool(base.run(_SQL["revoke"], (encoded(by), now, spelled(id)))))
 
     # ------------------------------------------------------------------ the ledger, for people
 
-    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
-        """See `ports.LedgerStore.writes`."""
+    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
+        """See `ports.LedgerStore.list_writes`."""
         if state in ("claimed", "in_doubt"):
             return self._writer.ask(lambda base: _open_writes(base, state, spelled(run_id))[:most])
         statement, of_run = (_SQL["writes_of"], (spelled(run_id),)) if run_id else (_SQL["writes"], ())
         given = (*of_run, state, state, most)
         return self._writer.ask(lambda base: [_write(row) for row in base.run(statement, given)])
 
-    def written(self, scope: str, key: str) -> Future[WriteRecord | None]:
-        """See `ports.LedgerStore.written`."""
+    def load_write(self, scope: str, key: str) -> Future[WriteRecord | None]:
+        """See `ports.LedgerStore.load_write`."""
         named = spelled(scope), spelled(key)
         return self._writer.ask(lambda base: next((_write(row) for row in base.run(_SQL["one"], named)), None))
 
@@ -236,8 +236,8 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[AuditEntry]) -> Future[None]:
-        """See `ports.AuditStore.append`."""
+    def append_audit(self, notices: Sequence[AuditEntry]) -> Future[None]:
+        """See `ports.AuditStore.append_audit`."""
         told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
         return self._writer.share(self._chained, told)
 

@@ -209,7 +209,7 @@ class MortalStore:
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
             "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
-            "enter": (None, Boundary.AFTER_JOURNAL),
+            "append_entry": (None, Boundary.AFTER_JOURNAL),
         }
         for name in self._at.keys() & vars(self).keys():
             setattr(self, name, partial(self._between, name, getattr(store, name)))
@@ -241,7 +241,7 @@ class MortalStore:
             if self._moment.by == signal.SIGSTOP:
                 # Whoever freezes in the middle of a commit to SQLite holds everybody up until it thaws. Whatever was
                 # asked before this has been committed when this is answered.
-                _waited(self._store.kept("", ""))
+                _waited(self._store.load_result("", ""))
             self._reached()
             os.kill(os.getpid(), self._moment.by)
 
