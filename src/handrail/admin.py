@@ -18,7 +18,8 @@ from handrail.core.redaction import Redactor
 from handrail.effects import ApprovalScope, not_counted
 from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.errors import ConfigError, Failure, Json
-from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore, now_of
+from handrail.futures import result_now
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore
 from handrail.records import ApprovalRequest, AuditEntry, RunRecord, StandingApproval, WriteRecord
 from handrail.schemas.validation import Checker
 
@@ -29,7 +30,7 @@ def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     Raises:
         ConfigError: There is none of that id.
     """
-    found = next((each for each in now_of(store.list_approvals(state="")) if each.id == id), None)
+    found = next((each for each in result_now(store.list_approvals(state="")) if each.id == id), None)
     if found is None:
         raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
     return found
@@ -61,7 +62,7 @@ def approve(
             raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
     decided = _decided(store, asked, granted=True, by=by, because="", edited=edited)
     if isinstance(store, StandingApprovalStore) and scope != "once":
-        grant = now_of(store.grant(grant_of(asked, scope, by=by)))
+        grant = result_now(store.grant(grant_of(asked, scope, by=by)))
         _record(store, notice_of_grant(grant, asked))
     return decided
 
@@ -89,7 +90,7 @@ def _decided(
         raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
     if asked.state != "open":
         raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
-    now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
+    now = result_now(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
     wanted = ("approved" if granted else "denied", by, because, edited)
     if granted and now.people > 1:
         is_counted = by.strip() in now.agreed
@@ -121,7 +122,7 @@ def word_of(asked: ApprovalRequest) -> str:
 
 def grants(store: StandingApprovalStore) -> list[StandingApproval]:
     """Return the standing words that are in force, the oldest first."""
-    found: Sequence[StandingApproval] = now_of(store.list_standing_approvals())
+    found: Sequence[StandingApproval] = result_now(store.list_standing_approvals())
     return list(found)
 
 
@@ -133,7 +134,7 @@ def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApprova
     """
     log_key.check(store)
     found = next((each for each in grants(store) if each.id == id), None)
-    if found is None or not now_of(store.revoke(id, by=by)):
+    if found is None or not result_now(store.revoke(id, by=by)):
         raise ConfigError(f"no standing word {id!r} is in force; `handrail approvals rules` shows those that are")
     _note(store, "Revoked", found.run_id, by=by, grant=id, tool=found.tool, reason=found.reason)
     return found
@@ -145,7 +146,7 @@ def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
     Raises:
         ConfigError: There is no such write.
     """
-    found = now_of(store.load_write(scope, key))
+    found = result_now(store.load_write(scope, key))
     if found is None:
         raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
     return found
@@ -159,7 +160,7 @@ def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str
     """
     log_key.check(store)
     before, state = write(store, scope, key), "done" if happened else "failed"
-    now = now_of(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
+    now = result_now(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
     if (now.state, now.resolved_by) != (state, by):
         raise ConfigError(f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}")
     _note(store, "WriteResolved", now.run_id, by=by, scope=scope, key=key, state=state, fence=now.fence)
@@ -173,12 +174,12 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
         ConfigError: There is no such run, or it is over.
     """
     log_key.check(store)
-    if not now_of(store.request_cancel(run_id)):
-        known = now_of(store.load_run(run_id))
+    if not result_now(store.request_cancel(run_id)):
+        known = result_now(store.load_run(run_id))
         status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"
         raise ConfigError(f"{status}; there is nothing to cancel")
     _note(store, "CancelRequested", run_id, by=by)
-    begun = now_of(store.load_run(run_id))
+    begun = result_now(store.load_run(run_id))
     assert begun is not None
     return begun.record
 
@@ -190,4 +191,4 @@ def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> 
 def _record(store: object, notice: AuditEntry) -> None:
     """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
     if isinstance(store, AuditStore):
-        now_of(store.append_audit([notice]))
+        result_now(store.append_audit([notice]))

@@ -28,9 +28,9 @@ from handrail.engine.resume import again, check_free, check_left, known, poisoni
 from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json
 from handrail.events import Event
-from handrail.futures import mailbox
+from handrail.futures import mailbox, run_steps, wait_for
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector, later, performed_later
+from handrail.ports import Model, Observer, Selector
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 
@@ -133,10 +133,10 @@ class Runtime(Engine):
         """
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
-            check_free(await later(self.recorded(run_id)))
+            check_free(await wait_for(self.recorded(run_id)))
         elif self.keeps_runs and (call := nested_runs.current()) is not None:
             run_id = call.named_by_question(messages)
-            if await later(self.recorded(run_id)) is not None:
+            if await wait_for(self.recorded(run_id)) is not None:
                 return await self.resume(
                     run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
                     selector=selector, flow=flow or None,
@@ -168,9 +168,9 @@ class Runtime(Engine):
             JournalMismatch: What was kept cannot be read by this version.
         """
         self.unrecorded.offer(run_id)
-        begun = known(await later(self.recorded(run_id)), run_id)
+        begun = known(await wait_for(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
-            await later(self.runs.append_entry(poisoned[0]))
+            await wait_for(self.runs.append_entry(poisoned[0]))
             raise poisoned[1]
         if not anyway:
             check_left(begun.record)
@@ -185,7 +185,7 @@ class Runtime(Engine):
         Raises:
             JournalMismatch: The journal ends before the run does.
         """
-        begun = await later(self.recorded(run_id))
+        begun = await wait_for(self.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
@@ -197,12 +197,12 @@ class Runtime(Engine):
 
         What the other run has written since is not done again without a person's word.
         """
-        begun = known(await later(self.recorded(run_id)), run_id)
+        begun = known(await wait_for(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        edits = await performed_later(edits_in(self.store, run_id))
+        edits = await run_steps(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
-        await later(self.runs.begin_run(record))
-        await later(self.runs.append_entry(first))
+        await wait_for(self.runs.begin_run(record))
+        await wait_for(self.runs.append_entry(first))
         return await self.resume(record.run_id, **how)
 
     async def workflow(
@@ -235,8 +235,8 @@ class Runtime(Engine):
 
     async def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """Return what a kept run has written and its tools can take back, the newest first."""
-        begun = known(await later(self.recorded(run_id)), run_id)
-        return await performed_later(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
+        begun = known(await wait_for(self.recorded(run_id)), run_id)
+        return await run_steps(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
@@ -254,7 +254,7 @@ class Runtime(Engine):
             batch = self.batch_of(undoing.write_back(undo, self.callable_tools(), run_id), session)
             await self.carry(session, batch)
             results += batch.finished()
-            await performed_later(undoing.release(self.store, undo, results[-1]))
+            await run_steps(undoing.release(self.store, undo, results[-1]))
         return results
 
     def stream(self, question: Any, **how: Any) -> RunStream:
@@ -283,7 +283,7 @@ class Runtime(Engine):
         """Drive a run that has been opened until it is over."""
         try:
             if record is not None:
-                begun = await later(self.runs.begin_run(record, new=new))
+                begun = await wait_for(self.runs.begin_run(record, new=new))
                 self.record(session, begun)
             ending = await self._driven(session, model)
         except asyncio.CancelledError:
@@ -312,7 +312,7 @@ class Runtime(Engine):
                         case Batch():
                             await self.carry(session, step)
                         case JournalEntry():
-                            answer = await later(self.runs.append_entry(step))
+                            answer = await wait_for(self.runs.append_entry(step))
                 except HandrailError as error:
                     step = steps.throw(error)
                 else:

@@ -39,8 +39,9 @@ from handrail.engine.shared import outcome_of
 from handrail.engine.tool_visibility import selector_of
 from handrail.errors import HandrailError, Json, SetupError
 from handrail.events import Event
+from handrail.futures import result_now, run_steps_now
 from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector, now_of, performed_now
+from handrail.ports import Model, Observer, Selector
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.workers import fork_safety
@@ -114,10 +115,10 @@ class SyncRuntime(Engine):
         """See `Runtime.run`."""
         asked, messages = self.model(model), conversation_of(question, system=system)
         if run_id is not None and self.keeps_runs:
-            check_free(now_of(self.recorded(run_id)))
+            check_free(result_now(self.recorded(run_id)))
         elif self.keeps_runs and (call := nested_runs.current()) is not None:
             run_id = call.named_by_question(messages)
-            if now_of(self.recorded(run_id)) is not None:
+            if result_now(self.recorded(run_id)) is not None:
                 return self.resume(
                     run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
                     selector=selector, flow=flow or None,
@@ -132,9 +133,9 @@ class SyncRuntime(Engine):
     def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
         """See `Runtime.resume`."""
         self.unrecorded.offer(run_id)
-        begun = known(now_of(self.recorded(run_id)), run_id)
+        begun = known(result_now(self.recorded(run_id)), run_id)
         if not anyway and (poisoned := poisoning(begun.record)):
-            now_of(self.runs.append_entry(poisoned[0]))
+            result_now(self.runs.append_entry(poisoned[0]))
             raise poisoned[1]
         if not anyway:
             check_left(begun.record)
@@ -145,7 +146,7 @@ class SyncRuntime(Engine):
 
     def replay(self, run_id: str, **how: Any) -> Run:
         """See `Runtime.replay`."""
-        begun = now_of(self.recorded(run_id))
+        begun = result_now(self.recorded(run_id))
         session, asked, model = again(self, begun, run_id, **how)
         session.leave_no_trail()
         self.open(session, asked.messages, asked.output, model)
@@ -154,12 +155,12 @@ class SyncRuntime(Engine):
 
     def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
         """See `Runtime.fork`."""
-        begun = known(now_of(self.recorded(run_id)), run_id)
+        begun = known(result_now(self.recorded(run_id)), run_id)
         again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        edits = performed_now(edits_in(self.store, run_id))
+        edits = run_steps_now(edits_in(self.store, run_id))
         record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
-        now_of(self.runs.begin_run(record))
-        now_of(self.runs.append_entry(first))
+        result_now(self.runs.begin_run(record))
+        result_now(self.runs.append_entry(first))
         return self.resume(record.run_id, **how)
 
     def workflow(
@@ -179,8 +180,8 @@ class SyncRuntime(Engine):
 
     def undoable(self, run_id: str) -> list[undoing.Undoable]:
         """See `Runtime.undoable`."""
-        begun = known(now_of(self.recorded(run_id)), run_id)
-        return performed_now(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
+        begun = known(result_now(self.recorded(run_id)), run_id)
+        return run_steps_now(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
 
     def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """See `Runtime.undo`."""
@@ -190,7 +191,7 @@ class SyncRuntime(Engine):
             batch = self.batch_of(undoing.write_back(undo, self.callable_tools(), run_id), session)
             self.carry(session, batch)
             results += batch.finished()
-            performed_now(undoing.release(self.store, undo, results[-1]))
+            run_steps_now(undoing.release(self.store, undo, results[-1]))
         return results
 
     def stream(self, question: Any, **how: Any) -> SyncRunStream:
@@ -243,7 +244,7 @@ class SyncRuntime(Engine):
         ending = Ending("failed", "an error in the set-up")
         try:
             if record is not None:
-                begun = now_of(self.runs.begin_run(record, new=new))
+                begun = result_now(self.runs.begin_run(record, new=new))
                 self.record(session, begun)
             ending = self._driven(session, model)
         except KeyboardInterrupt:
@@ -280,7 +281,7 @@ class SyncRuntime(Engine):
             case Batch():
                 return self.carry(session, step)
             case JournalEntry():
-                return now_of(self.runs.append_entry(step))
+                return result_now(self.runs.append_entry(step))
 
     def _handle(self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None) -> list[ToolResult]:
         session, number = self.session_for(turn, run=run, deps=deps, inject=inject)

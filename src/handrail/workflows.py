@@ -33,10 +33,10 @@ from handrail.engine.engine import Engine
 from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
+from handrail.futures import result_now, wait_for
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, input_from_json
 from handrail.messages import Turn, UserMessage
 from handrail.parsing import jsontext
-from handrail.ports import later, now_of
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
@@ -193,7 +193,7 @@ class Workflow(Steps):
         number = self._next()
         with self._step():
             if self._may_have_been_run(number):
-                self._check_call(number, name, await later(self._host.runs.load_run(self._run_id(number))))
+                self._check_call(number, name, await wait_for(self._host.runs.load_run(self._run_id(number))))
             return await self._called(self._calling(number, name, arguments))
 
     async def _called(self, steps: CallSteps) -> ToolResult:
@@ -201,7 +201,7 @@ class Workflow(Steps):
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and await later(self._host.runs.append_entry(step))
+                answer = isinstance(step, JournalEntry) and await wait_for(self._host.runs.append_entry(step))
                 if isinstance(step, Batch):
                     await self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -218,7 +218,7 @@ class Workflow(Steps):
             return await self._asked(self._run_id(number), question, how)
 
     async def _asked(self, run_id: str, question: Any, how: Mapping[str, Any]) -> Run:
-        begun = await later(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
+        begun = await wait_for(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
@@ -229,7 +229,7 @@ class Workflow(Steps):
                         await self._driver.run(question, run_id=run_id, **self._options(how, again=False))
                     )
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = await later(self._host.runs.load_run(run_id)) if self._session.recording else None
+                    begun = await wait_for(self._host.runs.load_run(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
             check_same_question(begun, question, how)
@@ -267,12 +267,12 @@ class SyncWorkflow(Steps):
         """See `Workflow.call`."""
         number = self._next()
         if self._may_have_been_run(number):
-            self._check_call(number, name, now_of(self._host.runs.load_run(self._run_id(number))))
+            self._check_call(number, name, result_now(self._host.runs.load_run(self._run_id(number))))
         steps, answer = self._calling(number, name, arguments), False
         try:
             while True:
                 step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and now_of(self._host.runs.append_entry(step))
+                answer = isinstance(step, JournalEntry) and result_now(self._host.runs.append_entry(step))
                 if isinstance(step, Batch):
                     self._driver.carry(self._session, step)
         except StopIteration as over:
@@ -286,7 +286,7 @@ class SyncWorkflow(Steps):
         number = self._next()
         self._check_run(number)
         run_id = self._run_id(number)
-        begun = now_of(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
+        begun = result_now(self._host.runs.load_run(run_id)) if self._session.recording is not None else None
         stop = partial(self._host.cancel, run_id)
         self._session.stops.append(stop)
         try:
@@ -295,7 +295,7 @@ class SyncWorkflow(Steps):
                 try:
                     return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = now_of(self._host.runs.load_run(run_id)) if self._session.recording else None
+                    begun = result_now(self._host.runs.load_run(run_id)) if self._session.recording else None
                     if begun is None:
                         raise
             check_same_question(begun, question, how)
@@ -390,14 +390,14 @@ async def driven(
 ) -> Run:  # fmt: skip
     """Drive an async workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = await later(host.runs.load_run(session.id)) if kept else None
+    before = await wait_for(host.runs.load_run(session.id)) if kept else None
     given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
     flow = Workflow(driver, host, session, how)
     try:
         if kept:
-            begun = before if before is not None and over else await later(host.runs.begin_run(record))
+            begun = before if before is not None and over else await wait_for(host.runs.begin_run(record))
             host.record(session, begun, replaying=over)
         ending = done(await fn(flow, **given))
     except BaseException as left:
@@ -409,7 +409,7 @@ async def driven(
         ending, error = left_by(cut)
     try:
         if last := last_of(session, ending):
-            await later(host.runs.append_entry(last))
+            await wait_for(host.runs.append_entry(last))
             recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]
@@ -427,20 +427,20 @@ def driven_here(
 ) -> Run:  # fmt: skip
     """Drive a blocking workflow to its end."""
     record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = now_of(host.runs.load_run(session.id)) if kept else None
+    before = result_now(host.runs.load_run(session.id)) if kept else None
     given, over = check_kept(before, record, arguments), is_over(before)
     host.begin(session, "")
     error: BaseException | None = None
     try:
         if kept:
-            begun = before if before is not None and over else now_of(host.runs.begin_run(record))
+            begun = before if before is not None and over else result_now(host.runs.begin_run(record))
             host.record(session, begun, replaying=over)
         ending = done(fn(SyncWorkflow(driver, host, session, how), **given))
     except BaseException as left:
         ending, error = left_by(left)
     try:
         if last := last_of(session, ending):
-            now_of(host.runs.append_entry(last))
+            result_now(host.runs.append_entry(last))
             recorded(session)
     except HandrailError as unkept:
         ending = left_by(unkept)[0]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, StoreUnavailable
 from handrail.events import CallFinished
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.process_identity import owner
 from handrail.records import JournalEntry, RunRecord
 from handrail.stores.memory import MemoryStore
@@ -168,7 +168,7 @@ def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_t
     assert on(store, world.tools, "resume", waiting.id, model=ScriptedModel(script), made=made).ok
     ends = [each for each in told if isinstance(each, CallFinished)]
     assert [(each.call.name, each.recalled) for each in ends] == [("create_ticket", True), ("refund", False)]
-    log = [each.body for each in now_of(store.log()) if each.event == "CallFinished" and each.body["ok"]]
+    log = [each.body for each in result_now(store.log()) if each.event == "CallFinished" and each.body["ok"]]
     assert [each["tool"] for each in log] == ["create_ticket", "create_ticket", "refund"]
     assert [each["tool"] for each in log if not each.get("recalled")] == ["create_ticket", "refund"]
     store.close()
@@ -197,9 +197,9 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
 def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
     store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
     on(store, World().tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    before = now_of(store.log())
+    before = result_now(store.log())
     on(store, World().tools, "replay", "r_1", model=ScriptedModel([]), observers=[seen.append])
-    assert before == now_of(store.log())
+    assert before == result_now(store.log())
     assert sum(isinstance(event, CallFinished) for event in seen) == 4
     store.close()
 
@@ -516,9 +516,9 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
 
 def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(tmp_path):
     with SqliteStore(tmp_path / "store.db") as store:
-        now_of(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
+        result_now(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
         with pytest.raises(RunNameTaken, match=f"is being carried out by the process .*:{os.getpid()}: wait"):
-            now_of(store.begin_run(RunRecord("r_1", {}), new=True))
+            result_now(store.begin_run(RunRecord("r_1", {}), new=True))
 
 
 def test_a_store_that_keeps_no_runs_says_so(on):

@@ -34,8 +34,8 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import grant_id, kept_name, scope_of
 from handrail.engine.shared import NOT_ASKED, SharedResources
 from handrail.errors import Json, StoreUnavailable
+from handrail.futures import StoreAnswer, wait_for
 from handrail.ports import (
-    Answer,
     ApprovalStore,
     ApprovedClaimStore,
     Approver,
@@ -43,7 +43,6 @@ from handrail.ports import (
     StandingApprovalStore,
     Store,
     Withdrawing,
-    later,
 )
 from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
 from handrail.tools.keys import digest
@@ -126,7 +125,7 @@ class Approvals:
                     return Approval(False, kept.by, kept.because)
                 case "approved" | "used" if self._is_for_claim(asked):
                     return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
-                case "approved" if await later(store.use(kept.id)):
+                case "approved" if await wait_for(store.use(kept.id)):
                     return Approval(True, kept.by, kept.because, kept.edited)
             # Another call has used it: ask again.
         return None
@@ -147,12 +146,12 @@ class Approvals:
         within_s, in_place = self._policy.approval_s, session.recording is not None
         known = [
             each
-            for each in await later(store.list_approvals(state="", run_id=session.id))
+            for each in await wait_for(store.list_approvals(state="", run_id=session.id))
             if each.digest == asked.digest and (each.place == asked.place if in_place else each.reason == asked.reason)
         ]
         for each in known:
             if each.state in ("open", "approved") and each.id != asked.refused:
-                return await later(store.ask(replace(each, people=asked.people), within_s=within_s))
+                return await wait_for(store.ask(replace(each, people=asked.people), within_s=within_s))
         if known:
             last = known[-1]
             was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
@@ -163,7 +162,7 @@ class Approvals:
                 return last
         place = asked.place if in_place else asked.reason
         question = _question(session, asked, f"{place}/{len(known)}" if known or not in_place else place)
-        return await later(store.ask(question, within_s=within_s))
+        return await wait_for(store.ask(question, within_s=within_s))
 
     async def _asked(
         self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
@@ -176,7 +175,7 @@ class Approvals:
             and (grant := await _granted(store, session, asked)) is not None
         ):
             by = f"{grant.by} ({grant.id})"
-            return await later(store.decide(question.id, granted=True, by=by)) or question
+            return await wait_for(store.decide(question.id, granted=True, by=by)) or question
         if self._approver is None:
             return question
         while True:
@@ -205,7 +204,7 @@ class Approvals:
             decided = store.decide(
                 question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments
             )
-            known = await later(decided) or question  # as it stands: somebody may have been quicker
+            known = await wait_for(decided) or question  # as it stands: somebody may have been quicker
             await _noted(store, question, known, said)
             return known
         except asyncio.CancelledError:
@@ -227,7 +226,7 @@ def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalReques
     )  # fmt: skip
 
 
-def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str, Mapping[str, Json]]]:
+def edits_in(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
     """Yield the store's answers; return the arguments that people edited, by the step of the call."""
     questions = (yield store.list_approvals(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
     return {each.step: each.edited for each in questions if each.edited is not None}
@@ -253,11 +252,11 @@ async def _noted(store: ApprovalStore, question: ApprovalRequest, known: Approva
     told: list[AuditEntry] = []
     once = said.scope == "once" or question.people > 1
     if said.granted and not once and known.state == "approved" and isinstance(store, StandingApprovalStore):
-        told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
+        told = [notice_of_grant(await wait_for(store.grant(grant_of(question, said.scope, by=said.by))), question)]
     elif known.state == "open" and len(known.agreed) > len(question.agreed):
         told = [notice_of_answer(known, granted=True, by=said.by)]
     if told and isinstance(store, AuditStore):
-        await later(store.append_audit(told))
+        await wait_for(store.append_audit(told))
 
 
 def notice_of_answer(
@@ -273,7 +272,7 @@ def notice_of_answer(
 
 async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
     """Return a standing word that answers this question."""
-    for grant in await later(store.list_standing_approvals(tool=asked.call.name)):
+    for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
             return grant
     return None
@@ -286,7 +285,7 @@ async def _answered(store: ApprovalStore, question: ApprovalRequest) -> Approval
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            kept = await later(store.list_approvals(state="", run_id=question.run_id))
+            kept = await wait_for(store.list_approvals(state="", run_id=question.run_id))
         except StoreUnavailable:
             continue  # it may be back at the next look; whoever is asked here can still answer
         if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):

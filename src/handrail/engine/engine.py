@@ -45,22 +45,11 @@ from handrail.engine.tool_visibility import ToolVisibility
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
+from handrail.futures import StoreAnswer, result_now
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
 from handrail.journal.cursor import JournalCursor, worked_s
 from handrail.messages import Message, Turn
-from handrail.ports import (
-    Answer,
-    Approver,
-    AuditStore,
-    LeaseStore,
-    LookUpStore,
-    Model,
-    Observer,
-    RunStore,
-    Selector,
-    Store,
-    now_of,
-)
+from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model, Observer, RunStore, Selector, Store
 from handrail.process_identity import owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
@@ -450,7 +439,7 @@ class Engine:
             )
         return self._keeps
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
+    def recorded(self, run_id: str) -> StoreAnswer[StoredRun | None]:
         """Return a kept run of this runtime's scope.
 
         Raises:
@@ -521,7 +510,7 @@ class Engine:
         check_run_name(run_id, self._scope)
         session = self._live.get(run_id)
         if session is None:
-            is_asked = self._keeps is not None and now_of(self._keeps.request_cancel(run_id))
+            is_asked = self._keeps is not None and result_now(self._keeps.request_cancel(run_id))
         else:
             is_asked = True
             session.cancelled = True
@@ -580,7 +569,7 @@ class Engine:
             flag,
             admitted.key,
             lease.claimed.fence if lease else 0,
-            lambda handle: now_of(self.store.load_result(session.id, handle)),
+            lambda handle: result_now(self.store.load_result(session.id, handle)),
             report,
         )
 

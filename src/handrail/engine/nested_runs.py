@@ -33,10 +33,11 @@ from handrail.context import Context
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
+from handrail.futures import result_now, wait_for
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
 from handrail.journal.cursor import worked_s
 from handrail.messages import Message, conversation_of
-from handrail.ports import Model, later, now_of
+from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.tools.keys import digest
@@ -71,7 +72,7 @@ class Nested(Struct, eq=False):
         if not iscoroutinefunction(runtime.run):
             return await asyncio.to_thread(partial(self.run_blocking, question, runtime=runtime, **how))
         run_id = self._next_id()
-        begun = await later(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
+        begun = await wait_for(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(await start())
@@ -84,7 +85,7 @@ class Nested(Struct, eq=False):
                 raise SetupError("a run of an asyncio runtime is started by an async tool: `await context.run(...)`")
             return asyncio.run_coroutine_threadsafe(self.run(question, runtime=runtime, **how), self.loop).result()
         run_id = self._next_id()
-        begun = now_of(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
+        begun = result_now(runtime.runs.load_run(run_id)) if runtime.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(start())

@@ -35,9 +35,10 @@ from handrail import plugins
 from handrail.calls import ToolResult
 from handrail.effects import Claim, ReplayClass, Settle
 from handrail.errors import Code, ConfigError, HandrailError, Json
+from handrail.futures import StoreAnswer
 from handrail.journal.codec import result_as_json, result_from_json
 from handrail.messages import ToolMessage
-from handrail.ports import Answer, Model, Store
+from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
@@ -246,7 +247,7 @@ class MortalStore:
             os.kill(os.getpid(), self._moment.by)
 
 
-def _waited(answer: Answer[T]) -> T:
+def _waited(answer: StoreAnswer[T]) -> T:
     return answer.result(PATIENCE_S) if isinstance(answer, Future) else answer
 
 

@@ -31,7 +31,8 @@ from handrail.engine.nested_runs import outer_of
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import name_in, scope_of
 from handrail.errors import ConfigError, Json
-from handrail.ports import ApprovalStore, RunStore, now_of
+from handrail.futures import result_now
+from handrail.ports import ApprovalStore, RunStore
 from handrail.records import ApprovalRequest, ApprovalState
 
 
@@ -73,7 +74,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
       handrail approvals list --state all
     """
     with QUESTIONS.opened(store) as kept:
-        found = now_of(kept.list_approvals(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
+        found = result_now(kept.list_approvals(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
     if as_json:
         print_json({"questions": [_facts(question) for question in found]})
         return
@@ -179,7 +180,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
 
 def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
-    if not isinstance(kept, RunStore) or (begun := now_of(kept.load_run(question.run_id))) is None:
+    if not isinstance(kept, RunStore) or (begun := result_now(kept.load_run(question.run_id))) is None:
         scope = scope_of(question.run_id)
         of_scope = f", to a runtime with scope={scope!r}" if scope else ""
         return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
@@ -191,7 +192,7 @@ def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
 def _outermost(kept: RunStore, run_id: str) -> str:
     """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
     outer = outer_of(run_id)
-    return _outermost(kept, outer) if outer and now_of(kept.load_run(outer)) else run_id
+    return _outermost(kept, outer) if outer and result_now(kept.load_run(outer)) else run_id
 
 
 def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None:
@@ -256,7 +257,7 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
 
 def _question_named(kept: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
-    return whole_id(given, (question.id for question in now_of(kept.list_approvals(state=""))))
+    return whole_id(given, (question.id for question in result_now(kept.list_approvals(state=""))))
 
 
 def _arguments(text: str) -> Mapping[str, Json]:
