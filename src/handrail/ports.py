@@ -139,16 +139,16 @@ class ApprovalStore(Protocol):
         """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
 
         One that more people must agree to than when it was asked is open again, for as long; see
-        `ApprovalRequest.stricter`.
+        `ApprovalRequest.requiring`.
         """
         ...
 
     def decide(
-        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> StoreAnswer[ApprovalRequest | None]:
         """Record a person's word on an open question; return it as it stands now, None when there is none.
 
-        What the word changes says `ApprovalRequest.heard`. Of two words at once neither is lost.
+        What the word changes says `ApprovalRequest.with_decision`. Of two words at once neither is lost.
         """
         ...
 
@@ -174,10 +174,10 @@ class ApprovedClaimStore(ApprovalStore, Protocol):
 
 @runtime_checkable
 class StandingApprovalStore(Protocol):
-    """A store that keeps people's standing words, which answer questions before they are asked."""
+    """A store that keeps people's standing approvals, which answer questions before they are asked."""
 
     def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
-        """Keep a standing word; one that was revoked is in force again."""
+        """Keep a standing approval; one that was revoked is in force again."""
         ...
 
     def list_standing_approvals(self, *, tool: str = "") -> StoreAnswer[Sequence[StandingApproval]]:
@@ -185,7 +185,7 @@ class StandingApprovalStore(Protocol):
         ...
 
     def revoke(self, id: str, *, by: str) -> StoreAnswer[bool]:
-        """Take a standing word back. False when none of that id is in force."""
+        """Take a standing approval back. False when none of that id is in force."""
         ...
 
 

@@ -114,7 +114,7 @@ def test_a_denial_from_elsewhere_counts_too(shop):
     made = shop(desk := Desk())
     run = made.begin()
     assert desk.asked.wait(BOUND_S)
-    made.store.decide(made.question().id, granted=False, by="otto", because="not today")
+    made.store.decide(made.question().id, granted=False, by="otto", reason="not today")
     ended = run.result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
     assert "not today" in ended.transcript(debug=True)
@@ -146,7 +146,7 @@ def test_of_two_words_the_first_one_counts(shop):
 
     def slow_to_speak(_):
         (question,) = store.list_approvals()
-        store.decide(question.id, granted=False, by="otto", because="I was first")
+        store.decide(question.id, granted=False, by="otto", reason="I was first")
         return hr.Approval(True, by="maria")
 
     made = shop(slow_to_speak, store)
@@ -178,7 +178,7 @@ def test_a_run_that_is_cancelled_takes_its_question_back_and_closes_it(shop):
     made.driver.runtime.cancel("r_1")
     assert run.result(BOUND_S).status == "cancelled"
     assert [name for name, _, _ in until(lambda: desk.taken_back)] == ["refund"]
-    assert (made.question("cancelled").because, made.refunds) == ("the run was cancelled", [])
+    assert (made.question("cancelled").decision_reason, made.refunds) == ("the run was cancelled", [])
 
 
 def test_a_run_that_was_cancelled_elsewhere_stops_waiting_for_its_approver(shop):
@@ -629,7 +629,7 @@ def test_an_approver_that_cannot_take_its_question_back_costs_nobody_s_word(shop
     assert run.result(BOUND_S).text == "Done."
 
 
-# -- standing words ----------------------------------------------------------------------------------------------------
+# -- standing approvals -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scope", "again"), [("once", 2), ("run", 2), ("rule", 1)])

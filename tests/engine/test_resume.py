@@ -227,7 +227,7 @@ def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_par
     assert world.looks == ["Bern", "Köln"]
     (asked,) = store.list_approvals()
     assert "forked" in asked.reason
-    store.decide(asked.id, granted=False, by="maria", because="it is there")
+    store.decide(asked.id, granted=False, by="maria", reason="it is there")
     run = on(store, world.tools, "resume", run.id, model=ScriptedModel(other))
     assert run.text == "Forked."
     assert len(world.tickets) == 3
@@ -303,7 +303,7 @@ def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_app
 def test_a_denial_is_told_with_its_reason(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.list_approvals()[0].id, granted=False, by="maria", because="too much")
+    store.decide(store.list_approvals()[0].id, granted=False, by="maria", reason="too much")
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.ok
     assert world.tickets == []

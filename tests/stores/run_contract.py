@@ -197,8 +197,8 @@ class RunContract:
 
     def test_a_word_is_kept_with_who_gave_it_and_why(self, store):
         self.asked(store)
-        decided = self.settled(store.decide("q_1", granted=False, by="maria", because="too much"))
-        assert (decided.state, decided.by, decided.because) == ("denied", "maria", "too much")
+        decided = self.settled(store.decide("q_1", granted=False, by="maria", reason="too much"))
+        assert (decided.state, decided.by, decided.decision_reason) == ("denied", "maria", "too much")
         assert self.asked(store) == decided
 
     def test_the_first_word_counts(self, store):
@@ -244,8 +244,8 @@ class RunContract:
     def test_one_no_of_whomever_is_enough(self, store):
         self.asked(store, self.OF_TWO)
         self.decided(store, "anna")
-        denied = self.decided(store, "ben", granted=False, because="I was wrong")
-        assert (denied.state, denied.by, denied.because) == ("denied", "ben", "I was wrong")
+        denied = self.decided(store, "ben", granted=False, reason="I was wrong")
+        assert (denied.state, denied.by, denied.decision_reason) == ("denied", "ben", "I was wrong")
         assert self.decided(store, "cleo") == denied
 
     def test_an_edit_of_one_is_no_yes_of_two(self, store):
@@ -292,13 +292,13 @@ class RunContract:
         for number, run_id in enumerate(["r_1", "r_1", "r_1", "r_2"]):
             self.asked(store, replace(QUESTION, id=f"q_{number}", run_id=run_id))
         self.settled(store.decide("q_1", granted=True, by="maria"))
-        self.settled(store.decide("q_2", granted=False, by="maria", because="too much"))
+        self.settled(store.decide("q_2", granted=False, by="maria", reason="too much"))
         self.begun(store)
         if ended_by == "a wish":
             assert self.settled(store.request_cancel("r_1"))
         else:
             self.settled(store.append_entry(JournalEntry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
-        states = [(each.state, each.because) for each in self.settled(store.list_approvals(state=""))]
+        states = [(each.state, each.decision_reason) for each in self.settled(store.list_approvals(state=""))]
         closed = ("cancelled", "the run was cancelled")
         assert states == [closed, closed, ("denied", "too much"), ("open", "")]
         assert self.settled(store.decide("q_0", granted=True, by="maria")).state == "cancelled"

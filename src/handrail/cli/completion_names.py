@@ -42,8 +42,8 @@ def _questions(context: click.Context) -> Iterable[str]:
         return [question.id for question in result_now(kept.list_approvals())]
 
 
-def _grants(context: click.Context) -> Iterable[str]:
-    with store_access.GRANTS.opened(_store(context)) as kept:
+def _standing_approvals(context: click.Context) -> Iterable[str]:
+    with store_access.STANDING_APPROVALS.opened(_store(context)) as kept:
         return [grant.id for grant in result_now(kept.list_standing_approvals())]
 
 
@@ -56,4 +56,4 @@ forms = names(lambda _: ["json", *options.wires(), "mcp"])
 examples = names(lambda _: apps.app_files())
 runs = names(_runs)
 questions = names(_questions)
-grants = names(_grants)
+standing_approvals = names(_standing_approvals)

@@ -101,7 +101,7 @@ class Port(Generic[T]):
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
 QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
-GRANTS: Port[StandingApprovalStore] = Port(StandingApprovalStore, "standing words")
+STANDING_APPROVALS: Port[StandingApprovalStore] = Port(StandingApprovalStore, "standing approvals")
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 

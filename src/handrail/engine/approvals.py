@@ -6,8 +6,8 @@ answered in another one meanwhile.
 A word may stand for more than one call: for those of its tool that are asked about for the same reason, in this run or
 in any. Such a grant is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
 
-Where several people must agree, a question stays open until they have; one no decides it. No standing word stands for
-several people. What was agreed to by fewer than the policy asks for now is asked anew.
+Where several people must agree, a question stays open until they have; one no decides it. No standing approval
+counts for several people. What was agreed to by fewer than the policy asks for now is asked anew.
 
 An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
 without such a store, it is used right before the call starts.
@@ -101,9 +101,9 @@ class Approvals:
             said = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
             if said is None or asked.people == 1:
                 return said
-            heard = question.heard(granted=said.granted, by=said.by, because=said.reason, edited=said.arguments)
+            heard = question.with_decision(granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments)
             if heard.state != "open":
-                return Approval(heard.state == "approved", heard.by, heard.because)
+                return Approval(heard.state == "approved", heard.by, heard.decision_reason)
             if heard == question:
                 return None
             question = heard
@@ -122,11 +122,11 @@ class Approvals:
                 case "expired":
                     return Approval(False, expired=True)
                 case "denied" | "cancelled":
-                    return Approval(False, kept.by, kept.because)
+                    return Approval(False, kept.by, kept.decision_reason)
                 case "approved" | "used" if self._is_for_claim(asked):
-                    return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
+                    return Approval(True, kept.by, kept.decision_reason, kept.edited, question=kept.id)
                 case "approved" if await wait_for(store.use(kept.id)):
-                    return Approval(True, kept.by, kept.because, kept.edited)
+                    return Approval(True, kept.by, kept.decision_reason, kept.edited)
             # Another call has used it: ask again.
         return None
 
@@ -167,7 +167,7 @@ class Approvals:
     async def _asked(
         self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
-        """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
+        """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
         alone = question.people == 1
         if (
             alone
@@ -202,7 +202,7 @@ class Approvals:
             if said is None or said is NOT_ASKED:  # no person has spoken: somebody elsewhere still may
                 return question
             decided = store.decide(
-                question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments
+                question.id, granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments
             )
             known = await wait_for(decided) or question  # as it stands: somebody may have been quicker
             await _noted(store, question, known, said)
@@ -233,14 +233,14 @@ def edits_in(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dic
 
 
 def grant_of(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
-    """Return the standing word that a person gives with the answer to a question."""
+    """Return the standing approval that a person gives with the answer to a question."""
     run_id = question.run_id if scope == "run" else kept_name(scope_of(question.run_id), "")
     id = grant_id(run_id, question.tool, question.pin, question.reason)
     return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
 
 
 def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
-    """Return what is recorded of a standing word: it was given with the answer to this question."""
+    """Return what is recorded of a standing approval: it was given with the answer to this question."""
     return notice_of_word(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
         reason=grant.reason,
@@ -248,7 +248,7 @@ def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> Audit
 
 
 async def _noted(store: ApprovalStore, question: ApprovalRequest, known: ApprovalRequest, said: Approval) -> None:
-    """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
+    """Keep a standing approval that was given with an answer, and record a yes that does not decide yet."""
     told: list[AuditEntry] = []
     once = said.scope == "once" or question.people > 1
     if said.granted and not once and known.state == "approved" and isinstance(store, StandingApprovalStore):
@@ -260,18 +260,18 @@ async def _noted(store: ApprovalStore, question: ApprovalRequest, known: Approva
 
 
 def notice_of_answer(
-    known: ApprovalRequest, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    known: ApprovalRequest, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
 ) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
     several: dict[str, Json] = {"agreed": list(known.agreed), "people": known.people} if known.people > 1 else {}
     return notice_of_word(
         "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
-        granted=granted, reason=because, arguments=edited, **several,
+        granted=granted, reason=reason, arguments=edited, **several,
     )  # fmt: skip
 
 
 async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
-    """Return a standing word that answers this question."""
+    """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
             return grant

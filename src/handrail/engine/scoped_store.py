@@ -86,13 +86,13 @@ def name_in(kept: str) -> str:
 
 
 def grant_id(run_id: str, tool: str, pin: str, reason: str) -> str:
-    """Return the id of a standing word, the same for the same word; `run_id` is the name as kept."""
+    """Return the id of a standing approval, the same for the same word; `run_id` is the name as kept."""
     name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
     return f"g_{name}{_tag(scope_of(run_id))}"
 
 
 def _tag(scope: str) -> str:
-    """Return the suffix of the ids of a scope's questions and standing words."""
+    """Return the suffix of the ids of a scope's questions and standing approvals."""
     return f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}" if scope else ""
 
 
@@ -182,7 +182,7 @@ class _View:
         found = self._store.list_approvals(run_id=self._kept(run_id) if run_id else "", **wanted)
         return _then(found, lambda found: [_named(each) for each in self._mine(found)])
 
-    # ------------------------------------------------------------------ standing words
+    # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
         run_id = self._kept(grant.run_id)

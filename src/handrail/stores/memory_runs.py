@@ -1,4 +1,4 @@
-"""Runs, questions and standing words in memory: what `ports` promises of them, for as long as we live.
+"""Runs, questions and standing approvals in memory: what `ports` promises of them, for as long as we live.
 
 `MemoryOffice` keeps writes beside them, and uses an approval in the claim of its write.
 """
@@ -101,21 +101,21 @@ class MemoryRuns:
             if known is None:
                 known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
             aged = _aged(known, now)
-            known = aged.stricter(question.people)
+            known = aged.requiring(question.people)
             if known is not aged:
                 known = replace(known, expires=now + within_s)
             self._questions[question.id] = known
             return known
 
     def decide(
-        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> ApprovalRequest | None:
         """See `ports.ApprovalStore.decide`."""
         with self._lock:
             known = self._questions.get(id)
             if known is None:
                 return None
-            known = _aged(known, self._clock()).heard(granted=granted, by=by, because=because, edited=edited)
+            known = _aged(known, self._clock()).with_decision(granted=granted, by=by, reason=reason, edited=edited)
             self._questions[id] = known
             return known
 
@@ -140,7 +140,7 @@ class MemoryRuns:
             if each.run_id == run_id:
                 self._questions[each.id] = _aged(each, self._clock()).closed()
 
-    # ------------------------------------------------------------------ standing words
+    # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StandingApproval:
         """See `ports.StandingApprovalStore.grant`."""

@@ -13,8 +13,8 @@ from handrail import admin
 from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
-    GRANTS,
     QUESTIONS,
+    STANDING_APPROVALS,
     brief,
     command_line,
     laid_out,
@@ -50,7 +50,7 @@ def command() -> None:
       handrail approvals show a_5513ba120ecc7f16
       handrail approvals approve a_5513ba120ecc7f16
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
-      handrail approvals rules
+      handrail approvals standing
     """
 
 
@@ -154,7 +154,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
     if scope != "once" and not as_json:
-        say(f"from now on: {command_line('approvals rules', store)} shows what this approves, and how it is revoked")
+        say(f"from now on: {command_line('approvals standing', store)} shows what this approves, and how it is revoked")
 
 
 @command.command("deny")
@@ -173,7 +173,7 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = admin.deny(kept, id, by=by, because=reason)
+        after = admin.deny(kept, id, by=by, reason=reason)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
 
@@ -210,44 +210,48 @@ def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None
     say(f"go on:   {way_on}")
 
 
-# ---------------------------------------------------------------------- standing words
+# ---------------------------------------------------------------------- standing approvals
 
 
-@command.command("rules")
+@command.command("standing")
 @options.store
 @options.as_json
 @options.debug
-def rules(store: str, as_json: bool) -> None:
-    """List standing words: what is approved without being asked, because somebody said so once.
+def standing(store: str, as_json: bool) -> None:
+    """List standing approvals: what is approved without being asked, because somebody said so once.
 
     \b
     Example:
-      handrail approvals rules
+      handrail approvals standing
     """
-    with GRANTS.opened(store) as kept:
-        found = admin.grants(kept)
+    with STANDING_APPROVALS.opened(store) as kept:
+        found = admin.standing_approvals(kept)
     if as_json:
-        print_json({"rules": [asdict(grant) for grant in found]})
+        print_json({"standing": [asdict(grant) for grant in found]})
         return
     rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in found]
-    print_table(rows, ("rule", "tool", "run", "by", "since", "approves what is asked because"), "no rule is in force")
+    print_table(
+        rows,
+        ("id", "tool", "run", "by", "since", "approves what is asked because"),
+        "no standing approval is in force",
+    )
 
 
 @command.command("revoke")
-@click.argument("id", shell_complete=completion_names.grants)
+@click.argument("id", shell_complete=completion_names.standing_approvals)
 @options.decided_by
 @options.store
 @options.as_json
 @options.debug
 def revoke(id: str, by: str, store: str, as_json: bool) -> None:
-    """Take a standing word back: what it approved is asked about again.
+    """Take a standing approval back: what it approved is asked about again.
 
     \b
     Example:
       handrail approvals revoke g_6af1c20e55d8b913
     """
-    with GRANTS.opened(store) as kept:
-        id = whole_id(id, (grant.id for grant in admin.grants(kept)))
+    with STANDING_APPROVALS.opened(store) as kept:
+        id = whole_id(id, (grant.id for grant in admin.standing_approvals(kept)))
         grant = admin.revoke(kept, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
@@ -269,7 +273,7 @@ def _arguments(text: str) -> Mapping[str, Json]:
 
 def _facts(question: ApprovalRequest) -> dict[str, Json]:
     told: Sequence[str] = (
-        "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "because", "asked",
+        "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "decision_reason", "asked",
         "expires", "digest", "people", "principal",
     )  # fmt: skip
     edited = None if question.edited is None else dict(question.edited)
