@@ -13,7 +13,7 @@ import pytest
 import handrail as hr
 from handrail.errors import Code
 from handrail.events import CallFinished, FinishedLate, ModelAsked, RunEnded, RunStarted
-from handrail.ports import later
+from handrail.futures import wait_for
 from handrail.stores.memory import MemoryStore
 from handrail.testing import Overlap, ScriptedModel, ScriptedServer, call
 from tests.engine.test_engine import WaitingModel, codes_of, get_weather
@@ -94,7 +94,7 @@ async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(ga
         await here(gate)
         assert running.cancel() if ended_by == "its task" else runtime.cancel("r")
         await asyncio.wait([running])
-        kept = await later(runtime._engine.runs.recorded("r"))
+        kept = await wait_for(runtime._engine.runs.load_run("r"))
     assert kept.record.status == stands
 
 

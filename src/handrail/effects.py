@@ -117,8 +117,8 @@ class Approval(Struct, frozen=True):
 
     `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
     meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that keeps standing words keeps one; anywhere else it is meant once. `question` is the id of the kept question that
-    it answers, if the write's claim has yet to use it.
+    that keeps standing approvals keeps one; anywhere else it is meant once. `question` is the id of the kept question
+    that it answers, if the write's claim has yet to use it.
     """
 
     granted: bool

@@ -28,8 +28,9 @@ from handrail.engine.executor import BatchExecutor
 from handrail.engine.verbs import ResumeOptions, RunOptions
 from handrail.errors import Json
 from handrail.events import Event
+from handrail.futures import wait_for
 from handrail.messages import Message
-from handrail.ports import Approver, Model, Observer, Selector, Store, later
+from handrail.ports import Approver, Model, Observer, Selector, Store
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -466,7 +467,7 @@ class Runtime:
                     elif isinstance(request, CallFunction):
                         answer = await workflows.call_function(self._engine, self._perform, request)
                     else:
-                        answer = await later(request)
+                        answer = await wait_for(request)
                 except BaseException as error:
                     request = verb.throw(error)
                 else:

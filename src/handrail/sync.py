@@ -32,8 +32,9 @@ from handrail.engine.thread_scheduler import LoopThread, ThreadScheduler
 from handrail.engine.verbs import ResumeOptions, RunOptions
 from handrail.errors import Json
 from handrail.events import Event
+from handrail.futures import result_now
 from handrail.messages import Message
-from handrail.ports import Approver, Model, Observer, Selector, Store, now_of
+from handrail.ports import Approver, Model, Observer, Selector, Store
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -350,7 +351,7 @@ class SyncRuntime:
                     elif isinstance(request, CallFunction):
                         answer = workflows.call_function_blocking(self._engine, self._perform, request)
                     else:
-                        answer = now_of(request)
+                        answer = result_now(request)
                 except BaseException as error:
                     request = verb.throw(error)
                 else:

@@ -101,7 +101,7 @@ class Steps:
     def _call(self, name: str, arguments: Mapping[str, Json] | str | None) -> Verb[ToolResult]:
         number = self._next_number()
         if self._may_have_been_run(number):
-            self._check_was_no_run(number, name, (yield self._engine.runs.recorded(self._id_of_run(number))))
+            self._check_was_no_run(number, name, (yield self._engine.runs.load_run(self._id_of_run(number))))
         try:
             return (yield from self._perform_call(number, name, arguments))
         except (Fenced, StoreUnavailable) as error:
@@ -132,7 +132,7 @@ class Steps:
         engine = self._engine
         active = self._active
         run_id = self._id_of_run(number)
-        stored = (yield engine.runs.recorded(run_id)) if active.recording is not None else None
+        stored = (yield engine.runs.load_run(run_id)) if active.recording is not None else None
         stop = partial(engine.cancel, run_id)
         active.stops.append(stop)
         try:
@@ -142,7 +142,7 @@ class Steps:
                     given = self._options_of(options, output)
                     return self._leave_unless_ended((yield from verbs.run(engine, question, run_id=run_id, **given)))
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    stored = (yield engine.runs.recorded(run_id)) if active.recording else None
+                    stored = (yield engine.runs.load_run(run_id)) if active.recording else None
                     if stored is None:
                         raise
             check_same_question(stored, question, options)
@@ -343,7 +343,7 @@ def workflow(
     observers = options.get("observers", ())
     active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
     record = make_record(active, fn, arguments)
-    stored: StoredRun | None = (yield engine.runs.recorded(active.id)) if engine.keeps_runs else None
+    stored: StoredRun | None = (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
     given = check_stored(stored, record, arguments)
     has_returned = stored is not None and stored.record.status == "done"
     engine.register_run(active, "")
@@ -358,7 +358,7 @@ def workflow(
         ending, error = ending_by_error(raised)
     try:
         if entry := _last_entry(active, ending):
-            yield engine.runs.enter(entry)
+            yield engine.runs.append_entry(entry)
             assert active.recording is not None
             active.recording.entered()
     except HandrailError as failure:

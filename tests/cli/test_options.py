@@ -11,7 +11,7 @@ WAITS = [call("delete_order", order_id="A-1"), "It waits."]
 LOOKS = [
     ("runs", "list"),
     ("approvals", "list"),
-    ("approvals", "rules"),
+    ("approvals", "standing"),
     ("ledger", "list"),
     ("audit", "tail"),
     ("store", "info"),

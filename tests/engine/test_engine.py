@@ -445,7 +445,7 @@ def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_
     run = cancelled(driver, one_waits_and_one_is_asked, model=model)
     assert codes_of(run) == [Code.APPROVAL_PENDING, Code.CANCELLED]
     with SqliteStore(tmp_path / "runs.db") as store:  # what waits is gone on with once it is approved
-        assert store.recorded("r").result().record.status == "cancelled"
+        assert store.load_run("r").result().record.status == "cancelled"
 
 
 def test_cancelled_while_a_retry_waits(drive):
@@ -622,7 +622,7 @@ class Audited(MemoryStore):
         super().__init__()
         self.notices = []
 
-    def append(self, notices):
+    def append_audit(self, notices):
         self.notices += notices
 
     def log(self, *, after=0, run_id="", most=1000):

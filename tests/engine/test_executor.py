@@ -23,7 +23,7 @@ from handrail.effects import Claimed, ClaimState
 from handrail.engine import executor
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
 from handrail.workers.threads import ThreadPool
@@ -936,7 +936,7 @@ def test_no_log_holds_an_injected_value(drive, caplog, tmp_path):
     with hr.SyncRuntime([ask_service], store=store) as runtime:
         for how in ("text", "says", "raises"):
             runtime.call("ask_service", {"how": how}, inject={"api_key": INJECTED})
-        records = [json.dumps(record.as_json()) for record in now_of(runtime.store.log())]
+        records = [json.dumps(record.as_json()) for record in result_now(runtime.store.log())]
     assert "refused ***" in caplog.text
     assert "the service refused ***" in "".join(records)
     assert INJECTED not in caplog.text + "".join(records)

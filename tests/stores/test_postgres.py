@@ -264,7 +264,7 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
         claimed(store)
         store.alone(lambda base: base._db.execute("SET lock_timeout = '50ms'"))
         other.execute("SELECT * FROM handrail.effects FOR UPDATE")
-        store.keep("r1", "x" * 1_000_000)  # so that the two below are one group
+        store.save_result("r1", "x" * 1_000_000)  # so that the two below are one group
         held, free = (store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in (881, 882))
         assert free.result(30).state is ClaimState.FRESH
         with pytest.raises(StoreUnavailable, match="lock timeout"):
@@ -286,16 +286,16 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         for store in (old, new):
             store.ask(question, within_s=60).result(10)
         old.decide("q", granted=True, by="anna").result(10)
-        handle = old.keep("r1", odd).result(10)
+        handle = old.save_result("r1", odd).result(10)
         for _ in range(2):
             assert maintenance.copied(old, new)["effects"] == 2
-            (question,) = new.questions().result(10)
+            (question,) = new.list_approvals().result(10)
             new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
         assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
         assert question.principal == odd
         assert claimed(new, key=odd).value == odd
         assert claimed(new, key="under way").state is ClaimState.BUSY
-        assert new.kept("r1", handle).result(10) == odd
+        assert new.load_result("r1", handle).result(10) == odd
 
 
 def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):

@@ -48,22 +48,11 @@ from handrail.engine.tool_visibility import ToolVisibility
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
+from handrail.futures import StoreAnswer, result_now
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
 from handrail.journal.cursor import JournalCursor, worked_s
 from handrail.messages import Message, Turn
-from handrail.ports import (
-    Answer,
-    Approver,
-    AuditStore,
-    LeaseStore,
-    LookUpStore,
-    Model,
-    Observer,
-    RunStore,
-    Selector,
-    Store,
-    now_of,
-)
+from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model, Observer, RunStore, Selector, Store
 from handrail.process_identity import owner
 from handrail.records import RunRecord, StoredRun
 from handrail.runs import Run
@@ -106,7 +95,7 @@ class CallFunction(Struct, frozen=True):
     options: Mapping[str, Any]
 
 
-Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | Answer[Any]"
+Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | StoreAnswer[Any]"
 """What a verb yields. Anything but the first three is a store's answer, which is waited for and sent back."""
 
 Verb: TypeAlias = Generator[Request, Any, T]
@@ -401,7 +390,7 @@ class Engine:
         try:
             ending = yield from self._converse(active, model)
             if recording is not None and (last := recording.last_entry(ending)):
-                yield self.runs.enter(last)
+                yield self.runs.append_entry(last)
                 recording.entered()
         except Fenced:
             ending = Ending("moved", "somebody else has taken this run over", last_text(active.progress.messages))
@@ -492,7 +481,7 @@ class Engine:
         entry = recording.entry()
         if entry is None:
             return
-        if (yield self.runs.enter(entry)):
+        if (yield self.runs.append_entry(entry)):
             active.cancelled = True
         recording.entered()
 
@@ -533,14 +522,14 @@ class Engine:
             )
         return self._keeps
 
-    def load_run(self, run_id: str) -> Answer[StoredRun | None]:
+    def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
         """Return a stored run of this runtime's scope.
 
         Raises:
             ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
         check_run_name(run_id, self.scope_prefix)
-        return self.runs.recorded(run_id)
+        return self.runs.load_run(run_id)
 
     def attach_journal(self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
@@ -568,7 +557,7 @@ class Engine:
         check_run_name(run_id, self.scope_prefix)
         active = self._live.get(run_id)
         if active is None:
-            is_asked = self._keeps is not None and now_of(self._keeps.request_cancel(run_id))
+            is_asked = self._keeps is not None and result_now(self._keeps.request_cancel(run_id))
         else:
             is_asked = True
             active.cancelled = True
@@ -579,7 +568,7 @@ class Engine:
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
-            self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
+            self._audits.append_audit([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
 
     def begin_close(self) -> None:
@@ -627,7 +616,7 @@ class Engine:
             cancelled=flag,
             idempotency_key=admitted.key,
             fence=lease.claimed.fence if lease else 0,
-            read_kept=lambda handle: now_of(self.store.kept(session.id, handle)),
+            read_kept=lambda handle: result_now(self.store.load_result(session.id, handle)),
             report=report,
         )
 

@@ -154,7 +154,7 @@ class BatchExecutor:
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
-                self.ask_store(lane, effect, self.host.store.keep, self.session.id, text)
+                self.ask_store(lane, effect, self.host.store.save_result, self.session.id, text)
             case Reserve():
                 self.reserve(lane, effect)
             case Wait(seconds=seconds):

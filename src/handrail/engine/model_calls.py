@@ -21,8 +21,9 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, selected
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
+from handrail.futures import wait_for
 from handrail.messages import ToolMessage, Turn
-from handrail.ports import Model, Request, Selection, Store, later
+from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 from handrail.workers.processes import place_of
@@ -126,7 +127,9 @@ class ModelCaller:
         for position in to_fold(messages, window.overflows(messages)):
             message = cast(ToolMessage, messages[position])
             try:
-                handle = message.result.handle or await later(self._store.keep(session.id, message.result.text))
+                handle = message.result.handle or await wait_for(
+                    self._store.save_result(session.id, message.result.text)
+                )
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
                 logs.raised("an old result could not be kept, and stays in the conversation", error)
                 break

@@ -32,10 +32,11 @@ from msgspec.structs import replace
 from handrail.context import Context
 from handrail.engine.active_run import ActiveRun
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
+from handrail.futures import result_now, wait_for
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
 from handrail.journal.cursor import worked_s
 from handrail.messages import Message, conversation_of
-from handrail.ports import Model, later, now_of
+from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.tools.keys import digest
@@ -70,7 +71,7 @@ class Nested(Struct, eq=False):
         if not iscoroutinefunction(runtime.run):
             return await asyncio.to_thread(partial(self.run_blocking, question, runtime=runtime, **how))
         run_id = self._next_id()
-        begun = await later(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
+        begun = await wait_for(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(await start())
@@ -83,7 +84,7 @@ class Nested(Struct, eq=False):
                 raise SetupError("a run of an asyncio runtime is started by an async tool: `await context.run(...)`")
             return asyncio.run_coroutine_threadsafe(self.run(question, runtime=runtime, **how), self.loop).result()
         run_id = self._next_id()
-        begun = now_of(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
+        begun = result_now(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(start())

@@ -160,7 +160,7 @@ def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = N
     if not anyway:
         if poisoned := poisoning(stored.record):
             entry, error = poisoned
-            yield engine.runs.enter(entry)
+            yield engine.runs.append_entry(entry)
             raise error
         check_left(stored.record)
     active, asked, model = open_stored_run(engine, stored, output=output, **options)
@@ -186,7 +186,7 @@ def fork(engine: Engine, run_id: str, *, at_turn: int, **options: Any) -> Verb[R
     edits = yield from edits_in(engine.store, run_id)
     record, first = forking.fork_of(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
     yield engine.runs.begin_run(record)
-    yield engine.runs.enter(first)
+    yield engine.runs.append_entry(first)
     return (yield from resume(engine, record.run_id, **options))
 
 
