@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.selectors import tokenize as module
+from handrail.selectors import terms as module
 from handrail.selectors.terms import MOST_CHARACTERS, scripts, sentences, words
 
 

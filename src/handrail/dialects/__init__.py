@@ -74,7 +74,10 @@ class Dialect(Protocol):
         ...
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> Any:
         """Return the request: a dictionary for a wire dialect, the prompt's text for a prompt dialect."""
         ...
@@ -160,7 +163,12 @@ class ServerDialect(Protocol):
         ...
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the pieces that the provider would stream for a turn, each of about so many characters of text."""
         ...
@@ -168,7 +176,9 @@ class ServerDialect(Protocol):
 
 def remembered(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what `make` makes of these tools, from memory where they have one."""
-    return tools.remembered(key, make) if hasattr(tools, "remembered") else make()
+    if hasattr(tools, "remembered"):
+        return tools.remembered(key, make)
+    return make()
 
 
 def dialect(name: str) -> Dialect:

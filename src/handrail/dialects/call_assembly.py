@@ -27,7 +27,16 @@ _MARK = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
 class StreamedCall:
     """A call on its way."""
 
-    __slots__ = ("_brackets", "_seen", "announced", "extras", "id", "name", "pieces", "position")
+    __slots__ = (
+        "_brackets",
+        "_seen",
+        "announced",
+        "extras",
+        "id",
+        "name",
+        "pieces",
+        "position",
+    )
 
     def __init__(self, position: int, id: str, name: str) -> None:
         self.position = position
@@ -134,7 +143,10 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     Args:
         answer: The answer's own id. With it as a part, the ids of two turns differ.
     """
-    ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}" if answer else ""
+    if answer:
+        ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}"
+    else:
+        ending = ""
     taken = {call.id for call in calls}
     told = []
     for position, call in enumerate(calls):

@@ -46,10 +46,16 @@ def loaded(body: Json | bytes) -> Json:
     if isinstance(body, (str, bytes)):
         sent = body
         try:
-            text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
+            if isinstance(body, str):
+                text = body.removeprefix("\ufeff")
+            else:
+                text = body.decode(json.detect_encoding(body))
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            begin = f"; they begin with {received.beginning(sent)}" if sent else ""
+            if sent:
+                begin = f"; they begin with {received.beginning(sent)}"
+            else:
+                begin = ""
             raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
     return body
 
@@ -96,11 +102,17 @@ def string(value: Json, what: str) -> str:
 
 def kind(value: Json) -> str:
     """Return what a value is, for a sentence."""
-    return "missing" if value is None else f"of type {type(value).__name__}"
+    if value is None:
+        return "missing"
+    return f"of type {type(value).__name__}"
 
 
 def count(counts: Json, *keys: str) -> int:
     """Return the first of these counts that is there, or 0."""
-    found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
-    told = next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
-    return min(max(told, 0), _MOST_TOKENS)
+    if not isinstance(counts, Mapping):
+        return 0
+    for key in keys:
+        number = counts.get(key)
+        if isinstance(number, int) and not isinstance(number, bool):
+            return min(max(number, 0), _MOST_TOKENS)
+    return 0

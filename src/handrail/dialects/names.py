@@ -78,10 +78,12 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
     wanted_by = Counter(spelled.values())
     taken = every - refused
     for name in sorted(refused):
-        chosen, hash_chars = spelled[name], _HASH_CHARS
+        chosen = spelled[name]
+        hash_chars = _HASH_CHARS
         crowded = wanted_by[chosen] > 1
         while crowded or chosen in taken:
-            chosen, crowded = _hashed(name, rule, hash_chars), False
+            chosen = _hashed(name, rule, hash_chars)
+            crowded = False
             hash_chars += 4
         taken.add(chosen)
         wire[name] = chosen
@@ -91,7 +93,9 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
 @lru_cache(maxsize=4096)
 def _acceptable(name: str, rule: NameRule) -> str:
     # Every call of a history is spelled again in every turn: what is known of a name is kept.
-    return name if rule.accepts(name) else _spelled(name, rule)
+    if rule.accepts(name):
+        return name
+    return _spelled(name, rule)
 
 
 @cache
@@ -103,7 +107,9 @@ def _spelled(name: str, rule: NameRule) -> str:
     """Return the name with `_` for what is refused, and a hash where that alone would say too little."""
     legible = _legible(name, rule)
     says_all = name.isascii() and legible.strip("_") and rule.accepts(legible)
-    return legible if says_all else _hashed(name, rule, _HASH_CHARS)
+    if says_all:
+        return legible
+    return _hashed(name, rule, _HASH_CHARS)
 
 
 def _hashed(name: str, rule: NameRule, hash_chars: int) -> str:
@@ -114,4 +120,6 @@ def _hashed(name: str, rule: NameRule, hash_chars: int) -> str:
 
 def _legible(name: str, rule: NameRule) -> str:
     spelled = re.sub(f"[^{rule.characters}]+", "_", name)
-    return spelled if not rule.first or re.match(f"[{rule.first}]", spelled) else f"tool_{spelled}"
+    if not rule.first or re.match(f"[{rule.first}]", spelled):
+        return spelled
+    return f"tool_{spelled}"

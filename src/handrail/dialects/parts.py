@@ -70,9 +70,14 @@ def shown(part: Mapping[str, Json] | Media) -> Shown | None:
         ConfigError: It is a part of the chat form, but lacks what it should show.
     """
     if isinstance(part, Media):
-        return _linked(part.media_type, part.url, part.name) if part.url else _of_bytes(part)
+        if part.url:
+            return _linked(part.media_type, part.url, part.name)
+        return _of_bytes(part)
     kind = part.get("type")
-    read = _READERS.get(kind) if isinstance(kind, str) else None
+    if isinstance(kind, str):
+        read = _READERS.get(kind)
+    else:
+        read = None
     if read is None:
         return None
     told = part.get(str(kind))

@@ -22,23 +22,59 @@ from handrail.core.retries import retry_after_s
 from handrail.dialects import received
 from handrail.errors import Json, ModelError
 
-_HOPELESS = frozenset({
-    # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
-    "insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated", "billing_error",
-    # The request itself is too long: the same one always will be.
-    "context_length_exceeded", "request_too_large", "string_above_max_length", "max_tokens_exceeded",
-    # Told with a status that some gateways get wrong.
-    "invalid_request_error", "invalid_api_key", "authentication_error", "permission_error", "not_found_error",
-    "model_not_found", "content_policy_violation", "content_filter",
-    "invalid_argument", "failed_precondition", "permission_denied", "unauthenticated", "not_found",
-})  # fmt: skip
+_HOPELESS = frozenset(
+    {
+        # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
+        "insufficient_quota",
+        "billing_not_active",
+        "billing_hard_limit_reached",
+        "access_terminated",
+        "billing_error",
+        # The request itself is too long: the same one always will be.
+        "context_length_exceeded",
+        "request_too_large",
+        "string_above_max_length",
+        "max_tokens_exceeded",
+        # Told with a status that some gateways get wrong.
+        "invalid_request_error",
+        "invalid_api_key",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "model_not_found",
+        "content_policy_violation",
+        "content_filter",
+        "invalid_argument",
+        "failed_precondition",
+        "permission_denied",
+        "unauthenticated",
+        "not_found",
+    }
+)
 
-_PASSING = frozenset({
-    "rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "resource_exhausted", "requests", "tokens",
-    "overloaded_error", "overloaded", "engine_overloaded", "service_unavailable", "unavailable",
-    "api_error", "server_error", "internal_server_error", "internal_error", "internal",
-    "timeout", "timeout_error", "deadline_exceeded",
-})  # fmt: skip
+_PASSING = frozenset(
+    {
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "rate_limit_reached",
+        "resource_exhausted",
+        "requests",
+        "tokens",
+        "overloaded_error",
+        "overloaded",
+        "engine_overloaded",
+        "service_unavailable",
+        "unavailable",
+        "api_error",
+        "server_error",
+        "internal_server_error",
+        "internal_error",
+        "internal",
+        "timeout",
+        "timeout_error",
+        "deadline_exceeded",
+    }
+)
 """Asked where there is no status: in the middle of a stream, or under a 200."""
 
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
@@ -94,7 +130,11 @@ def error_in(body: Json | bytes) -> ProviderError | None:
 
 
 def classify(
-    status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
+    status: int | None,
+    headers: Mapping[str, str],
+    body: Json | bytes,
+    *,
+    now: datetime | None = None,
 ) -> ModelError:
     """Return the exception that an error answer amounts to.
 
@@ -105,7 +145,9 @@ def classify(
     """
     error = error_in(body) or _flat(body)
     known = {name.lower(): value for name, value in headers.items()}
-    failed = status if status is not None and status >= 300 else error.status
+    failed = error.status
+    if status is not None and status >= 300:
+        failed = status
     wait_s = _wait_s(known, now)
     return ModelError(
         _sentence(failed, error),
@@ -118,7 +160,10 @@ def classify(
 
 def _flat(body: Json | bytes) -> ProviderError:
     """Return the error in a body that only its status or its event calls one."""
-    told = _loaded(body) if isinstance(body, (str, bytes)) else body
+    if isinstance(body, (str, bytes)):
+        told = _loaded(body)
+    else:
+        told = body
     if isinstance(told, Mapping) and told.get("message"):
         return _told(told)
     return ProviderError(message=_as_text(body))
@@ -157,14 +202,22 @@ def _told(error: Mapping[str, Json]) -> ProviderError:
 
 
 def _status(word: Json) -> int | None:
-    number = int(word) if isinstance(word, str) and re.fullmatch("[0-9]{3}", word) else word
-    return number if isinstance(number, int) and 300 <= number <= 599 else None
+    if isinstance(word, str) and re.fullmatch("[0-9]{3}", word):
+        number = int(word)
+    else:
+        number = word
+    if isinstance(number, int) and 300 <= number <= 599:
+        return number
+    return None
 
 
 def _delays_s(details: Json) -> Iterator[float]:
     """Google asks to wait in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17s"}`."""
     for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
+        if isinstance(detail, Mapping):
+            delay = detail.get("retryDelay")
+        else:
+            delay = None
         if isinstance(delay, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
             yield min(float(found[1]), _LONGEST_WAIT_S)
 
@@ -175,17 +228,28 @@ def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
     `x-ratelimit-reset-*` is not asked: it tells when a window is full again, which is later than one request needs.
     """
     since = now or _date(headers.get("date", ""))
-    now_s = since.timestamp() if since else math.inf  # without a clock a date tells nothing
+    # without a clock a date tells nothing
+    if since:
+        now_s = since.timestamp()
+    else:
+        now_s = math.inf
     finer_ms = retry_after_s(headers.get("retry-after-ms"), math.inf)
-    return retry_after_s(headers.get("retry-after"), now_s) if finer_ms is None else finer_ms / 1000
+    if finer_ms is None:
+        return retry_after_s(headers.get("retry-after"), now_s)
+    return finer_ms / 1000
 
 
 def _date(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, TypeError):  # TypeError: what older Pythons raise for text that is no date
+    except (
+        ValueError,
+        TypeError,
+    ):  # TypeError: what older Pythons raise for text that is no date
         return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
+    if date.tzinfo:
+        return date
+    return date.replace(tzinfo=UTC)
 
 
 def _loaded(text: str | bytes) -> Json:
@@ -199,7 +263,10 @@ def _as_text(told: Json | bytes) -> str:
     if isinstance(told, bytes):
         return told.decode("utf-8", "replace")
     try:
-        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
+        if isinstance(told, str):
+            text = told
+        else:
+            text = json.dumps(told, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return "its reason cannot be read"
     return text.encode("utf-8", "replace").decode()

@@ -33,7 +33,11 @@ def encodable(told: Json) -> Json:
     """Return a JSON value that UTF-8 can encode: half a character becomes a question mark."""
     try:
         text = json.dumps(told, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # no JSON, or too deep: nothing that a provider sent
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # no JSON, or too deep: nothing that a provider sent
         return told
     try:
         text.encode()
@@ -59,7 +63,9 @@ def with_pairs_joined(text: str) -> str:
 
 def first_half_at_end(text: str) -> str:
     """Return the first half of a character at the end of a text; empty if there is none."""
-    return text[-1] if text and _FIRST_HALF.match(text[-1]) else ""
+    if text and _FIRST_HALF.match(text[-1]):
+        return text[-1]
+    return ""
 
 
 def legible(text: str) -> str:
@@ -82,7 +88,12 @@ def whole_turn(turn: Turn) -> Turn:
         return turn
     except (TypeError, ValueError, RecursionError, OverflowError):
         calls = [
-            replace(call, id=legible(call.id), name=legible(call.name), arguments=escaped(call.arguments))
+            replace(
+                call,
+                id=legible(call.id),
+                name=legible(call.name),
+                arguments=escaped(call.arguments),
+            )
             for call in turn.calls
         ]
         return replace(

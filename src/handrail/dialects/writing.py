@@ -23,7 +23,9 @@ from handrail.messages import Message, conversation_of
 
 def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
     """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
-    return tools if isinstance(tools, Collection) else tuple(tools or ())
+    if isinstance(tools, Collection):
+        return tools
+    return tuple(tools or ())
 
 
 def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
@@ -48,12 +50,17 @@ def as_object(arguments: str) -> Json:
     told = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
     is_flat = text.count("{") + text.count("[") <= received.MOST_LEVELS
     # A history is strict JSON, so nothing but its depth can be too much for a request.
-    return told if is_flat or received.can_go_back(told) else {"INVALID_JSON": arguments}
+    if is_flat or received.can_go_back(told):
+        return told
+    return {"INVALID_JSON": arguments}
 
 
 def result_text(result: ToolResult) -> str:
     """Return what the model reads of a result."""
-    told = result.failure.as_json() if result.failure else result.value
+    if result.failure:
+        told = result.failure.as_json()
+    else:
+        told = result.value
     # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
     return result.text or ("" if told is None else text_of(told))
 
@@ -80,5 +87,8 @@ def pieces(text: str, piece_chars: int) -> Iterator[str]:
 
 def event(chunk: Json, type: str = "") -> str:
     """Return a server-sent event with that JSON as its data, of that type if any."""
-    head = f"event: {type}\n" if type else ""
+    if type:
+        head = f"event: {type}\n"
+    else:
+        head = ""
     return f"{head}data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"

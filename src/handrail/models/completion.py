@@ -51,9 +51,10 @@ class CompletionModel(HttpModel):
         **how: Any,
     ) -> None:
         place = address.rstrip("/").removesuffix("/generate").removesuffix("/completions")
-        is_ollama = place.endswith("/api")
-        wire = Generate(prompts) if is_ollama else Completions(prompts)
-        super().__init__(name, wire, place.removesuffix("/api") if is_ollama else place, headers, **how)
+        wire: Completions = Completions(prompts)
+        if place.endswith("/api"):
+            wire = Generate(prompts)
+        super().__init__(name, wire, place.removesuffix("/api"), headers, **how)
         self._today = today
 
     def body(self, request: Request, streamed: bool) -> bytes:

@@ -72,10 +72,18 @@ class _Place(Struct, frozen=True):
 @lru_cache(maxsize=256)  # taking an address apart is a fortieth of a request
 def _place_at(address: str, asks: bool) -> _Place:
     url = httpx2.URL(address)
-    auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
+    if url.userinfo:
+        auth = httpx2.BasicAuth(url.username, url.password)
+    else:
+        auth = None
     # What a person wrote into the address may be a key, and the client logs the whole address of each request.
     target = url.raw_path if asks else b""
-    shown = url.copy_with(userinfo=b"", query=None) if target else url.copy_with(userinfo=b"") if auth else url
+    if target:
+        shown = url.copy_with(userinfo=b"", query=None)
+    elif auth:
+        shown = url.copy_with(userinfo=b"")
+    else:
+        shown = url
     return _Place(shown, auth, target)
 
 
@@ -107,10 +115,20 @@ class HttpModel:
         backoff: Backoff | None = None,
         key_variable: str = "",
     ) -> None:
-        self.name, self.wire, self.address = name, wire, address
+        self.name = name
+        self.wire = wire
+        self.address = address
         self._key_variable = key_variable
-        self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
-        self._attempts, self._stream, self._backoff = attempts, stream, backoff or Backoff(0.5, 8.0)
+        self._headers = {
+            "content-type": "application/json",
+            "user-agent": "handrail",
+            **headers,
+        }
+        self._attempts, self._stream, self._backoff = (
+            attempts,
+            stream,
+            backoff or Backoff(0.5, 8.0),
+        )
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
         self._written = Written(wire)
 
@@ -118,7 +136,12 @@ class HttpModel:
         """See `ports.Model.ask`."""
         streamed = self._stream and listener is not None
         steps = self._steps(request, streamed, listener)
-        line = _Line(self._asyncio_client(), self._place_to_post(streamed), self._headers, request.timeout_s)
+        line = _Line(
+            self._asyncio_client(),
+            self._place_to_post(streamed),
+            self._headers,
+            request.timeout_s,
+        )
         try:
             step = next(steps)
             while True:
@@ -176,7 +199,10 @@ class HttpModel:
                 return (yield from self._attempt(body, request, heard))
             except ModelError as error:
                 # What has been told cannot be taken back, so a stream that broke off is not begun anew.
-                wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt, request)
+                if heard.told or attempt >= self._attempts:
+                    wait_s = None
+                else:
+                    wait_s = self._wait_s(error, attempt, request)
                 if wait_s is None:
                     raise self._named(error) from None  # its cause says the same, with whatever was quoted
             yield Pause(wait_s)
@@ -208,7 +234,9 @@ class HttpModel:
         return turn
 
     def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
-        stream, size, shown = self.reader(request), 0, bytearray()
+        stream = self.reader(request)
+        size = 0
+        shown = bytearray()
         try:
             while piece := (yield Read()):
                 size += len(piece)
@@ -225,7 +253,9 @@ class HttpModel:
             return None
         wait_s = max(self._backoff.before(attempt + 1, random.random()), error.retry_after_s or 0.0)
         # Beyond the run's own time the provider's reason is worth more than "no answer in time".
-        return wait_s if wait_s < min(LONGEST_WAIT_S, request.timeout_s) else None
+        if wait_s < min(LONGEST_WAIT_S, request.timeout_s):
+            return wait_s
+        return None
 
     def _named(self, error: ModelError) -> ModelError:
         """Return the error with the address in its sentence, and what a person may do about it."""
@@ -234,15 +264,17 @@ class HttpModel:
             advice = f"; it asks to wait {error.retry_after_s:.0f} s"
         elif error.status == 401 and self._key_variable:
             keyed = any(name.lower() not in _OPEN_HEADERS for name in self._headers)
-            advice = (
-                f"; the key is that of {self._key_variable}"
-                if keyed
-                else f"; no key was sent: set {self._key_variable}"
-            )
+            if keyed:
+                advice = f"; the key is that of {self._key_variable}"
+            else:
+                advice = f"; no key was sent: set {self._key_variable}"
         return ModelError(
             f"{self.name} at {_place(self.url(False))}: {self.hidden(str(error))}{advice}",
-            status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
-        )  # fmt: skip
+            status=error.status,
+            code=error.code,
+            retryable=error.retryable,
+            retry_after_s=error.retry_after_s,
+        )
 
     def _asyncio_client(self) -> httpx2.AsyncClient:
         """Return the client of the running loop; connections do not cross from one loop to another."""
@@ -263,7 +295,10 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
         return ModelError("no answer in time", code="timeout", retryable=True)
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         # Its text shows the header that cannot be written, which may be the one with the key.
-        return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
+        return ModelError(
+            "the request cannot be written; look at the address and the headers",
+            code="unreachable",
+        )
     why = str(error) or type(error).__name__
     if isinstance(error, httpx2.DecodingError):
         return ModelError(f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True)
@@ -273,7 +308,8 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
 
 
 def _all_of_it() -> Generator[Read, bytes, bytes]:
-    pieces, size = [], 0
+    pieces = []
+    size = 0
     while piece := (yield Read()):
         pieces.append(piece)
         size += len(piece)
@@ -299,14 +335,22 @@ class _Heard(Struct):
             self.listener.delta(delta)
 
     def exchange(
-        self, model: HttpModel, body: bytes, status: int, answer: bytes | bytearray, answer_bytes: int
+        self,
+        model: HttpModel,
+        body: bytes,
+        status: int,
+        answer: bytes | bytearray,
+        answer_bytes: int,
     ) -> None:
         """Tell the exchange; of the answer's bytes perhaps only the first ones were kept."""
         if self.listener is not None:
             left_out = answer_bytes - len(answer)
             headers = {name: _masked(name, value) for name, value in model._headers.items()}
             texts = [model.hidden(text.decode("utf-8", "replace")) for text in (body, answer)]
-            note = f"\n[... {left_out} more bytes are left out ...]" if left_out else ""
+            if left_out:
+                note = f"\n[... {left_out} more bytes are left out ...]"
+            else:
+                note = ""
             shown = HttpExchange("POST", _place(self.url), headers, texts[0], status, texts[1] + note)
             self.listener.exchange(shown)
 
@@ -315,7 +359,9 @@ def _masked(name: str, value: str) -> str:
     if name.lower() in _OPEN_HEADERS:
         return value
     scheme, space, _ = value.partition(" ")
-    return f"{scheme} ***" if space and scheme.lower() in _SCHEMES else "***"
+    if space and scheme.lower() in _SCHEMES:
+        return f"{scheme} ***"
+    return "***"
 
 
 def _secrets_of(address: str, headers: Mapping[str, str]) -> list[str]:
@@ -336,8 +382,16 @@ def _place(url: str) -> str:
 class _Line:
     """One exchange on asyncio."""
 
-    def __init__(self, client: httpx2.AsyncClient, place: _Place, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._client, self._place, self._headers = client, place, headers
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        place: _Place,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._headers = headers
         self._timeout = _timeout(timeout_s)
         self._answer: httpx2.Response | None = None
 
@@ -346,9 +400,17 @@ class _Line:
             case Open(body=body):
                 await self.close()
                 place = self._place
-                extensions = {"target": place.target} if place.target else None
+                if place.target:
+                    extensions = {"target": place.target}
+                else:
+                    extensions = None
                 request = self._client.build_request(
-                    "POST", place.url, content=body, headers=self._headers, timeout=self._timeout, extensions=extensions
+                    "POST",
+                    place.url,
+                    content=body,
+                    headers=self._headers,
+                    timeout=self._timeout,
+                    extensions=extensions,
                 )
                 self._answer = await self._client.send(request, stream=True, auth=place.auth)
                 self._pieces = self._answer.aiter_bytes()

@@ -56,7 +56,9 @@ class Provider(Struct, frozen=True):
         Raises:
             ConfigError: The provider wants a key and none is there, or the address is none.
         """
-        known = os.environ if environment is None else environment
+        known: Mapping[str, str] = os.environ
+        if environment is not None:
+            known = environment
         name, _, beside = name.partition("@")
         address = beside or base_url or known.get(self.address_variable) or self.address
         kept = {each: known.get(each, "").strip() for each in (self.key_variable, self.other_key_variable)}
@@ -77,7 +79,11 @@ class Provider(Struct, frozen=True):
         try:
             url = httpx2.URL(address)
         except httpx2.InvalidURL as error:
-            why = "" if "@" in address else f": {error}"  # which quotes what may be half of a password
+            # which quotes what may be half of a password
+            if "@" in address:
+                why = ""
+            else:
+                why = f": {error}"
             raise ConfigError(f"the address {_shown(address)!r} of {self.name} is no address{why}") from None
         if not url.host or (url.port or 0) > _MOST_PORT:
             raise ConfigError(
@@ -88,7 +94,10 @@ class Provider(Struct, frozen=True):
             raise ConfigError(f"the key {'' if api_key else f'in {variable} '}has characters that no header can carry")
         header, _, form = self.key_header.partition(": ")
         headers = {**self.headers, **({header: form.format(key=key)} if key else {})}
-        spoken = self.dialect if address == self.address else self.compatible or self.dialect
+        if address == self.address:
+            spoken = self.dialect
+        else:
+            spoken = self.compatible or self.dialect
         return self.model_at(name, spoken, address, headers, key_variable="" if api_key else variable)
 
     def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
@@ -100,7 +109,9 @@ def _shown(address: str) -> str:
     """Return an address, valid or not, without a user's name, a password or what it asks."""
     told, at, place = address.partition("?")[0].rpartition("@")
     scheme, colon, _ = told.partition("://")
-    return f"{scheme + colon if colon else ''}***@{place}" if at else place
+    if at:
+        return f"{scheme + colon if colon else ''}***@{place}"
+    return place
 
 
 _ROWS = (
@@ -120,7 +131,13 @@ _ROWS = (
         "AZURE_OPENAI_BASE_URL",  # https://RESOURCE.openai.azure.com/openai/v1
         key_header="api-key: {key}",
     ),
-    Provider("openai-responses", "openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    Provider(
+        "openai-responses",
+        "openai-responses",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+    ),
     Provider(
         "anthropic",
         "anthropic",
@@ -173,7 +190,13 @@ _COMPATIBLE = {
 
 
 def _compatible(name: str, address: str) -> Provider:
-    return Provider(name, "openai-compatible", address, f"{name.upper()}_API_KEY", f"{name.upper()}_BASE_URL")
+    return Provider(
+        name,
+        "openai-compatible",
+        address,
+        f"{name.upper()}_API_KEY",
+        f"{name.upper()}_BASE_URL",
+    )
 
 
 PROVIDERS: Mapping[str, Provider] = {

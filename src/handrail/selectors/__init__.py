@@ -37,7 +37,11 @@ def embeddings(tools: Tools, embed: Embed, *, cache: VectorCache | None = None) 
 
 
 def hybrid(
-    tools: Tools, embed: Embed, *, cache: VectorCache | None = None, scripts: Iterable[str] = ("latin",)
+    tools: Tools,
+    embed: Embed,
+    *,
+    cache: VectorCache | None = None,
+    scripts: Iterable[str] = ("latin",),
 ) -> Fused:
     """Return both, fused by rank where the question is written in a script that the embedding model knows.
 

@@ -79,7 +79,10 @@ class Bm25:
                 for place, score in _against_the_best(self._scores(part)).items():
                     if score > CLOSE and score > alone.get(place, 0.0):
                         alone[place] = score
-            for place, score in alone.items():  # a pair of characters may begin where a sentence does
+            for (
+                place,
+                score,
+            ) in alone.items():  # a pair of characters may begin where a sentence does
                 scores[place] = scores.get(place, 0.0) + PART * score
         return self._spread(scores, wanted, k)
 
@@ -101,7 +104,10 @@ class Bm25:
                 continue
             shares = [(word, found[place]) for word, found in known if place in found]
             whole = sum(worth for _, worth in shares)
-            share = sum(worth * left[word] for word, worth in shares) / whole if whole else 1.0
+            if whole:
+                share = sum(worth * left[word] for word, worth in shares) / whole
+            else:
+                share = 1.0
             now = (-scores[place] * share, place)
             if waiting and now > waiting[0]:  # what it counted when it was put there; it can only have become less
                 heapq.heappush(waiting, now)
@@ -192,7 +198,10 @@ def postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, floa
         weighed: The words of each text, each with the sum of its weights.
     """
     sizes = [sum(found.values()) for found in weighed]
-    usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
+    if any(sizes):
+        usual = sum(sizes) / len(sizes)
+    else:
+        usual = 1.0
     worth: dict[str, dict[int, float]] = {}
     for place, found in enumerate(weighed):
         room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)

@@ -60,7 +60,10 @@ class Vectors:
             batch = dict(list(missing.items())[start : start + BATCH])
             found = self._embed(list(batch.values()))
             if len(found) != len(batch):
-                raise ModelError(f"{len(batch)} texts were embedded as {len(found)} vectors", code="embeddings")
+                raise ModelError(
+                    f"{len(batch)} texts were embedded as {len(found)} vectors",
+                    code="embeddings",
+                )
             made = {key: _unit(vector) for key, vector in zip(batch, found, strict=True)}
             self._cache.put(made)
             known |= made
@@ -74,7 +77,12 @@ def text_of(tool: Any) -> str:
     """Return what is embedded of a tool: its name, its aliases, its description and its parameters' names."""
     also = ", ".join((*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())))
     parameters = ", ".join(tool.parameters.get("properties") or ())
-    lines = (tool.name.replace("_", " ").replace(".", " "), also, tool.description or "", parameters)
+    lines = (
+        tool.name.replace("_", " ").replace(".", " "),
+        also,
+        tool.description or "",
+        parameters,
+    )
     return "\n".join(filter(None, lines))[:TEXT_CHARACTERS]
 
 

@@ -86,7 +86,11 @@ def questions_of(tools: Toolset) -> list[Question]:
     They are easier than anything that a person asks, and say only which tools cannot be told apart by their own words.
     """
     return [
-        Question(" ".join((tool.summary, *_texts(example))), frozenset([tool.name]), [(tool.name, example)])
+        Question(
+            " ".join((tool.summary, *_texts(example))),
+            frozenset([tool.name]),
+            [(tool.name, example)],
+        )
         for tool in tools
         for example in tool.examples
     ]
@@ -134,10 +138,12 @@ def catalogues(
     if size >= len(tools):
         yield list(tools), list(questions)
         return
-    names, waiting = [tool.name for tool in tools], list(questions)
+    names = [tool.name for tool in tools]
+    waiting = list(questions)
     random.shuffle(waiting)
     while waiting:
-        asked, wanted = [waiting.pop()], set[str]()
+        asked = [waiting.pop()]
+        wanted = set[str]()
         wanted |= asked[0].tools
         while waiting and len(wanted | waiting[-1].tools) <= size // 2:
             wanted |= waiting[-1].tools
@@ -173,11 +179,15 @@ def stand_ins(tools: Toolset) -> Toolset:
     """Return tools that are described alike and do nothing, so that a model can be tried on them without effect."""
     return Toolset(
         FunctionTool(
-            _done, name=tool.name, description=tool.description, parameters=tool.parameters, effect="read",
+            _done,
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.parameters,
+            effect="read",
             tags=tool.tags,
         )
         for tool in tools
-    )  # fmt: skip
+    )
 
 
 def _done(**_: Any) -> str:

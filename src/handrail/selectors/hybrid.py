@@ -28,7 +28,9 @@ class Fused:
     """
 
     def __init__(self, first: Ranking, second: Ranking, known: frozenset[str]) -> None:
-        self._first, self._second, self._known = first, second, known
+        self._first = first
+        self._second = second
+        self._known = known
 
     def top(self, query: str, k: int = 5) -> Sequence[Any]:
         """Return up to `k` tools, best first."""
@@ -39,7 +41,10 @@ class Fused:
         try:
             meaning = self._second.top(query, depth)
         except ModelError as error:  # an endpoint that is down costs the fusion, not the run
-            logs.raised("the embedding model gave no answer; the question was ranked by its words alone", error)
+            logs.raised(
+                "the embedding model gave no answer; the question was ranked by its words alone",
+                error,
+            )
             return words[:k]
         tools = {tool.name: tool for tool in (*words, *meaning)}
         scores = dict.fromkeys(tools, 0.0)

@@ -67,8 +67,16 @@ class Ranked:
 
     name = "bm25"
 
-    def __init__(self, rank: Callable[[Iterable[Any]], Ranking] = Bm25, *, most: int = 10, waits: bool = False) -> None:
-        self._rank, self._most, self.waits = rank, most, waits
+    def __init__(
+        self,
+        rank: Callable[[Iterable[Any]], Ranking] = Bm25,
+        *,
+        most: int = 10,
+        waits: bool = False,
+    ) -> None:
+        self._rank = rank
+        self._most = most
+        self.waits = waits
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
@@ -184,7 +192,12 @@ class TwoStage:
                 told["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
             return told
 
-        names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Of tools or groups."}
+        names = {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "description": "Of tools or groups.",
+        }
         return FunctionTool(
             load_tools,
             name=LOAD,
@@ -201,7 +214,11 @@ class Automatic:
     name = "auto"
 
     def __init__(
-        self, *, most_tools: int = MOST_TOOLS, most_tokens: int = MOST_TOKENS, beyond: Searching | None = None
+        self,
+        *,
+        most_tools: int = MOST_TOOLS,
+        most_tokens: int = MOST_TOKENS,
+        beyond: Searching | None = None,
     ) -> None:
         self._limits = most_tools, most_tokens
         self._beyond = beyond or Searching()
@@ -215,7 +232,9 @@ class Automatic:
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools` where it chooses."""
-        return self._beyond.own_tools(tools) if self.chooses(tools) else ()
+        if self.chooses(tools):
+            return self._beyond.own_tools(tools)
+        return ()
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
@@ -312,7 +331,12 @@ def _named(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _one_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {name: schema},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 SELECTORS = {

@@ -95,7 +95,9 @@ def stem(word: str) -> str:
             if word[-1] == word[-2] and word[-1] not in "lsz":
                 word = word[:-1]
             break
-    return word[:-1] if word[-1] == "e" and len(word) > 3 else word
+    if word[-1] == "e" and len(word) > 3:
+        return word[:-1]
+    return word
 
 
 _SENTENCE_END = re.compile(

@@ -43,7 +43,10 @@ class Marks:
         Without a mark in sight: where the text begins that may still become one, and an empty text. `most` is how many
         characters may stand before the mark; where they are more, the answer is any place beyond.
         """
-        stop = len(text) if most is None else at + most + self._longest
+        if most is None:
+            stop = len(text)
+        else:
+            stop = at + most + self._longest
         found = self._pattern.search(text, at, stop)
         if found is None:
             return (min(stop, len(text)) if ended or stop < len(text) else self._open_from(text, at)), ""
@@ -103,7 +106,10 @@ class Incoming:
         if self._record is not None:
             self._record.append(self.text[self._record_from : self.at])
             self._record_from = 0
-        self.text = self.text[self.at :] + text if self.at < len(self.text) else text
+        if self.at < len(self.text):
+            self.text = self.text[self.at :] + text
+        else:
+            self.text = text
         self.at = 0
 
     def mark(self) -> None:
@@ -141,7 +147,10 @@ class Incoming:
         pieces: list[str] = []
         while True:
             black = _BLACK.search(self.text, self.at)
-            end = black.start() if black else len(self.text)
+            if black:
+                end = black.start()
+            else:
+                end = len(self.text)
             pieces.append(self.text[self.at : end])
             self.at = end
             if black or self.ended:
@@ -170,7 +179,9 @@ class Incoming:
             start, mark = wanted.find(self.text, self.at, self.ended, most=room)
             if room is not None:
                 if start - self.at > room:
-                    start, mark, room = self.at + room, "", -1
+                    start = self.at + room
+                    mark = ""
+                    room = -1
                 else:
                     room -= start - self.at
             pieces.append(self.text[self.at : start])
@@ -204,7 +215,10 @@ class Incoming:
             return (yield from self.json_rest(take, depth=0))
         while True:
             end = _SCALAR_END.search(self.text, self.at)
-            stop = end.start() if end else len(self.text)
+            if end:
+                stop = end.start()
+            else:
+                stop = len(self.text)
             take(self.text[self.at : stop])
             self.at = stop
             if end or self.ended:
@@ -222,7 +236,10 @@ class Incoming:
                     in_string = not in_string
                 elif character[0] == "\\":
                     if len(character) == 1:  # what it escapes is not here yet
-                        stop = mark.start() if not self.ended else stop
+                        if not self.ended:
+                            stop = mark.start()
+                        else:
+                            stop = stop
                     continue
                 elif in_string:
                     continue

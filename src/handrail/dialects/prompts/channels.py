@@ -54,7 +54,13 @@ class Channels(Struct, frozen=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         """All marks of this form."""
-        return (self.starts, self.body, self.channel, *self.ends, *(self.inside.tokens if self.inside else ()))
+        return (
+            self.starts,
+            self.body,
+            self.channel,
+            *self.ends,
+            *(self.inside.tokens if self.inside else ()),
+        )
 
     def read(self, source: Incoming, taker: Taker) -> Step[None]:
         """Read messages until the text ends."""
@@ -65,7 +71,8 @@ class Channels(Struct, frozen=True):
             begun = yield from source.any_of(begins)
             if begun and begun != self.starts:
                 source.back(begun)
-            header, mark = ("", "")
+            header = ""
+            mark = ""
             if begun:
                 header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
             if not mark:
@@ -120,7 +127,10 @@ class Channels(Struct, frozen=True):
         if not self.recipient:
             return header.strip(), ""
         recipient = re.search(rf"{re.escape(self.recipient)}([^\s<]+)", header)
-        channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header) if self.channel else []
+        if self.channel:
+            channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header)
+        else:
+            channels = []
         return recipient[1] if recipient else "", channels[-1] if channels else ""
 
     def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
@@ -128,7 +138,12 @@ class Channels(Struct, frozen=True):
         said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
         messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
         for call in calls:
-            body = self.inside.written([call], schemas) if self.inside else call.arguments
+            if self.inside:
+                body = self.inside.written([call], schemas)
+            else:
+                body = call.arguments
             messages.append(f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}")
         between = (self.ends or ("",))[0] + self.starts
-        return self.first + between.join(messages) if messages else ""
+        if messages:
+            return self.first + between.join(messages)
+        return ""

@@ -159,13 +159,17 @@ def broken_in(value: Json, tokens: tuple[str, ...]) -> Json:
         return broken(value, tokens)
     if isinstance(value, Mapping):
         return {broken(f"{key}>", tokens)[:-1]: broken_in(each, tokens) for key, each in value.items()}
-    return [broken_in(each, tokens) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [broken_in(each, tokens) for each in value]
+    return value
 
 
 def described(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
     """Return a tool as a prompt tells of it: under the model's name for it, without any of these tokens."""
     return Described(
-        names.to_wire(tool.name), broken(tool.description, tokens), broken_in(dict(tool.parameters), tokens)
+        names.to_wire(tool.name),
+        broken(tool.description, tokens),
+        broken_in(dict(tool.parameters), tokens),
     )
 
 
@@ -178,5 +182,9 @@ def function_of(tool: Described) -> dict[str, Json]:
     """Return a tool as nearly every template describes it."""
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
     }

@@ -20,12 +20,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, writing
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    writing,
+)
 from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import EventSplitter, ServerEvent
 from handrail.errors import Json, ModelError
-from handrail.messages import AssistantMessage, Delta, Finish, Message, Options, Turn, Usage, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Delta,
+    Finish,
+    Message,
+    Options,
+    Turn,
+    Usage,
+    UserMessage,
+)
 from handrail.ports import Described
 
 MOST_TOKENS = 4096
@@ -33,11 +49,20 @@ MOST_TOKENS = 4096
 refused by servers that must fit prompt and answer into one context."""
 
 _FINISHES: Mapping[str, Finish] = {
-    "stop": "stop", "eos": "stop", "limit": "length", "length": "length", "content_filter": "refused", "abort": "error",
-}  # fmt: skip
+    "stop": "stop",
+    "eos": "stop",
+    "limit": "length",
+    "length": "length",
+    "content_filter": "refused",
+    "abort": "error",
+}
 _WORDS: Mapping[Finish, str] = {
-    "stop": "stop", "calls": "stop", "length": "length", "refused": "content_filter", "error": "abort",
-}  # fmt: skip
+    "stop": "stop",
+    "calls": "stop",
+    "length": "length",
+    "refused": "content_filter",
+    "error": "abort",
+}
 
 
 class Piece(Struct, frozen=True):
@@ -69,7 +94,9 @@ class Completions(Struct, frozen=True):
 
     def on(self, today: date) -> Self:
         """Return this wire with prompts that tell the date."""
-        return self if self.prompt.today == today else replace(self, prompt=self.prompt.on(today))
+        if self.prompt.today == today:
+            return self
+        return replace(self, prompt=self.prompt.on(today))
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where requests go; see `WireDialect.path`."""
@@ -82,7 +109,10 @@ class Completions(Struct, frozen=True):
     # ------------------------------------------------------------------ asking
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the request's body.
 
@@ -93,7 +123,10 @@ class Completions(Struct, frozen=True):
         tools = writing.kept(tools)
         prompt = self.prompt.encode_request(messages, tools, options).removeprefix(self.prompt.template.bos)
         may_call = bool(tools) and options.tool_choice != "none"
-        guide = None if may_call or options.output is None else dict(options.output.schema)
+        if may_call or options.output is None:
+            guide = None
+        else:
+            guide = dict(options.output.schema)
         return {**self.fields(prompt, options, guide), **options.extra}
 
     def fields(self, prompt: str, options: Options, guide: Json) -> dict[str, Json]:
@@ -119,7 +152,10 @@ class Completions(Struct, frozen=True):
     def piece(self, told: Mapping[str, Json]) -> Piece:
         """Return what an answer, or one event of a stream, says."""
         choices = told.get("choices")
-        first = (json_bodies.items(choices, "`choices`") or [{}])[0] if choices else {}
+        if choices:
+            first = (json_bodies.items(choices, "`choices`") or [{}])[0]
+        else:
+            first = {}
         choice = json_bodies.mapping(first, "a choice")
         usage = told.get("usage")
         return Piece(
@@ -167,7 +203,9 @@ class Completions(Struct, frozen=True):
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith(self.path("", stream=False)) else None
+        if path.endswith(self.path("", stream=False)):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -177,12 +215,18 @@ class Completions(Struct, frozen=True):
         """Return what a client asked: the prompt as one message, then an empty answer for each one that it holds."""
         prompt = json_bodies.string(body.get("prompt"), "`prompt`")
         answers = [AssistantMessage(Turn())] * self.prompt.answers_in(prompt)
-        options = Options(model=str(body.get("model", "")), stream=bool(body.get("stream", self.streams_unasked)))
+        options = Options(
+            model=str(body.get("model", "")),
+            stream=bool(body.get("stream", self.streams_unasked)),
+        )
         return [UserMessage(prompt), *answers], [], options
 
     def answering(self, body: Mapping[str, Json]) -> Self:
         """Return this wire as it goes on after the prompt of that request."""
-        return replace(self, opened=self.prompt.opened_by(json_bodies.string(body.get("prompt"), "`prompt`")))
+        return replace(
+            self,
+            opened=self.prompt.opened_by(json_bodies.string(body.get("prompt"), "`prompt`")),
+        )
 
     @property
     def streams_unasked(self) -> bool:
@@ -194,7 +238,12 @@ class Completions(Struct, frozen=True):
         return self.told(Piece(self._text(turn), turn.finish, turn.usage), envelope)
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the events that the server would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
@@ -207,12 +256,19 @@ class Completions(Struct, frozen=True):
         """Return an answer, or an event of a stream, that says this; see `piece`."""
         finish = piece.finish and _WORDS[piece.finish]
         told: dict[str, Json] = {
-            "id": envelope.id, "object": "text_completion", "created": envelope.created, "model": envelope.model,
+            "id": envelope.id,
+            "object": "text_completion",
+            "created": envelope.created,
+            "model": envelope.model,
             "choices": [{"index": 0, "text": piece.text, "logprobs": None, "finish_reason": finish}],
-        }  # fmt: skip
+        }
         if piece.usage:
             tokens = piece.usage.input_tokens, piece.usage.output_tokens
-            told["usage"] = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+            told["usage"] = {
+                "prompt_tokens": tokens[0],
+                "completion_tokens": tokens[1],
+                "total_tokens": sum(tokens),
+            }
         return told
 
     def _text(self, turn: Turn) -> str:
@@ -269,7 +325,12 @@ class Generate(Completions, frozen=True):
         return {"error": message}
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the lines that Ollama would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
@@ -285,7 +346,10 @@ class Generate(Completions, frozen=True):
         if piece.finish:
             told["done_reason"] = _WORDS[piece.finish]
         if piece.usage:
-            told |= {"prompt_eval_count": piece.usage.input_tokens, "eval_count": piece.usage.output_tokens}
+            told |= {
+                "prompt_eval_count": piece.usage.input_tokens,
+                "eval_count": piece.usage.output_tokens,
+            }
         return told
 
 
@@ -299,7 +363,9 @@ def _tokens(usage: Mapping[str, Json]) -> Usage:
 
 def _finish(word: Json) -> Finish | None:
     """Return why an answer ended; a reason that nobody knows is no clean end."""
-    return _FINISHES.get(word, "error") if isinstance(word, str) else None
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return None
 
 
 class _CompletionStream(EventStream):
@@ -315,7 +381,8 @@ class _CompletionStream(EventStream):
         super().__init__(wire, tools)
         if splitter is not None:
             self._splitter = splitter
-        self._wire, self._opened = wire, opened
+        self._wire = wire
+        self._opened = opened
         self._reader: PromptStream = wire.prompt.stream(tools, opened=opened)
         self._finish: Finish | None = None
         self._usage = Usage()
@@ -344,7 +411,10 @@ class _LineSplitter(EventSplitter):
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
         """Take the next piece and return the lines that it completes."""
-        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
+        if isinstance(chunk, str):
+            text = chunk
+        else:
+            text = self._decoder.decode(chunk)
         first, *others = text.split("\n")
         self._line.append(first)
         if not others:
@@ -357,4 +427,6 @@ class _LineSplitter(EventSplitter):
         """Return the last line, if it has no end."""
         rest = "".join(self._line) + self._decoder.decode(b"", True)
         self._line = []
-        return [ServerEvent(rest)] if rest.strip() else []
+        if rest.strip():
+            return [ServerEvent(rest)]
+        return []

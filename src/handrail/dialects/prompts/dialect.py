@@ -25,7 +25,15 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, json_bodies, received, remembered, writing
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.prompts import reader as texts
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json, broken, broken_in, described
+from handrail.dialects.prompts.chat_template import (
+    Head,
+    Opening,
+    Template,
+    as_json,
+    broken,
+    broken_in,
+    described,
+)
 from handrail.dialects.prompts.reader import Syntax, TextReader
 from handrail.dialects.prompts.turns import (
     Answer,
@@ -96,7 +104,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     # ------------------------------------------------------------------ writing
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> str:
         """Return the prompt, to the last character, with the beginning of the answer.
 
@@ -108,7 +119,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             ConfigError: The family has no form for what the conversation holds.
         """
         options = options or Options()
-        tools = () if options.tool_choice == "none" else writing.kept(tools)
+        if options.tool_choice == "none":
+            tools = ()
+        else:
+            tools = writing.kept(tools)
         names = writing.names_of(tools, self.names)
         told = _Telling(self, names, tools)
         opening = told.opening(conversation_of(messages), options)
@@ -138,7 +152,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             ]
         )
         # A model goes on best at the end of a word: its tokens hold the space and the bracket before the next one.
-        return begun.rstrip(' \n{<"') if len(wanted) == 1 else begun.rstrip(" \n")
+        if len(wanted) == 1:
+            return begun.rstrip(' \n{<"')
+        return begun.rstrip(" \n")
 
     def opened(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return what a prompt with these options already holds of the answer; see `opened_by`.
@@ -146,14 +162,21 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         A call that is opened comes without any thought before it.
         """
         opening = self.opening(tools, options)
-        return self.template.thoughtless + opening if opening else self.template.opens
+        if opening:
+            return self.template.thoughtless + opening
+        return self.template.opens
 
     def opened_by(self, prompt: str) -> str:
         """Return what a prompt already holds of the answer: the mark of its reasoning, or of a call."""
         template = self.template
-        ends = (template.answer or template.assistant[0], template.user[1], template.result[1] + template.results[1])
+        ends = (
+            template.answer or template.assistant[0],
+            template.user[1],
+            template.result[1] + template.results[1],
+        )
         start = max(
-            (prompt.rfind(each) + len(each) for each in ends if each.strip() and each in prompt), default=len(prompt)
+            (prompt.rfind(each) + len(each) for each in ends if each.strip() and each in prompt),
+            default=len(prompt),
         )
         return prompt[start:]
 
@@ -166,7 +189,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         begun = prompt.count(opens)
         if template.after_results is not None:  # an answer that goes on after results has no opening of its own
             result = template.result[0].partition("{")[0]
-            others = (result, template.user[0])  # a result after another one, and results that nobody answered
+            others = (
+                result,
+                template.user[0],
+            )  # a result after another one, and results that nobody answered
             begun += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
         return begun - 1
 
@@ -188,7 +214,8 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             written = written.removeprefix(opened)
         elif reasoning and opened.strip() == reasoning.opens:
             is_over = written.startswith((reasoning.closes, *reasoning.ended_by))
-            written = written if is_over else reasoning.closes + reasoning.after + written
+            if not is_over:
+                written = reasoning.closes + reasoning.after + written
         return written + next(iter(self.stops), "")
 
     def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
@@ -197,7 +224,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
 
     def _ids(self, calls: Iterable[ToolCall]) -> Mapping[str, str]:
         every = [call.id for call in calls]
-        return self.template.ids(every) if self.template.ids else dict(zip(every, every, strict=True))
+        if self.template.ids:
+            return self.template.ids(every)
+        return dict(zip(every, every, strict=True))
 
     def _described(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
         """Return the tools as the prompt tells of them: under the model's names for them, without any token."""
@@ -205,7 +234,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return None
         tools = writing.kept(tools)
         told: Sequence[Described] = remembered(
-            tools, (self.names, self.tokens), lambda: [described(tool, names, self.tokens) for tool in tools]
+            tools,
+            (self.names, self.tokens),
+            lambda: [described(tool, names, self.tokens) for tool in tools],
         )
         return told
 
@@ -231,7 +262,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer on its way."""
-        kept = None if tools is None else writing.kept(tools)
+        if tools is None:
+            kept = None
+        else:
+            kept = writing.kept(tools)
         names = writing.names_of(kept, self.names)
         return PromptStream(texts.reader(self.syntax, self._described(kept, names), opened=opened), names)
 
@@ -254,7 +288,8 @@ class PromptStream:
         """Return the whole turn. A call that breaks off is no clean end, whatever the server says."""
         if self._bytes or self._half:
             self._reader.feed(self._half + self._bytes.decode("utf-8", "replace"))
-            self._bytes, self._half = b"", ""
+            self._bytes = b""
+            self._half = ""
         turn = self._reader.close(finish)
         calls = [replace(call, name=self._names.from_wire(call.name)) for call in turn.calls]
         return received.whole_turn(replace(turn, calls=calls) if calls != turn.calls else turn)
@@ -285,8 +320,13 @@ class PromptStream:
 
 def _shared(written: Sequence[str]) -> str:
     """Return what all of these begin with."""
-    first, last = min(written), max(written)  # the two that differ soonest
-    same = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    # the two that differ soonest
+    first = min(written)
+    last = max(written)
+    same = next(
+        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        len(first),
+    )
     return first[:same]
 
 
@@ -297,7 +337,9 @@ class _Telling:
     """Writes one conversation."""
 
     def __init__(self, dialect: PromptDialect, names: NameMap, tools: Iterable[ToolLike]) -> None:
-        self._dialect, self._template, self._names = dialect, dialect.template, names
+        self._dialect = dialect
+        self._template = dialect.template
+        self._names = names
         self._own_tools, self._tools = tools, dialect._described(tools, names) or ()
 
     def opening(self, messages: Sequence[Message], options: Options) -> list[str]:
@@ -305,7 +347,10 @@ class _Telling:
         systems, rest = systems_first(messages)
         if options.output:
             systems.append(_FORM.format(schema=as_json(dict(options.output.schema))))
-        system = self._safe("\n\n".join(systems)) if systems else None
+        if systems:
+            system = self._safe("\n\n".join(systems))
+        else:
+            system = None
         head = self._template.head(Opening(system, self._tools, self._dialect.today))
         entries = entries_of(rest, self._template)
         if self._template.forgets_calls:
@@ -313,7 +358,12 @@ class _Telling:
         return [head.text, *self._turns(entries, head), self._answer_mark(entries, options)]
 
     def results(
-        self, calls: Sequence[ToolCall], results: Sequence[ToolResult], ids: Mapping[str, str], *, last: bool = True
+        self,
+        calls: Sequence[ToolCall],
+        results: Sequence[ToolResult],
+        ids: Mapping[str, str],
+        *,
+        last: bool = True,
     ) -> str:
         """Return the results of one answer; `last` says whether they end the conversation."""
         if not results:
@@ -328,7 +378,13 @@ class _Telling:
     def _turns(self, entries: Sequence[Entry], head: Head) -> Iterable[str]:
         template = self._template
         users = [place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)]
-        first, last = (users[0], users[-1]) if users else (-1, -1)  # of none, all answers are recent
+        # of none, all answers are recent
+        if users:
+            first = users[0]
+            last = users[-1]
+        else:
+            first = -1
+            last = -1
         ids = self._dialect._ids(call for entry in entries if isinstance(entry, Answer) for call in entry.turn.calls)
         in_last = head.in_last + (head.in_question if last == len(entries) - 1 else "")
         if not users:  # what would stand in a question still is to be told
@@ -338,7 +394,10 @@ class _Telling:
             match entry:
                 case UserMessage():
                     lead = (head.in_first if place == first else "") + (in_last if place == last else "")
-                    before = head.before_last if place == last else ""
+                    if place == last:
+                        before = head.before_last
+                    else:
+                        before = ""
                     yield before + (lead + self._safe(said_in(entry))).join(template.user)
                 case SystemMessage(text=text):
                     yield self._safe(text).join(template.system or template.user)
@@ -348,19 +407,37 @@ class _Telling:
                     yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
 
     def _answer(self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool) -> str:
-        template, dialect = self._template, self._dialect
+        template = self._template
+        dialect = self._dialect
         if turn.calls and template.refuses:
             raise ConfigError(f"{dialect.name} cannot tell a model of its calls: {template.refuses}")
         is_told = not (turn.calls and template.calls_alone)
-        text = self._safe(turn.text or turn.refusal) if is_told else ""
+        if is_told:
+            text = self._safe(turn.text or turn.refusal)
+        else:
+            text = ""
         calls = [
-            ToolCall(ids[call.id], self._names.to_wire(call.name), self._safe_json(writing.as_history(call.arguments)))
+            ToolCall(
+                ids[call.id],
+                self._names.to_wire(call.name),
+                self._safe_json(writing.as_history(call.arguments)),
+            )
             for call in turn.calls
         ]
-        reasoning = self._safe(turn.reasoning) if recent and template.thinks and dialect.syntax.reasoning else ""
-        text += template.before_calls if text and calls else ""
-        parts = [Turn(text, reasoning), Turn(calls=calls)] if template.calls_bare else [Turn(text, reasoning, calls)]
-        lead = template.lead if text else template.calls_lead
+        if recent and template.thinks and dialect.syntax.reasoning:
+            reasoning = self._safe(turn.reasoning)
+        else:
+            reasoning = ""
+        if text and calls:
+            text += template.before_calls
+        if template.calls_bare:
+            parts = [Turn(text, reasoning), Turn(calls=calls)]
+        else:
+            parts = [Turn(text, reasoning, calls)]
+        if text:
+            lead = template.lead
+        else:
+            lead = template.calls_lead
         opens, closes = template.assistant
         if calls and template.ends_calls is not None:
             closes = template.ends_calls
@@ -380,7 +457,10 @@ class _Telling:
 
     def _answer_mark(self, entries: Sequence[Entry], options: Options) -> str:
         template = self._template
-        answer = template.assistant[0] if template.answer is None else template.answer
+        if template.answer is None:
+            answer = template.assistant[0]
+        else:
+            answer = template.answer
         if template.after_results is not None and has_results(entries):
             return template.after_results + self._dialect.opening(self._own_tools, options)
         return answer + self._dialect.opened(self._own_tools, options)
@@ -393,7 +473,10 @@ class _Telling:
         if "\\" in text or "<" in text:
             value = json.loads(text)
             safe = broken_in(value, self._dialect.tokens)
-            text = text if safe == value else as_json(safe)
+            if safe == value:
+                text = text
+            else:
+                text = as_json(safe)
         return self._safe(text)
 
 

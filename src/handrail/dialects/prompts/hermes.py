@@ -15,7 +15,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Head,
+    Opening,
+    Template,
+    Wrap,
+    as_json,
+    function_of,
+)
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import Json
@@ -53,14 +60,26 @@ def _qwen3(opening: Opening) -> Head:
 
 
 def _qwen(opening: Opening, unless_told: str | None) -> Head:
-    system = unless_told if opening.system is None else opening.system
+    if opening.system is None:
+        system = unless_told
+    else:
+        system = opening.system
     tools = "\n".join(as_json(function_of(tool)) for tool in opening.tools)
     parts = [system, _QWEN_TOOLS.replace("{tools}", tools) if tools else None]
     told = [part for part in parts if part is not None]
     return Head("\n\n".join(told).join(SYSTEM) if told else "")
 
 
-QWEN3: Final = Template(_qwen3, USER, ASSISTANT, RESULT, results=USER, between="\n", system=SYSTEM, before_calls="\n")
+QWEN3: Final = Template(
+    _qwen3,
+    USER,
+    ASSISTANT,
+    RESULT,
+    results=USER,
+    between="\n",
+    system=SYSTEM,
+    before_calls="\n",
+)
 
 # ---------------------------------------------------------------------- Hermes
 
@@ -78,8 +97,13 @@ _HERMES_TOOLS = (
     "</tool_call>"
 )
 _PYTHON_TYPES: Mapping[str, str] = {
-    "string": "str", "number": "float", "integer": "int", "boolean": "bool", "array": "list", "object": "dict",
-}  # fmt: skip
+    "string": "str",
+    "number": "float",
+    "integer": "int",
+    "boolean": "bool",
+    "array": "list",
+    "object": "dict",
+}
 
 
 def _hermes(opening: Opening) -> Head:
@@ -97,7 +121,9 @@ def _hermes_tools(opening: Opening) -> str:
 
 
 def _system(opening: Opening) -> str:
-    return "" if opening.system is None else opening.system.join(SYSTEM)
+    if opening.system is None:
+        return ""
+    return opening.system.join(SYSTEM)
 
 
 def _signature(tool: Described) -> str:
@@ -114,16 +140,23 @@ def _signature(tool: Described) -> str:
 
 
 def _python_type(schema: Json) -> str:
-    told = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping):
+        told = schema.get("type")
+    else:
+        told = None
     if told == "array" and isinstance(schema.get("items"), Mapping):
         return f"list[{_python_type(schema['items'])}]"
     if isinstance(told, list):
         return f"Union[{','.join(_PYTHON_TYPES.get(each, 'Any') for each in told)}]"
-    return _PYTHON_TYPES.get(told, "Any") if isinstance(told, str) else "Any"
+    if isinstance(told, str):
+        return _PYTHON_TYPES.get(told, "Any")
+    return "Any"
 
 
 def _about(schema: Json) -> str:
-    return str(schema.get("description") or "").strip() if isinstance(schema, Mapping) else ""
+    if isinstance(schema, Mapping):
+        return str(schema.get("description") or "").strip()
+    return ""
 
 
 HERMES: Final = Template(

@@ -58,7 +58,10 @@ class JsonCalls(Struct, frozen=True):
     def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
         """Read objects until something else stands there; see `Shape.read`."""
         yield from source.space()
-        reading = _once_whole(self, source, taker) if self.whole else _objects(self, source, taker)
+        if self.whole:
+            reading = _once_whole(self, source, taker)
+        else:
+            reading = _objects(self, source, taker)
         if (yield from reading) and (yield from _closed(source, self.ends)):
             source.mark()
 
@@ -66,7 +69,8 @@ class JsonCalls(Struct, frozen=True):
         """Return the section for these calls; see `Shape.written`."""
         objects = [self._object(call, position) for position, call in enumerate(calls)]
         before, after = self.layout
-        start, end = (self.starts or ("",))[0] + before, after + (self.ends or ("",))[0]
+        start = (self.starts or ("",))[0] + before
+        end = after + (self.ends or ("",))[0]
         if self.listed:
             opens, comma, closes = self.listed
             return f"{start}{opens}{comma.join(objects)}{closes}{end}"
@@ -162,7 +166,8 @@ class _Object:
 
     def read(self) -> Step[bool]:
         """Read the object, and tell its call. Return whether it was one."""
-        source, taker = self._source, self._taker
+        source = self._source
+        taker = self._taker
         if (yield from self._members()):
             if not self._name or (self._shape.exact and not self._begun and self._held is None):
                 return False
@@ -206,13 +211,16 @@ class _Object:
 
     def _member(self, key: str) -> Step[bool]:
         """Read one value. Return whether the object may go on."""
-        shape, first = self._shape, (yield from self._source.peek())
+        shape = self._shape
+        first = yield from self._source.peek()
         if shape.by_name and not self._name:
             self._name = key
             return (yield from self._arguments(first))
         if key in shape.arguments:
             told = self._begun or self._held is not None  # told twice, they have two readings
-            return False if told else (yield from self._arguments(first))
+            if told:
+                return False
+            return (yield from self._arguments(first))
         if key == "function" and first == "{":  # the form of the chat APIs: name and arguments one level down
             self._source.at += 1
             return (yield from self._members())
@@ -253,4 +261,6 @@ class _Object:
             value = json.loads("".join(pieces))
         except (ValueError, RecursionError):
             return ""
-        return value if isinstance(value, str) else ""
+        if isinstance(value, str):
+            return value
+        return ""

@@ -29,8 +29,21 @@ _WORD = re.compile(r"[^\W\d][\w\-]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL)
-_ESCAPED = dict(zip("ntrabfv\\'\"\n", ["\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", '"', ""], strict=True))
-_WORDS: dict[str, Json] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_ESCAPED = dict(
+    zip(
+        "ntrabfv\\'\"\n",
+        ["\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", '"', ""],
+        strict=True,
+    )
+)
+_WORDS: dict[str, Json] = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "true": True,
+    "false": False,
+    "null": None,
+}
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKETS = ("(", "[", "{", ")", "]", "}")
 
@@ -65,8 +78,9 @@ class LiteralCalls(Struct, frozen=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         """All marks of this shape."""
-        own = () if self.quotes == PYTHON_QUOTES else self.quotes
-        return (*self.starts, *self.ends, *own)
+        if self.quotes == PYTHON_QUOTES:
+            return (*self.starts, *self.ends)
+        return (*self.starts, *self.ends, *self.quotes)
 
     def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
@@ -107,7 +121,10 @@ class LiteralCalls(Struct, frozen=True):
             yield from source.space()
             closed = yield from source.begins("]")
         space = yield from source.space()
-        if "\n" not in space and (yield from source.peek()) not in ("", "<"):  # a control token may end the answer
+        if "\n" not in space and (yield from source.peek()) not in (
+            "",
+            "<",
+        ):  # a control token may end the answer
             return
         source.unmark()
         for call in calls:
@@ -140,15 +157,22 @@ class LiteralCalls(Struct, frozen=True):
             if closed or not marked:
                 return None
             members = literals.top
-        return _Call(name, _object(members) if closed else _open_object(members, literals.pending), closed)
+        return _Call(
+            name,
+            _object(members) if closed else _open_object(members, literals.pending),
+            closed,
+        )
 
     def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
-        start, end = (self.starts or ("",))[0], (self.ends or ("",))[0]
+        start = (self.starts or ("",))[0]
+        end = (self.ends or ("",))[0]
         each = [f"{self.lead}{call.name}{self.method}{self._arguments(call)}" for call in calls]
         if self.listed:
             return f"{start}[{', '.join(each)}]{end}"
-        return f"{end}{start}".join(each).join((start, end)) if self.lead else f"{start}{chr(10).join(each)}{end}"
+        if self.lead:
+            return f"{end}{start}".join(each).join((start, end))
+        return f"{start}{chr(10).join(each)}{end}"
 
     def _arguments(self, call: ToolCall) -> str:
         members = json.loads(call.arguments).items()
@@ -159,14 +183,18 @@ class LiteralCalls(Struct, frozen=True):
         return f"{self.bracket}{inside}{_CLOSES[self.bracket]}"
 
     def _key(self, key: str) -> str:
-        return key if _WORD.fullmatch(key) else self._literal(key)
+        if _WORD.fullmatch(key):
+            return key
+        return self._literal(key)
 
     def _literal(self, value: Json) -> str:
         if isinstance(value, dict):
             return "{" + ",".join(f"{self._key(key)}:{self._literal(each)}" for key, each in value.items()) + "}"
         if isinstance(value, list):
             return "[" + ",".join(map(self._literal, value)) + "]"
-        return f"{self.quotes[-1]}{value}{self.quotes[-1]}" if isinstance(value, str) else json.dumps(value)
+        if isinstance(value, str):
+            return f"{self.quotes[-1]}{value}{self.quotes[-1]}"
+        return json.dumps(value)
 
 
 class _Call(Struct):
@@ -188,9 +216,11 @@ _SEPARATORS = marks(",", ";")
 def _inside(source: Incoming, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
     """Read up to the bracket that closes the one just read. Return the text before it, and whether it was there."""
     pieces: list[str] = []
-    outside, inside = marks(*_BRACKETS, *quotes), {quote: marks(quote, "\\") for quote in quotes}
+    outside = marks(*_BRACKETS, *quotes)
+    inside = {quote: marks(quote, "\\") for quote in quotes}
     escapes = quotes == PYTHON_QUOTES
-    depth, quote = 1, ""
+    depth = 1
+    quote = ""
     while True:
         text, mark = yield from source.upto(inside[quote] if quote else outside)
         pieces.append(text)
@@ -255,7 +285,10 @@ class _Literals:
                 raise ValueError("too deep")
             self._at += 1
             is_list = character != "{" or self._is_set()
-            value = self._sequence(_CLOSES[character], equals) if is_list else self._dictionary(equals)
+            if is_list:
+                value = self._sequence(_CLOSES[character], equals)
+            else:
+                value = self._dictionary(equals)
             self._depth -= 1
             return value
         word = _WORD.match(self._text, self._at)
@@ -274,7 +307,9 @@ class _Literals:
                 raise ValueError("no comma")
             items.append(self._value(equals))
             comma = self._took(",")
-        return items[0] if closes == ")" and len(items) == 1 and not comma else items
+        if closes == ")" and len(items) == 1 and not comma:
+            return items[0]
+        return items
 
     def _is_set(self) -> bool:
         """Whether the brace just read opens a Python set, which becomes a list in JSON."""
@@ -298,7 +333,10 @@ class _Literals:
                 raise ValueError("no comma")
             self._space()
             quote = next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), "")
-            key = self._string(quote) if quote else self._match(_WORD)
+            if quote:
+                key = self._string(quote)
+            else:
+                key = self._match(_WORD)
             self._expect(":")
             if key in members:
                 raise ValueError(f"{key!r} stands there twice")
@@ -342,15 +380,23 @@ class _Literals:
 
     def _space(self) -> int:
         found = _SPACE.match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        if found:
+            self._at = found.end()
+        else:
+            self._at = self._at
         return self._at
 
 
 def _unescaped(found: re.Match[str]) -> str:
     hexadecimal = found[1] or found[2] or found[3]
     if hexadecimal or found[4]:
-        code = int(hexadecimal, 16) if hexadecimal else int(found[4], 8)
-        return chr(code) if code < 0x110000 else found[0]
+        if hexadecimal:
+            code = int(hexadecimal, 16)
+        else:
+            code = int(found[4], 8)
+        if code < 0x110000:
+            return chr(code)
+        return found[0]
     return _ESCAPED.get(found[5], found[0])
 
 

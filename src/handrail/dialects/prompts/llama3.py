@@ -22,7 +22,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Head,
+    Opening,
+    Template,
+    Wrap,
+    as_json,
+    function_of,
+)
 from handrail.dialects.prompts.dialect import PYTHON_NAMES, PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 
@@ -37,7 +44,10 @@ def _turn(role: str) -> Wrap:
 
 def _system(opening: Opening, text: str) -> str:
     """Return the system turn, with what every Llama 3 is told first."""
-    environment = "Environment: ipython\n" if opening.tools else ""
+    if opening.tools:
+        environment = "Environment: ipython\n"
+    else:
+        environment = ""
     # Not by `strftime`, whose months depend on the machine's language.
     day = opening.today or _UNDATED
     today = f"{day.day:02} {_MONTHS[day.month - 1]} {day.year}"
@@ -66,17 +76,25 @@ def _listed(opening: Opening) -> str:
 
 
 def _meta(opening: Opening) -> Head:
-    asked = f"{_ASKED}Do not use variables.\n\n{_listed(opening)}" if opening.tools else ""
+    if opening.tools:
+        asked = f"{_ASKED}Do not use variables.\n\n{_listed(opening)}"
+    else:
+        asked = ""
     return Head(_system(opening, opening.system or ""), in_first=asked)
 
 
 def _vllm(opening: Opening) -> Head:
-    asked = f"{_ASKED} Do not use variables.\n\n{_listed(opening)}" if opening.tools else ""
+    if opening.tools:
+        asked = f"{_ASKED} Do not use variables.\n\n{_listed(opening)}"
+    else:
+        asked = ""
     return Head(_system(opening, _told(opening)), in_first=asked)
 
 
 def _told(opening: Opening) -> str:
-    return (_CAPABLE if opening.tools else "") if opening.system is None else opening.system
+    if opening.system is None:
+        return _CAPABLE if opening.tools else ""
+    return opening.system
 
 
 def _as_output(text: str) -> str:
@@ -103,7 +121,10 @@ _ASKED_AT_FIRST = (
 
 
 def _vllm_small(opening: Opening) -> Head:
-    asked = _ASKED_AT_FIRST + _listed(opening) if opening.tools else ""
+    if opening.tools:
+        asked = _ASKED_AT_FIRST + _listed(opening)
+    else:
+        asked = ""
     return Head(_system(opening, asked + _told(opening)))
 
 
@@ -117,7 +138,10 @@ _ASKED_IN_PYTHON = (
 
 
 def _pythonic(opening: Opening) -> Head:
-    asked = _ASKED_IN_PYTHON + _listed(opening) if opening.tools else ""
+    if opening.tools:
+        asked = _ASKED_IN_PYTHON + _listed(opening)
+    else:
+        asked = ""
     return Head(_system(opening, asked + _told(opening)))
 
 

@@ -21,7 +21,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Head,
+    Opening,
+    Template,
+    as_json,
+    function_of,
+)
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.json_calls import JsonCalls
 from handrail.dialects.prompts.reader import Syntax
@@ -70,11 +76,15 @@ def _as_content(text: str) -> str:
 
 def _tools(opening: Opening, space: str) -> str:
     listed = as_json([function_of(tool) for tool in opening.tools])
-    return f"[AVAILABLE_TOOLS]{space}{listed}[/AVAILABLE_TOOLS]" if opening.tools else ""
+    if opening.tools:
+        return f"[AVAILABLE_TOOLS]{space}{listed}[/AVAILABLE_TOOLS]"
+    return ""
 
 
 def _system(opening: Opening) -> str:
-    return "" if opening.system is None else f"{opening.system}\n\n"
+    if opening.system is None:
+        return ""
+    return f"{opening.system}\n\n"
 
 
 # ---------------------------------------------------------------------- how the versions begin
@@ -97,7 +107,10 @@ def _brought_along(space: str) -> _Begin:
 
 def _v7(space: str) -> _Begin:
     def begin(opening: Opening) -> Head:
-        system = "" if opening.system is None else f"[SYSTEM_PROMPT]{space}{opening.system}[/SYSTEM_PROMPT]"
+        if opening.system is None:
+            system = ""
+        else:
+            system = f"[SYSTEM_PROMPT]{space}{opening.system}[/SYSTEM_PROMPT]"
         return Head(system, before_last=_tools(opening, space))
 
     return begin
@@ -161,8 +174,14 @@ the user that you cannot perform the requested action at the moment."""
 
 def _v11(opening: Opening) -> Head:
     """Begin as Mistral Small 3.2 does, with a system message of its own."""
-    today = f" The current date is {opening.today:%Y-%m-%d}." if opening.today else ""
-    system = _SMALL_SYSTEM.replace("{today}", today) if opening.system is None else opening.system
+    if opening.today:
+        today = f" The current date is {opening.today:%Y-%m-%d}."
+    else:
+        today = ""
+    if opening.system is None:
+        system = _SMALL_SYSTEM.replace("{today}", today)
+    else:
+        system = opening.system
     return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, ""))
 
 
@@ -180,7 +199,10 @@ the user.[/THINK]Here, provide a self-contained response."""
 
 def _v13(opening: Opening) -> Head:
     """Begin as Ministral 3 with reasoning does."""
-    system = _MINISTRAL_SYSTEM if opening.system is None else opening.system
+    if opening.system is None:
+        system = _MINISTRAL_SYSTEM
+    else:
+        system = opening.system
     return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
 
 
@@ -242,9 +264,18 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
     ),
     "mistral-v3": (_listed(" "), replace(_SPACED, calls_alone=True)),
     "mistral-v3-tekken": (_listed(""), replace(_TIGHT, calls_alone=True)),
-    "mistral-nemo": (_listed(""), replace(_TIGHT, head=_brought_along(""), told=str, calls_alone=True)),
-    "mistral-vllm": (_listed(" "), replace(_SPACED, head=_brought_along(" "), told=str, calls_alone=True)),
-    "mistral-vllm-parallel": (_listed(" "), replace(_SPACED, head=_parallel, told=str, calls_alone=True)),
+    "mistral-nemo": (
+        _listed(""),
+        replace(_TIGHT, head=_brought_along(""), told=str, calls_alone=True),
+    ),
+    "mistral-vllm": (
+        _listed(" "),
+        replace(_SPACED, head=_brought_along(" "), told=str, calls_alone=True),
+    ),
+    "mistral-vllm-parallel": (
+        _listed(" "),
+        replace(_SPACED, head=_parallel, told=str, calls_alone=True),
+    ),
     "mistral-v7": (
         _listed(" "),
         replace(
@@ -291,7 +322,10 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     name: PromptDialect(name, syntax, template)
-    for name, (syntax, template) in {"mistral": _TEMPLATES["mistral-v3-tekken"], **_TEMPLATES}.items()
+    for name, (syntax, template) in {
+        "mistral": _TEMPLATES["mistral-v3-tekken"],
+        **_TEMPLATES,
+    }.items()
 }
 """By tokenizer, as mistral-common writes them; `mistral` is v3 with Tekken. `mistral-nemo` is the template that Nemo
 brings along: it does not quote a result that is text, and tells the system message only while a question is new. v1 is

@@ -47,7 +47,14 @@ class NamedCalls(Struct, frozen=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         """All marks of this shape."""
-        return (*self.section, self.call, self.lead, self.id_mark, *self.name_ends, *self.closes)
+        return (
+            *self.section,
+            self.call,
+            self.lead,
+            self.id_mark,
+            *self.name_ends,
+            *self.closes,
+        )
 
     def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
@@ -81,7 +88,8 @@ class NamedCalls(Struct, frozen=True):
             source.back(mark)
         name = name.strip()
         if self.counted:
-            id, name = name, _uncounted(name)
+            id = name
+            name = _uncounted(name)
         if not mark or not is_name(name):
             return False
         yield from source.space()
@@ -103,8 +111,12 @@ class NamedCalls(Struct, frozen=True):
 
     def _name(self, position: int, call: ToolCall) -> str:
         if self.counted:
-            return call.id if _uncounted(call.id) == call.name else f"functions.{call.name}:{position}"
-        return f"{call.name}{self.id_mark}{call.id}" if self.id_mark and call.id else call.name
+            if _uncounted(call.id) == call.name:
+                return call.id
+            return f"functions.{call.name}:{position}"
+        if self.id_mark and call.id:
+            return f"{call.name}{self.id_mark}{call.id}"
+        return call.name
 
 
 def _uncounted(id: str) -> str:

@@ -91,7 +91,13 @@ class ParameterCalls(Struct, frozen=True):
     def tokens(self) -> tuple[str, ...]:
         """All marks of this shape."""
         sections = (mark for pair in self.sections for mark in pair)
-        return (*sections, *self.leads_in, *self.leads_out, *self.call.tokens, *self.parameter.tokens)
+        return (
+            *sections,
+            *self.leads_in,
+            *self.leads_out,
+            *self.call.tokens,
+            *self.parameter.tokens,
+        )
 
     def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
@@ -155,12 +161,17 @@ class ParameterCalls(Struct, frozen=True):
             source.back(mark)
         elif self.call.begins:
             _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
-        return name.strip() if mark else ""
+        if mark:
+            return name.strip()
+        return ""
 
     def _value(self, source: Incoming, key: str, after: Marks) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         closes = self.parameter.closes.replace("{name}", key)
-        ending = Marks([closes]) if closes != self.parameter.closes else marks(closes)
+        if closes != self.parameter.closes:
+            ending = Marks([closes])
+        else:
+            ending = marks(closes)
         pieces: list[str] = []
         if self.cdata and (yield from source.begins(_CDATA[0])):
             text, _ = yield from source.upto(marks(_CDATA[1]))
@@ -187,35 +198,58 @@ class ParameterCalls(Struct, frozen=True):
                 return value
         if not isinstance(schema, Mapping):
             return value
-        return _nested(value, self.parameter, schema) if self.nested else coerce_text(value, dict(schema))
+        if self.nested:
+            return _nested(value, self.parameter, schema)
+        return coerce_text(value, dict(schema))
 
     def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
-        opens, closes = self.sections[0] if self.sections else ("", "")
-        lead_in, lead_out = "".join(self.leads_in), "".join(self.leads_out)
+        if self.sections:
+            opens, closes = self.sections[0]
+        else:
+            opens = ""
+            closes = ""
+        lead_in = "".join(self.leads_in)
+        lead_out = "".join(self.leads_out)
         each = [f"{lead_in}{self._call(call, position, schemas)}{lead_out}" for position, call in enumerate(calls, 1)]
-        sections = [self.between.join(each)] if self.gathered else each
+        if self.gathered:
+            sections = [self.between.join(each)]
+        else:
+            sections = each
         if opens:
             sections = [self.layout.join((opens, section, closes)) for section in sections]
         return self.between.join(sections)
 
     def _call(self, call: ToolCall, position: int, schemas: Schemas) -> str:
-        members, properties = json.loads(call.arguments), _properties(schemas.get(call.name))
-        shape, layout = self.call, self.layout
+        members = json.loads(call.arguments)
+        properties = _properties(schemas.get(call.name))
+        shape = self.call
+        layout = self.layout
         parts = [f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.begins}"]
         parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
         return layout.join([*parts, shape.closes])
 
     def _parameter(self, key: str, value: Json, schema: Json) -> str:
-        shape, pad = self.parameter, self.padding
-        is_text = "true" if isinstance(value, str) else "false"
+        shape = self.parameter
+        pad = self.padding
+        if isinstance(value, str):
+            is_text = "true"
+        else:
+            is_text = "false"
         attributes = shape.attributes.format(type=_type_name(value), is_text=is_text)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, ensure_ascii=False)
         if self.cdata and isinstance(value, str) and ("<" in value or "&" in value):
             text = f"{_CDATA[0]}{value}{_CDATA[1]}"
         if self.nested and isinstance(schema, Mapping):
             elements = _elements(value, shape)
-            text = elements if _nested(elements, shape, schema) == value else text  # the schema tells too little
+            # the schema tells too little
+            if _nested(elements, shape, schema) == value:
+                text = elements
+            else:
+                text = text
         closes = shape.closes.replace("{name}", key)
         return f"{shape.opens}{key}{shape.named}{attributes}{shape.begins}{pad}{text}{pad}{closes}"
 
@@ -223,7 +257,9 @@ class ParameterCalls(Struct, frozen=True):
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
     """Return the schemas of a tool's parameters, by name; empty if it has none or is not known."""
     properties = (parameters or {}).get("properties")
-    return properties if isinstance(properties, Mapping) else {}
+    if isinstance(properties, Mapping):
+        return properties
+    return {}
 
 
 def _object(members: Sequence[tuple[str, Json]]) -> str:
@@ -236,7 +272,14 @@ def _json(value: Json) -> str:
 
 
 def _type_name(value: Json) -> str:
-    names = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+    names = {
+        str: "string",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
     return names.get(type(value), "null")
 
 
@@ -252,7 +295,9 @@ def _elements(value: Json, shape: Element) -> str:
     elif isinstance(value, list):
         members = (("item", item) for item in value)
     else:
-        return value if isinstance(value, str) else _json(value)
+        if isinstance(value, str):
+            return value
+        return _json(value)
     return "".join(
         f"{shape.opens}{key}{shape.named}{_elements(each, shape)}{shape.closes.replace('{name}', key)}"
         for key, each in members
@@ -264,7 +309,9 @@ def _nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
     if "string" in _kinds(schema) or shape.opens not in value:
         return coerce_text(value, dict(schema))
     tree = _tree(value, shape)
-    return value if tree is None else _fitted(tree, schema)
+    if tree is None:
+        return value
+    return _fitted(tree, schema)
 
 
 class _Node(Struct):
@@ -289,7 +336,9 @@ def _tree(value: str, shape: Element) -> _Node | None:
             open_now.append((name, node))
         elif open_now.pop()[0] != name[1:] or not open_now:
             return None
-    return root if len(open_now) == 1 else None
+    if len(open_now) == 1:
+        return root
+    return None
 
 
 def _fitted(node: _Node, schema: Mapping[str, Json]) -> Json:
@@ -306,7 +355,10 @@ def _fitted(node: _Node, schema: Mapping[str, Json]) -> Json:
 def _kinds(schema: Mapping[str, Json]) -> set[str]:
     """Return the types that a schema names, in itself or in its branches."""
     said = schema.get("type")
-    kinds = {said} if isinstance(said, str) else set(said or ())
+    if isinstance(said, str):
+        kinds = {said}
+    else:
+        kinds = set(said or ())
     return kinds.union(*(_kinds(branch) for branch in _branches(schema)))
 
 

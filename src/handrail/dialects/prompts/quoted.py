@@ -76,7 +76,8 @@ class Quoted:
         space = "".join(self._tail)
         self._raw.append(space)
         self.text(space)
-        self._tail, self._behind = [], ""
+        self._tail = []
+        self._behind = ""
 
     def as_text(self) -> str:
         """Return all of it as text."""

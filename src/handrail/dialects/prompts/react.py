@@ -48,7 +48,10 @@ _ASKED = (
 def _head(opening: Opening) -> Head:
     tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
     names = ", ".join(tool.name for tool in opening.tools)
-    asked = _ASKED.replace("{names}", names).replace("{tools}", tools) if tools else None
+    if tools:
+        asked = _ASKED.replace("{names}", names).replace("{tools}", tools)
+    else:
+        asked = None
     told = [part for part in (opening.system, asked) if part is not None]
     return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
 
@@ -78,7 +81,10 @@ class ReAct(PromptDialect, frozen=True):
     def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
         """Return an answer; what was said beside a call is the thought before it. See `PromptDialect.written`."""
         if not turn.calls:
-            thought = f"Thought: {turn.reasoning}\n" if turn.reasoning else ""
+            if turn.reasoning:
+                thought = f"Thought: {turn.reasoning}\n"
+            else:
+                thought = ""
             return f"{thought}Final Answer: {turn.text}"
         said = " ".join(each for each in (turn.reasoning, turn.text) if each)
         steps = [f"Action: {call.name}\nAction Input: {call.arguments}" for call in turn.calls]
@@ -94,7 +100,9 @@ class _ReActStream(PromptStream):
     def close(self, finish: Finish | None = None) -> Turn:
         # A weak model forgets `Final Answer:`. Its thought is then all that it says, and better than an empty answer.
         turn = super().close(finish)
-        return turn if turn.text or turn.calls else replace(turn, text=turn.reasoning)
+        if turn.text or turn.calls:
+            return turn
+        return replace(turn, text=turn.reasoning)
 
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {"react": ReAct("react", SYNTAX, TEMPLATE)}

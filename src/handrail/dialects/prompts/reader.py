@@ -73,12 +73,22 @@ class Syntax(Struct, frozen=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         """Every control token, longest first: none of them may stand in text that others put into a prompt."""
-        thinking = (self.reasoning.opens, self.reasoning.closes) if self.reasoning else ()
+        thinking: tuple[str, ...] = ()
+        if self.reasoning:
+            thinking = (self.reasoning.opens, self.reasoning.closes)
         silent = (each if isinstance(each, str) else each[0] for each in self.silent)
         shapes = (token for shape in self.shapes for token in shape.tokens)
-        channels = self.channels.tokens if self.channels else ()
+        if self.channels:
+            channels = self.channels.tokens
+        else:
+            channels = ()
         every = {token.strip() for token in (*shapes, *thinking, *channels, *silent, *self.ends, *self.others)}
-        return tuple(sorted((each for each in every if _is_control(each)), key=lambda each: (-len(each), each)))
+        return tuple(
+            sorted(
+                (each for each in every if _is_control(each)),
+                key=lambda each: (-len(each), each),
+            )
+        )
 
 
 def _is_control(token: str) -> bool:
@@ -91,7 +101,10 @@ class TextReader:
 
     def __init__(self, syntax: Syntax, tools: Iterable[ToolLike] | None, *, reasoning: bool) -> None:
         self._syntax = syntax
-        self._tools = None if tools is None else _schemas(writing.kept(tools))
+        if tools is None:
+            self._tools = None
+        else:
+            self._tools = _schemas(writing.kept(tools))
         self._separate = reasoning
         self._source = Incoming()
         self._deltas: list[Delta] = []
@@ -115,7 +128,8 @@ class TextReader:
     def feed(self, text: str) -> list[Delta]:
         """Take the next piece and return what is new, in order."""
         self.open_with(text)
-        new, self._deltas = self._deltas, []
+        new = self._deltas
+        self._deltas = []
         return _joined(new)
 
     def open_with(self, text: str) -> None:
@@ -167,7 +181,8 @@ class TextReader:
             if not self._over:
                 yield from self._marked((yield from self._source.flow(self._marks.text, self.text)))
         if self._quoted:
-            quoted, self._quoted = self._quoted, None
+            quoted = self._quoted
+            self._quoted = None
             quoted.tell()
 
     def _before_all(self, reasoning: Reasoning) -> Step[None]:
@@ -255,7 +270,8 @@ class TextReader:
     def _release(self) -> None:
         """Report the contents of a code fence as text."""
         if self._quoted:
-            text, self._quoted = self._quoted.as_text(), None
+            text = self._quoted.as_text()
+            self._quoted = None
             self.text(text)
 
     # ------------------------------------------------------------------ taking
@@ -303,7 +319,8 @@ class TextReader:
 
     def reasons(self, mark: str) -> None:
         """Reasoning begins; see `Taker`."""
-        self._thinking, self._reasoned = True, False
+        self._thinking = True
+        self._reasoned = False
         if self._separate:
             self._space = []
         else:
@@ -322,9 +339,15 @@ class TextReader:
         if not said:
             self._hold(text)
             return
-        before = [*self._space, text[: text.index(said[0])]] if self._reasoning else []
+        if self._reasoning:
+            before = [*self._space, text[: text.index(said[0])]]
+        else:
+            before = []
         after = text[len(text.rstrip(_SPACE)) :]
-        self._space = [after] if after else []
+        if after:
+            self._space = [after]
+        else:
+            self._space = []
         said = "".join([*before, said])
         self._reasoning.append(said)
         self._deltas.append(ReasoningDelta(said))
@@ -358,7 +381,9 @@ class TextReader:
         name = name.partition("<|")[0].strip() or name
         prefixed = _PREFIXED.fullmatch(name)
         short = prefixed[1] if prefixed else name
-        return short if short and (tools is None or short in tools) else name
+        if short and (tools is None or short in tools):
+            return short
+        return name
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
@@ -403,7 +428,10 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
     run: list[str] = []
     for position, delta in enumerate(deltas):
         run.append(delta.text)
-        after = deltas[position + 1] if position + 1 < len(deltas) else None
+        if position + 1 < len(deltas):
+            after = deltas[position + 1]
+        else:
+            after = None
         if type(after) is not type(delta) or getattr(after, "index", 0) != getattr(delta, "index", 0):
             joined.append(replace(delta, text="".join(run)))
             run = []
@@ -411,7 +439,11 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def reader(
-    syntax: Syntax, tools: Iterable[ToolLike] | None = None, *, opened: str = "", reasoning: bool = True
+    syntax: Syntax,
+    tools: Iterable[ToolLike] | None = None,
+    *,
+    opened: str = "",
+    reasoning: bool = True,
 ) -> TextReader:
     """Return a reader for one answer.
 

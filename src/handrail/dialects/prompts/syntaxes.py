@@ -36,8 +36,23 @@ _MISTRAL = Syntax(
     reasoning=Reasoning("[THINK]", "[/THINK]", layout=("", ""), after=""),
     ends=("</s>",),
     others=(
-        *("<s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
-        *("[TOOL_CONTENT]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "[CALL_ID]", "[IMG]"),
+        *(
+            "<s>",
+            "[INST]",
+            "[/INST]",
+            "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]",
+            "[TOOL_RESULTS]",
+            "[/TOOL_RESULTS]",
+        ),
+        *(
+            "[TOOL_CONTENT]",
+            "[SYSTEM_PROMPT]",
+            "[/SYSTEM_PROMPT]",
+            "[ARGS]",
+            "[CALL_ID]",
+            "[IMG]",
+        ),
     ),
 )
 _DEEPSEEK = Syntax(
@@ -56,7 +71,10 @@ _DEEPSEEK = Syntax(
 _COHERE = Syntax(
     ends=("<|END_OF_TURN_TOKEN|>",),
     silent=(
-        *("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"),  # a model that opens its turn once more
+        *(
+            "<|START_OF_TURN_TOKEN|>",
+            "<|CHATBOT_TOKEN|>",
+        ),  # a model that opens its turn once more
         *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
         *("<co>", ("</co: ", ">")),  # citations
     ),
@@ -72,13 +90,28 @@ _KIMI = Syntax(
 )
 _GLM = Syntax(
     ends=("<|endoftext|>", "<|user|>", "<|observation|>"),
-    others=("[gMASK]", "<sop>", "<|system|>", "<|assistant|>", "<tool_response>", "</tool_response>"),
+    others=(
+        "[gMASK]",
+        "<sop>",
+        "<|system|>",
+        "<|assistant|>",
+        "<tool_response>",
+        "</tool_response>",
+    ),
 )
 _MINIMAX = Syntax(ends=("[e~[",), others=("]~!b[", "]~b]"))
 _GEMMA4 = Syntax(
     ends=("<turn|>",),
     silent=("<|channel>thought\n<channel|>", "<|channel>", "<channel|>"),
-    others=("<bos>", "<|turn>", "<|tool>", "<tool|>", "<|tool_response>", "<tool_response|>", "<|think|>"),
+    others=(
+        "<bos>",
+        "<|turn>",
+        "<|tool>",
+        "<tool|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        "<|think|>",
+    ),
 )
 
 # ---------------------------------------------------------------------- shapes that several families share
@@ -111,7 +144,13 @@ def _dsml(section: str) -> ParameterCalls:
 
 def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
     section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
-    return NamedCalls("<｜tool▁call▁begin｜>", (name_end,), section, lead, closes=(*close, "<｜tool▁call▁end｜>"))
+    return NamedCalls(
+        "<｜tool▁call▁begin｜>",
+        (name_end,),
+        section,
+        lead,
+        closes=(*close, "<｜tool▁call▁end｜>"),
+    )
 
 
 _CODER = ParameterCalls(_FUNCTION, _PARAMETER, (("<tool_call>", "</tool_call>"),), padding="\n", gathered=False)
@@ -133,13 +172,28 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "llama3": replace(
         _LLAMA,
         shapes=(
-            JsonCalls(arguments=("parameters", "arguments"), bare="{", exact=True, gathered=True, between="; "),
-            JsonCalls(("<|python_tag|>",), arguments=("parameters", "arguments"), gathered=True, between="; "),
+            JsonCalls(
+                arguments=("parameters", "arguments"),
+                bare="{",
+                exact=True,
+                gathered=True,
+                between="; ",
+            ),
+            JsonCalls(
+                ("<|python_tag|>",),
+                arguments=("parameters", "arguments"),
+                gathered=True,
+                between="; ",
+            ),
             LiteralCalls(("<|python_tag|>",), listed=False, method=".call"),
         ),
     ),
     "llama3-pythonic": replace(
-        _LLAMA, shapes=(*_PYTHON_LISTS, LiteralCalls(("<|python_tag|>",), listed=False, method=".call"))
+        _LLAMA,
+        shapes=(
+            *_PYTHON_LISTS,
+            LiteralCalls(("<|python_tag|>",), listed=False, method=".call"),
+        ),
     ),
     "llama4": replace(_LLAMA4, shapes=_PYTHON_LISTS),
     "mistral": replace(_MISTRAL, shapes=(_MISTRAL_LIST, _MISTRAL_NAMED)),
@@ -147,9 +201,17 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "qwen3-coder": replace(_CHATML, shapes=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
     "harmony": Syntax(
         channels=Channels(
-            "<|start|>assistant", "<|message|>", ("<|end|>", "<|call|>", "<|return|>"), " to=", "<|channel|>",
-            text="<|channel|>final", reasoning="<|channel|>analysis", thinks=("analysis",),
-            speaks=("assistant", "user"), prefix="functions.", call="<|channel|>commentary json",
+            "<|start|>assistant",
+            "<|message|>",
+            ("<|end|>", "<|call|>", "<|return|>"),
+            " to=",
+            "<|channel|>",
+            text="<|channel|>final",
+            reasoning="<|channel|>analysis",
+            thinks=("analysis",),
+            speaks=("assistant", "user"),
+            prefix="functions.",
+            call="<|channel|>commentary json",
             preamble="<|channel|>commentary",
         ),
         others=("<|start|>", "<|constrain|>", "<|endoftext|>"),
@@ -162,7 +224,9 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "deepseek-v3.1": replace(_DEEPSEEK, shapes=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
     "deepseek-v3.2": replace(_DEEPSEEK, shapes=(_dsml("function_calls"),), reasoning=_TIGHT),
     "deepseek-v4": replace(
-        _DEEPSEEK, shapes=(_dsml("tool_calls"),), reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",))
+        _DEEPSEEK,
+        shapes=(_dsml("tool_calls"),),
+        reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",)),
     ),
     "glm4": replace(_GLM, shapes=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
     "ling3": Syntax(
@@ -181,9 +245,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _KIMI,
         shapes=(
             NamedCalls(
-                "<|tool_call_begin|>", ("<|tool_call_argument_begin|>",),
+                "<|tool_call_begin|>",
+                ("<|tool_call_argument_begin|>",),
                 ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-                closes=("<|tool_call_end|>",), counted=True,
+                closes=("<|tool_call_end|>",),
+                counted=True,
             ),
         ),
         reasoning=replace(_TIGHT, ended_by=("<|tool_calls_section_begin|>", "<|tool_call_begin|>")),
@@ -191,15 +257,31 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "kimi-k3": Syntax(
         shapes=(
             ParameterCalls(
-                Element('<|open|>call tool="', '"', "<|sep|>", "<|close|>call<|sep|>", ' index="{position}"'),
-                Element('<|open|>argument key="', '"', "<|sep|>", "<|close|>argument<|sep|>", ' type="{type}"'),
+                Element(
+                    '<|open|>call tool="',
+                    '"',
+                    "<|sep|>",
+                    "<|close|>call<|sep|>",
+                    ' index="{position}"',
+                ),
+                Element(
+                    '<|open|>argument key="',
+                    '"',
+                    "<|sep|>",
+                    "<|close|>argument<|sep|>",
+                    ' type="{type}"',
+                ),
                 (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),),
                 layout="",
                 between="",
             ),
         ),
         reasoning=Reasoning(
-            "<|open|>think<|sep|>", "<|close|>think<|sep|>", ("<|open|>response<|sep|>",), "", ("", "")
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|>",
+            ("<|open|>response<|sep|>",),
+            "",
+            ("", ""),
         ),
         silent=("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
         ends=("<|close|>message<|sep|>", "<|im_end|>"),
@@ -228,8 +310,13 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _GEMMA4,
         shapes=(
             LiteralCalls(
-                ("<|tool_call>",), ("<tool_call|>",), listed=False,
-                lead="call:", bracket="{", equals=":", quotes=('<|"|>',),
+                ("<|tool_call>",),
+                ("<tool_call|>",),
+                listed=False,
+                lead="call:",
+                bracket="{",
+                equals=":",
+                quotes=('<|"|>',),
             ),
         ),
         reasoning=Reasoning("<|channel>thought", "<channel|>", (), "", ("\n", "\n")),
@@ -237,8 +324,13 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "functiongemma": Syntax(
         shapes=(
             LiteralCalls(
-                ("<start_function_call>",), ("<end_function_call>",), listed=False,
-                lead="call:", bracket="{", equals=":", quotes=("<escape>",),
+                ("<start_function_call>",),
+                ("<end_function_call>",),
+                listed=False,
+                lead="call:",
+                bracket="{",
+                equals=":",
+                quotes=("<escape>",),
             ),
         ),
         ends=("<end_of_turn>", "<start_function_response>"),
@@ -246,7 +338,10 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "granite3": replace(
         _GRANITE,
-        shapes=(JsonCalls(("<|tool_call|>",), listed=_LIST), JsonCalls(("<tool_call>",), ("</tool_call>",))),
+        shapes=(
+            JsonCalls(("<|tool_call|>",), listed=_LIST),
+            JsonCalls(("<tool_call>",), ("</tool_call>",)),
+        ),
         reasoning=_THINK,
     ),
     "granite4": replace(_GRANITE, shapes=(_TOOL_CALL,)),
@@ -256,17 +351,33 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=("<function_response>",),
     ),
     "lfm2": replace(
-        _CHATML, shapes=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),), reasoning=_THINK,
-        others=(*_CHATML.others, "<|startoftext|>", "<|tool_response_start|>", "<|tool_response_end|>",
-                "<|tool_list_start|>", "<|tool_list_end|>"),
+        _CHATML,
+        shapes=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),),
+        reasoning=_THINK,
+        others=(
+            *_CHATML.others,
+            "<|startoftext|>",
+            "<|tool_response_start|>",
+            "<|tool_response_end|>",
+            "<|tool_list_start|>",
+            "<|tool_list_end|>",
+        ),
     ),
-    "olmo3": replace(_CHATML, shapes=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),)),
+    "olmo3": replace(
+        _CHATML,
+        shapes=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),),
+    ),
     "cohere": replace(
         _COHERE,
         shapes=(
             JsonCalls(
-                ("<|START_ACTION|>",), ("<|END_ACTION|>",), ("tool_name", "name"), ("parameters", "arguments"),
-                ("tool_call_id", "id"), listed=("[\n    ", ",\n    ", "\n]"), ids="first",
+                ("<|START_ACTION|>",),
+                ("<|END_ACTION|>",),
+                ("tool_name", "name"),
+                ("parameters", "arguments"),
+                ("tool_call_id", "id"),
+                listed=("[\n    ", ",\n    ", "\n]"),
+                ids="first",
             ),
         ),
         reasoning=Reasoning("<|START_THINKING|>", "<|END_THINKING|>", (), "", ("", "")),
@@ -275,19 +386,22 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _COHERE,
         shapes=(
             JsonCalls(
-                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"), ("```",), ("tool_name", "name"),
-                ("parameters", "arguments"), listed=_LIST,
+                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"),
+                ("```",),
+                ("tool_name", "name"),
+                ("parameters", "arguments"),
+                listed=_LIST,
             ),
         ),
     ),
-    "functionary-v3.1": replace(
-        _LLAMA, shapes=(NamedCalls("<function=", (">",), closes=("</function>",)),)
-    ),
+    "functionary-v3.1": replace(_LLAMA, shapes=(NamedCalls("<function=", (">",), closes=("</function>",)),)),
     "functionary-v3.2": replace(
-        _LLAMA, channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
+        _LLAMA,
+        channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
     ),
     "functools": Syntax(
-        shapes=(JsonCalls(("functools",), listed=_LIST),), ends=("<|end|>", "<|eot_id|>"),
+        shapes=(JsonCalls(("functools",), listed=_LIST),),
+        ends=("<|end|>", "<|eot_id|>"),
         others=("<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"),
     ),
     "gigachat": Syntax(
@@ -296,21 +410,37 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=("<s>", "<|role_sep|>"),
     ),
     "hunyuan": Syntax(
-        shapes=(_TOOL_CALLS,), reasoning=_THINK, silent=("<answer>", "</answer>"), ends=("<|eos|>",),
+        shapes=(_TOOL_CALLS,),
+        reasoning=_THINK,
+        silent=("<answer>", "</answer>"),
+        ends=("<|eos|>",),
         others=("<|startoftext|>", "<|extra_0|>", "<|extra_4|>"),
     ),
-    "jamba": Syntax(shapes=(_TOOL_CALLS,), ends=("<|eom|>", "<|endoftext|>"), others=("<|bom|>", "<|startoftext|>")),
+    "jamba": Syntax(
+        shapes=(_TOOL_CALLS,),
+        ends=("<|eom|>", "<|endoftext|>"),
+        others=("<|bom|>", "<|startoftext|>"),
+    ),
     "apriel": Syntax(
         shapes=(_TOOL_CALLS,),
         reasoning=Reasoning("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", (), "\n", ("", "\n")),
         silent=("[END FINAL RESPONSE]",),
         ends=("<|end|>",),
-        others=("<|begin_system|>", "<|begin_user|>", "<|begin_assistant|>", "<|begin_tool_result|>"),
+        others=(
+            "<|begin_system|>",
+            "<|begin_user|>",
+            "<|begin_assistant|>",
+            "<|begin_tool_result|>",
+        ),
     ),
     "internlm2": replace(
         _CHATML,
         shapes=(
-            JsonCalls(("<|action_start|><|plugin|>",), ("<|action_end|>",), arguments=("parameters", "arguments")),
+            JsonCalls(
+                ("<|action_start|><|plugin|>",),
+                ("<|action_end|>",),
+                arguments=("parameters", "arguments"),
+            ),
         ),
         others=(*_CHATML.others, "<|action_start|>", "<|plugin|>", "<|interpreter|>"),
     ),
@@ -329,16 +459,33 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         shapes=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
         reasoning=Reasoning("<|inner_prefix|>", "<|inner_suffix|>", (), "", ("", "")),
         ends=("<|assistant_end|>",),
-        others=("<|assistant_start|>", "<|user_start|>", "<|user_end|>", "<|system_start|>", "<|system_end|>",
-                "<|developer_start|>", "<|developer_end|>"),
+        others=(
+            "<|assistant_start|>",
+            "<|user_start|>",
+            "<|user_end|>",
+            "<|system_start|>",
+            "<|system_end|>",
+            "<|developer_start|>",
+            "<|developer_end|>",
+        ),
     ),
     "reka": Syntax(shapes=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
     "ernie4.5": Syntax(
-        shapes=(_TOOL_CALL,), reasoning=_THINK, silent=("<response>", "</response>"), ends=("<|im_end|>", "</s>"),
+        shapes=(_TOOL_CALL,),
+        reasoning=_THINK,
+        silent=("<response>", "</response>"),
+        ends=("<|im_end|>", "</s>"),
         others=("<|im_start|>", "<s>", "<tool_output>", "</tool_output>"),
     ),
     "seed-oss": Syntax(
-        shapes=(ParameterCalls(_FUNCTION, _PARAMETER, (("<seed:tool_call>", "</seed:tool_call>"),), gathered=False),),
+        shapes=(
+            ParameterCalls(
+                _FUNCTION,
+                _PARAMETER,
+                (("<seed:tool_call>", "</seed:tool_call>"),),
+                gathered=False,
+            ),
+        ),
         reasoning=Reasoning("<seed:think>", "</seed:think>", (), "\n", ("", "")),
         ends=("<seed:eos>",),
         others=("<seed:bos>",),
@@ -347,8 +494,10 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _CHATML,
         shapes=(
             ParameterCalls(
-                Element('<function name="', '"', ">", "</function>"), Element('<param name="', '"', ">", "</param>"),
-                layout="", cdata=True,
+                Element('<function name="', '"', ">", "</function>"),
+                Element('<param name="', '"', ">", "</param>"),
+                layout="",
+                cdata=True,
             ),
         ),
         reasoning=_THINK,
@@ -356,8 +505,12 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "step3": Syntax(
         shapes=(
             ParameterCalls(
-                *_invoke("steptml:"), (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),),
-                ("<｜tool_call_begin｜>", "function<｜tool_sep｜>"), ("<｜tool_call_end｜>",), layout="", between="",
+                *_invoke("steptml:"),
+                (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),),
+                ("<｜tool_call_begin｜>", "function<｜tool_sep｜>"),
+                ("<｜tool_call_end｜>",),
+                layout="",
+                between="",
             ),
         ),
         reasoning=_THINK,
@@ -365,8 +518,15 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "muse": Syntax(
         channels=Channels(
-            "<|start|>assistant", "<|message|>", ("<|eom|>", "<|eot|>"), " to=",
-            text=" to=user", reasoning=" to=self", thinks=("self",), speaks=("user",), inside=_ATEM,
+            "<|start|>assistant",
+            "<|message|>",
+            ("<|eom|>", "<|eot|>"),
+            " to=",
+            text=" to=user",
+            reasoning=" to=self",
+            thinks=("self",),
+            speaks=("user",),
+            inside=_ATEM,
         ),
         others=("<|start|>",),
     ),
@@ -380,18 +540,26 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         ),
     ),
     "generic-json": Syntax(shapes=(JsonCalls(loose=_LOOSE, whole=True),)),
-}  # fmt: skip
+}
 
 _ALIASES: Final = {
-    "hermes-2-pro": "hermes", "qwen2.5": "hermes", "qwen3": "hermes",
-    "llama3.1": "llama3", "llama3.2": "llama3", "llama3.3": "llama3",
-    "qwen3.5": "qwen3-coder", "nemotron3": "qwen3-coder", "step3.5": "qwen3-coder",
+    "hermes-2-pro": "hermes",
+    "qwen2.5": "hermes",
+    "qwen3": "hermes",
+    "llama3.1": "llama3",
+    "llama3.2": "llama3",
+    "llama3.3": "llama3",
+    "qwen3.5": "qwen3-coder",
+    "nemotron3": "qwen3-coder",
+    "step3.5": "qwen3-coder",
     "gpt-oss": "harmony",
     "deepseek-r1": "deepseek-v3",
     "laguna": "glm4",
-    "phi4-mini": "functools", "firefunction-v2": "functools",
-    "command-r7b": "cohere", "command-a": "cohere",
-}  # fmt: skip
+    "phi4-mini": "functools",
+    "firefunction-v2": "functools",
+    "command-r7b": "cohere",
+    "command-a": "cohere",
+}
 
 SYNTAXES: Final[Mapping[str, Syntax]] = MappingProxyType(
     {**_ROWS, **{alias: _ROWS[name] for alias, name in _ALIASES.items()}}

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from handrail.calls import ToolResult
 from handrail.dialects import parts
 from handrail.dialects.prompts.chat_template import Template
-from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 
 
 class Answer(Struct, frozen=True):
@@ -34,12 +41,20 @@ def has_results(entries: Sequence[Entry]) -> bool:
 def said_in(message: UserMessage) -> str:
     """Return what a person says. A prompt is text: of a picture it can only say that there is one."""
     pictures = [each for part in message.parts if (each := parts.shown(part))]
-    return "\n".join([message.text, *(f"[{each.media_type or 'a file'}, which cannot be shown]" for each in pictures)])
+    return "\n".join(
+        [
+            message.text,
+            *(f"[{each.media_type or 'a file'}, which cannot be shown]" for each in pictures),
+        ]
+    )
 
 
 def systems_first(messages: Sequence[Message]) -> tuple[list[str], Sequence[Message]]:
     """Return the system messages that a conversation begins with, and the rest of it."""
-    begins = next((place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+    begins = next(
+        (place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)),
+        len(messages),
+    )
     return [each.text for each in messages[:begins] if isinstance(each, SystemMessage)], messages[begins:]
 
 
@@ -66,7 +81,10 @@ def entries_of(messages: Sequence[Message], template: Template) -> list[Entry]:
 
 def without_old_calls(entries: Sequence[Entry]) -> list[Entry]:
     """Return the turns without the calls and the results before the last user turn."""
-    last = max((place for place, each in enumerate(entries) if isinstance(each, UserMessage)), default=0)
+    last = max(
+        (place for place, each in enumerate(entries) if isinstance(each, UserMessage)),
+        default=0,
+    )
     told: list[Entry] = [each for each in entries[:last] if not (isinstance(each, Answer) and _has_calls(each))]
     return [*told, *entries[last:]]
 

@@ -21,14 +21,37 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Shown, not_shown, shown
-from handrail.dialects.wires.anthropic_blocks import DELTAS, ENDING, Answered, Block, Ending, in_deltas, turn_of
+from handrail.dialects.wires.anthropic_blocks import (
+    DELTAS,
+    ENDING,
+    Answered,
+    Block,
+    Ending,
+    in_deltas,
+    turn_of,
+)
 from handrail.dialects.wires.base import Wire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, result_text
+from handrail.dialects.writing import (
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    names_of,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -88,7 +111,10 @@ class Anthropic(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -129,9 +155,8 @@ class Anthropic(Wire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        defined = self.definitions(tools, strict=options.strict)
-        told = [*defined, *options.provider_tools] if options.provider_tools else defined
-        return {"tools": told, "tool_choice": _tool_choice(options, names)}
+        definitions = [*self.definitions(tools, strict=options.strict), *options.provider_tools]
+        return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form is Anthropic's own subset."""
@@ -145,7 +170,9 @@ class Anthropic(Wire):
             ValueError: The results are not one for each call.
         """
         told = [_encode_result(result) for result in in_call_order(calls, results)]
-        return [{"role": "user", "content": told}] if told else []
+        if told:
+            return [{"role": "user", "content": told}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -187,7 +214,9 @@ class Anthropic(Wire):
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/messages") else None
+        if path.endswith("/messages"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -227,10 +256,20 @@ class Anthropic(Wire):
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Anthropic would send for a turn; it tells no time of creation."""
         content = [block for block, _ in _said(turn, _names_of(tools), unsigned=True)]
-        return {**_head(envelope), "content": content, **_end(turn), "usage": _encode_usage(turn.usage)}
+        return {
+            **_head(envelope),
+            "content": content,
+            **_end(turn),
+            "usage": _encode_usage(turn.usage),
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that Anthropic would stream for a turn, each whole. They tell the usage always.
 
@@ -240,7 +279,12 @@ class Anthropic(Wire):
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         told = _encode_usage(turn.usage)
-        head = {**_head(envelope), "content": [], **dict.fromkeys(_end(turn)), "usage": {**told, "output_tokens": 0}}
+        head = {
+            **_head(envelope),
+            "content": [],
+            **dict.fromkeys(_end(turn)),
+            "usage": {**told, "output_tokens": 0},
+        }
         yield _event("message_start", message=head)
         for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), unsigned=True)):
             begun, deltas = in_deltas(block, arguments, piece_chars)
@@ -277,7 +321,10 @@ class MessageStream(EventStream):
         kind = told.get("type") or event.type
         if kind == "error" or event.type == "error" or told.get("error"):
             raise provider_errors.classify(None, {}, told)
-        read = _EVENTS.get(kind) if isinstance(kind, str) else None
+        if isinstance(kind, str):
+            read = _EVENTS.get(kind)
+        else:
+            read = None
         if read is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
             read(self, told, deltas)
 
@@ -300,7 +347,8 @@ class MessageStream(EventStream):
         return block
 
     def _begin_indexed(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        index, content = _index(told), json_bodies.mapping(told.get("content_block"), "a block")
+        index = _index(told)
+        content = json_bodies.mapping(told.get("content_block"), "a block")
         named = index, str(content.get("id") or "")
         if named in self._named:
             return  # gateways repeat events, and one call must not become two
@@ -332,7 +380,10 @@ class MessageStream(EventStream):
             deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
 
     def _near_the_end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        self._note(json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"), told.get("usage"))
+        self._note(
+            json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"),
+            told.get("usage"),
+        )
 
     def _end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
         for block in self._open.values():
@@ -380,7 +431,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     told: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:
         told["description"] = tool.description
-    lossless = portability.for_anthropic_strict(dict(tool.parameters)) if strict else None
+    if strict:
+        lossless = portability.for_anthropic_strict(dict(tool.parameters))
+    else:
+        lossless = None
     if isinstance(lossless, dict):
         return {**told, "input_schema": lossless, "strict": True}
     return {**told, "input_schema": {"type": "object", **tool.parameters}}
@@ -401,7 +455,10 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
 def _format(output: Output) -> dict[str, Json]:
     lossless = portability.for_anthropic_strict(dict(output.schema))
     # A schema beyond its subset is sent as it is, for the provider to refuse: it may have learnt more by now.
-    return {"type": "json_schema", "schema": lossless if isinstance(lossless, dict) else output.schema}
+    return {
+        "type": "json_schema",
+        "schema": lossless if isinstance(lossless, dict) else output.schema,
+    }
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
@@ -412,13 +469,19 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         if isinstance(message, SystemMessage):
             system.append(message.text)
         elif content := _encode(message, names):  # else the model said nothing, which no history can hold
-            role = "assistant" if isinstance(message, AssistantMessage) else "user"
+            if isinstance(message, AssistantMessage):
+                role = "assistant"
+            else:
+                role = "user"
             if not groups or groups[-1][0] != role:
                 groups.append((role, []))
             groups[-1][1].append(content)
     spoken: list[dict[str, Json]] = []
     for role, contents in groups:
-        content = contents[0] if len(contents) == 1 else [block for each in contents for block in _as_blocks(each)]
+        if len(contents) == 1:
+            content = contents[0]
+        else:
+            content = [block for each in contents for block in _as_blocks(each)]
         spoken.append({"role": role, "content": content})
     return "\n\n".join(filter(None, system)), spoken
 
@@ -428,8 +491,11 @@ def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str |
     answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
     newest = next((told for told in own if isinstance(told, Mapping)), {})
-    id, expires_at = newest.get("id"), newest.get("expires_at")
-    return id if isinstance(id, str) and not _is_past(expires_at, clock) else None
+    id = newest.get("id")
+    expires_at = newest.get("expires_at")
+    if isinstance(id, str) and not _is_past(expires_at, clock):
+        return id
+    return None
 
 
 def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
@@ -449,13 +515,17 @@ def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMa
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
-            return [block for block in map(_encode_part, parts) if not _is_refused(block)] if parts else text
+            if parts:
+                return [block for block in map(_encode_part, parts) if not _is_refused(block)]
+            return text
 
 
 def _as_blocks(content: Json) -> list[Block]:
     """Return the blocks of a message's content, which may be mere text."""
     if content is None or isinstance(content, str):
-        return [{"type": "text", "text": content}] if content and content.strip() else []
+        if content and content.strip():
+            return [{"type": "text", "text": content}]
+        return []
     blocks = json_bodies.items(content, "`content`")
     return [dict(json_bodies.mapping(block, "a block of a message")) for block in blocks]
 
@@ -478,7 +548,7 @@ def _said(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tup
     if sent is not None:
         calls = iter(turn.calls)
         for block in sent:
-            yield _encode_call(next(calls), names, block) if block.get("type") == "tool_use" else (dict(block), "")
+            yield (_encode_call(next(calls), names, block) if block.get("type") == "tool_use" else (dict(block), ""))
         return
     if unsigned and turn.reasoning:
         yield {"type": "thinking", "thinking": turn.reasoning, "signature": ""}, ""
@@ -495,12 +565,21 @@ def _sent_by_anthropic(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     if raw.get("type") != "message" or not isinstance(content, list):
         return None
     ids = [block.get("id") for block in content if block.get("type") == "tool_use"]
-    return content if ids == [call.id for call in turn.calls] else None
+    if ids == [call.id for call in turn.calls]:
+        return content
+    return None
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    id, name = _IDS.to_wire(call.id), names.to_wire(call.name)
-    return {**sent, "type": "tool_use", "id": id, "name": name, "input": as_object(call.arguments)}, call.arguments
+    id = _IDS.to_wire(call.id)
+    name = names.to_wire(call.name)
+    return {
+        **sent,
+        "type": "tool_use",
+        "id": id,
+        "name": name,
+        "input": as_object(call.arguments),
+    }, call.arguments
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
@@ -529,7 +608,11 @@ def _encode_shown(thing: Shown) -> Block | None:
         return None
     if is_image:
         return {"type": "image", "source": source}
-    return {"type": "document", "source": source, **({"title": thing.name} if thing.name else {})}
+    return {
+        "type": "document",
+        "source": source,
+        **({"title": thing.name} if thing.name else {}),
+    }
 
 
 def _encode_result(result: ToolResult) -> Block:
@@ -541,7 +624,10 @@ def _encode_result(result: ToolResult) -> Block:
             (_encode_shown(thing) if thing else None) or {"type": "text", "text": not_shown(media)}
             for media, thing in seen
         ]
-        content = [*({"type": "text", "text": text} for _ in range(bool(text.strip()))), *blocks]
+        content = [
+            *({"type": "text", "text": text} for _ in range(bool(text.strip()))),
+            *blocks,
+        ]
     return {
         "type": "tool_result",
         "tool_use_id": _IDS.to_wire(result.call_id),
@@ -563,7 +649,15 @@ _OWN_RESULTS = frozenset({"search_result", "tool_reference"})
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
-_BLOCKS_OF_OTHERS = ("toolUse", "functionCall", "function_call", "tool_call", "image_url", "output_text", "input_text")
+_BLOCKS_OF_OTHERS = (
+    "toolUse",
+    "functionCall",
+    "function_call",
+    "tool_call",
+    "image_url",
+    "output_text",
+    "input_text",
+)
 
 
 def _foreign(message: Json) -> str:
@@ -580,8 +674,12 @@ def _foreign(message: Json) -> str:
         # Bedrock's and Gemini's blocks have no type; their first key says what they are.
         types = [str(block.get("type") or next(iter(block), "")) for block in content if isinstance(block, Mapping)]
         unknown = [each for each in types if each in _BLOCKS_OF_OTHERS or not each]
-        return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}" if unknown else ""
-    return "" if isinstance(content, str) else f"its content is {json_bodies.kind(content)}"
+        if unknown:
+            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
+        return ""
+    if isinstance(content, str):
+        return ""
+    return f"its content is {json_bodies.kind(content)}"
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -595,7 +693,10 @@ def _described(tool: Mapping[str, Json]) -> Described:
     parameters = tool.get("input_schema")
     if not tool.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `input_schema`")
-    strict = parameters if tool.get("strict") else None
+    if tool.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
@@ -606,12 +707,15 @@ def _output(config: Json, rest: dict[str, Json]) -> Output | None:
     form = config.get("format")
     if others := {key: value for key, value in config.items() if key != "format"}:
         rest["output_config"] = others
-    return Output(form["schema"]) if isinstance(form, Mapping) and isinstance(form.get("schema"), Mapping) else None
+    if isinstance(form, Mapping) and isinstance(form.get("schema"), Mapping):
+        return Output(form["schema"])
+    return None
 
 
 def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
-    role, blocks = message.get("role"), _as_blocks(message.get("content"))
+    role = message.get("role")
+    blocks = _as_blocks(message.get("content"))
     match role:
         case "system":
             if text := "\n\n".join(str(block.get("text") or "") for block in blocks):
@@ -622,7 +726,9 @@ def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
             said = [block for block in blocks if block.get("type") != "tool_result"]
             yield from (ToolMessage(_result(block)) for block in blocks if block.get("type") == "tool_result")
             if said or not blocks:
-                parts = () if [*map(set, said)] == [{"type", "text"}] else tuple(map(_part, said))
+                parts: tuple[Mapping[str, Json] | Media, ...] = ()
+                if [*map(set, said)] != [{"type", "text"}]:
+                    parts = tuple(map(_part, said))
                 yield UserMessage(_text_of(said), parts)
         case _:
             raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
@@ -639,7 +745,9 @@ def _part(block: Block) -> Block:
         return block
     if media.media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": media.link}}
-    return block if media.url else {"type": "file", "file": {"filename": media.name, "file_data": media.link}}
+    if media.url:
+        return block
+    return {"type": "file", "file": {"filename": media.name, "file_data": media.link}}
 
 
 def _media(block: Block) -> Media | None:
@@ -647,7 +755,10 @@ def _media(block: Block) -> Media | None:
     source = block.get("source")
     if block.get("type") not in ("image", "document") or not isinstance(source, Mapping):
         return None
-    kind = "image/*" if block["type"] == "image" else "application/pdf"
+    if block["type"] == "image":
+        kind = "image/*"
+    else:
+        kind = "application/pdf"
     name = str(block.get("title") or "")
     match source.get("type"):
         case "url":
@@ -664,11 +775,20 @@ def _media(block: Block) -> Media | None:
 def _result(block: Block) -> ToolResult:
     content = _as_blocks(block.get("content"))
     text = _text_of(content)
-    failure = Failure(Code.TOOL_ERROR, text) if block.get("is_error") else None
+    if block.get("is_error"):
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
     media = tuple(filter(None, map(_media, content)))
-    id, value = str(block.get("tool_use_id") or ""), None if failure else block.get("content")
+    id = str(block.get("tool_use_id") or "")
+    if failure:
+        value = None
+    else:
+        value = block.get("content")
     own = ToolResult(id, value=value)
-    return own if _is_own_form(own) else ToolResult(id, value=value, failure=failure, text=text, media=media)
+    if _is_own_form(own):
+        return own
+    return ToolResult(id, value=value, failure=failure, text=text, media=media)
 
 
 def _head(envelope: Envelope) -> dict[str, Json]:
@@ -676,8 +796,15 @@ def _head(envelope: Envelope) -> dict[str, Json]:
 
 
 def _end(turn: Turn) -> dict[str, Json]:
-    details = {"type": "refusal", "category": None, "explanation": turn.refusal} if turn.refusal else None
-    return {"stop_reason": _FINISH_WORDS[turn.finish], "stop_sequence": None, "stop_details": details}
+    if turn.refusal:
+        details = {"type": "refusal", "category": None, "explanation": turn.refusal}
+    else:
+        details = None
+    return {
+        "stop_reason": _FINISH_WORDS[turn.finish],
+        "stop_sequence": None,
+        "stop_details": details,
+    }
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

@@ -35,7 +35,10 @@ FINISHES: Mapping[str, Finish] = {
 }
 """What the provider's words for an end mean to us."""
 
-DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thinking": ReasoningDelta,
+}
 """What a person may read while it arrives, by the field that it stands in."""
 
 _GROWTH: Mapping[str, Mapping[str, str]] = {
@@ -134,9 +137,16 @@ class Ending(Struct, frozen=True):
     @classmethod
     def of(cls, told: Mapping[str, Json], usage: Json) -> Ending:
         """Return what an answer, or the last events of a stream, tell of its end."""
-        word, details = told.get("stop_reason"), told.get("stop_details")
-        why = details.get("explanation") if isinstance(details, Mapping) else None
-        finish = FINISHES.get(word, "error") if isinstance(word, str) else "error"
+        word = told.get("stop_reason")
+        details = told.get("stop_details")
+        if isinstance(details, Mapping):
+            why = details.get("explanation")
+        else:
+            why = None
+        if isinstance(word, str):
+            finish = FINISHES.get(word, "error")
+        else:
+            finish = "error"
         return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
 
 
@@ -179,7 +189,10 @@ def _usage(usage: Json) -> Usage:
 
 def in_deltas(block: Block, arguments: str, piece_chars: int) -> tuple[Block, list[Block]]:
     """Return how a block begins in a stream, and the deltas that fill it."""
-    texts = {**block, "input": arguments} if block["type"] == "tool_use" else block
+    if block["type"] == "tool_use":
+        texts = {**block, "input": arguments}
+    else:
+        texts = block
     deltas = [
         {"type": kind, source: piece}
         for kind, sources in _GROWTH.items()

@@ -52,7 +52,11 @@ class Wire(ABC):
 
 
 def check_choice(
-    choice: str, tools: Collection[ToolLike], provided: Sequence[Mapping[str, Json]] = (), *, by_name: bool = False
+    choice: str,
+    tools: Collection[ToolLike],
+    provided: Sequence[Mapping[str, Json]] = (),
+    *,
+    by_name: bool = False,
 ) -> None:
     """Check that a request can demand the call that `tool_choice` says.
 
@@ -67,7 +71,10 @@ def check_choice(
         return
     if not (tools or provided):
         raise ConfigError(f"tool_choice is {choice!r}, but the request has no tools")
-    others = [str(each.get("name")) for each in provided] if by_name else []
+    if by_name:
+        others = [str(each.get("name")) for each in provided]
+    else:
+        others = []
     if choice != "required" and choice not in others and all(tool.name != choice for tool in tools):
         there = len(tools) + len(others)
         raise ConfigError(f"tool_choice names {choice!r}, which is not among the {there} tools of the request")

@@ -20,14 +20,30 @@ from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.wires.base import Wire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    names_of,
+    pieces,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -114,7 +130,10 @@ class Bedrock(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -165,7 +184,9 @@ class Bedrock(Wire):
             ValueError: The results are not one for each call.
         """
         told = [_encode_result(result) for result in in_call_order(calls, results)]
-        return [{"role": "user", "content": told}] if told else []
+        if told:
+            return [{"role": "user", "content": told}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -202,7 +223,10 @@ class Bedrock(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Bedrock's", why)
-        word = "tool_use" if _has_calls([message]) else "end_turn"
+        if _has_calls([message]):
+            word = "tool_use"
+        else:
+            word = "end_turn"
         return received.whole_turn(_turn(_answered(message.get("content")), word, None, _names_of(tools)))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
@@ -214,7 +238,9 @@ class Bedrock(Wire):
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream."""
         asked = _PATH.search(path)
-        return {"model": unquote(asked[1]), "stream": bool(asked[2])} if asked else None
+        if asked:
+            return {"model": unquote(asked[1]), "stream": bool(asked[2])}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; only the status says of what kind it is."""
@@ -261,7 +287,12 @@ class Bedrock(Wire):
         }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that Bedrock would stream for a turn, each whole, as server-sent events.
 
@@ -345,7 +376,10 @@ class ConverseStream(EventStream):
         return _turn(blocks, self._stop, self._usage, self._names)
 
 
-_DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thought": ReasoningDelta}
+_DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thought": ReasoningDelta,
+}
 
 
 class _Growing:
@@ -364,12 +398,14 @@ class _Growing:
         """Take what the first event of the block says."""
         self.fields |= start
         if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(start):
-            self.is_call, self.position = True, position
+            self.is_call = True
+            self.position = position
             self.name = json_bodies.string(call.get("name") or "", "a tool's name")
 
     def grow(self, delta: Mapping[str, Json]) -> list[tuple[str, str]]:
         """Add what an event brings, and return it as (field, text)."""
-        thought, call = delta.get("reasoningContent"), delta.get("toolUse")
+        thought = delta.get("reasoningContent")
+        call = delta.get("toolUse")
         thought = json_bodies.mapping(thought or {}, "`reasoningContent`")
         told = {
             "text": delta.get("text"),
@@ -394,7 +430,10 @@ class _Growing:
         if "redactedContent" in texts:
             self.fields["reasoningContent"] = {"redactedContent": texts["redactedContent"]}
         elif "thought" in texts or "signature" in texts:
-            signature = {"signature": texts["signature"]} if "signature" in texts else {}
+            if "signature" in texts:
+                signature = {"signature": texts["signature"]}
+            else:
+                signature = {}
             self.fields["reasoningContent"] = {"reasoningText": {"text": texts.get("thought", ""), **signature}}
         elif "text" in texts:
             self.fields["text"] = texts["text"]
@@ -412,7 +451,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     told: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:  # an empty one is refused
         told["description"] = tool.description
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     if lossless is not None:
         return {"toolSpec": {**told, "inputSchema": {"json": lossless}, "strict": True}}
     return {"toolSpec": {**told, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
@@ -420,7 +462,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
 
 def _format(output: Output) -> dict[str, Json]:
     schema = json.dumps(output.schema, ensure_ascii=False)
-    return {"type": "json_schema", "structure": {"jsonSchema": {"schema": schema, "name": output.name}}}
+    return {
+        "type": "json_schema",
+        "structure": {"jsonSchema": {"schema": schema, "name": output.name}},
+    }
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
@@ -431,7 +476,10 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
     said = [
-        ("assistant" if isinstance(message, AssistantMessage) else "user", _encode(message, names))
+        (
+            "assistant" if isinstance(message, AssistantMessage) else "user",
+            _encode(message, names),
+        )
         for message in messages
         if not isinstance(message, SystemMessage)
     ]
@@ -448,7 +496,10 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
-            blocks = [*map(_encode_part, parts)] if parts else [{"text": text}]
+            if parts:
+                blocks = [*map(_encode_part, parts)]
+            else:
+                blocks = [{"text": text}]
         case SystemMessage(text):
             blocks = [{"text": text}]
     return [block for block in blocks if str(block.get("text", "-")).strip()]
@@ -464,7 +515,7 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Bl
     sent = _sent_by_bedrock(turn)
     if sent is not None:
         for block in sent:
-            yield _encode_call(next(calls), names, block) if _is_call(block) else (dict(block), "")
+            yield (_encode_call(next(calls), names, block) if _is_call(block) else (dict(block), ""))
         return
     if own and turn.reasoning:
         yield {"reasoningContent": {"reasoningText": {"text": turn.reasoning}}}, ""
@@ -476,7 +527,9 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Bl
 def _sent_by_bedrock(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     content = (turn.raw or {}).get("content")
-    return content if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls) else None
+    if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls):
+        return content
+    return None
 
 
 def _is_own(content: Json) -> bool:
@@ -488,7 +541,17 @@ def _is_own(content: Json) -> bool:
     )
 
 
-_BLOCKS = frozenset(("text", "toolUse", "toolResult", "reasoningContent", "citationsContent", "image", "document"))
+_BLOCKS = frozenset(
+    (
+        "text",
+        "toolUse",
+        "toolResult",
+        "reasoningContent",
+        "citationsContent",
+        "image",
+        "document",
+    )
+)
 
 
 def _is_call(block: Mapping[str, Json]) -> bool:
@@ -502,7 +565,11 @@ def _is_server_side(block: Mapping[str, Json]) -> bool:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    told = {"toolUseId": _IDS.to_wire(call.id), "name": names.to_wire(call.name), "input": as_object(call.arguments)}
+    told = {
+        "toolUseId": _IDS.to_wire(call.id),
+        "name": names.to_wire(call.name),
+        "input": as_object(call.arguments),
+    }
     return {**sent, "toolUse": told}, call.arguments
 
 
@@ -513,7 +580,13 @@ def _encode_result(result: ToolResult) -> Block:
         thing = shown(media)
         told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
     status = "success" if result.ok else "error"
-    return {"toolResult": {"toolUseId": _IDS.to_wire(result.call_id), "content": told, "status": status}}
+    return {
+        "toolResult": {
+            "toolUseId": _IDS.to_wire(result.call_id),
+            "content": told,
+            "status": status,
+        }
+    }
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
@@ -524,14 +597,19 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
         return block
     if isinstance(part, Media):
         return {}
-    return {"text": str(part.get("text") or "")} if part.get("type") == "text" else dict(part)
+    if part.get("type") == "text":
+        return {"text": str(part.get("text") or "")}
+    return dict(part)
 
 
 def _encode_shown(thing: Shown) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown: Bedrock fetches only what
     lies in S3, and knows few forms."""
-    source = {"bytes": thing.base64} if thing.base64 else {"s3Location": {"uri": thing.url}}
-    if not (thing.base64 or thing.url.startswith("s3://")):
+    if thing.base64:
+        source: Json = {"bytes": thing.base64}
+    elif thing.url.startswith("s3://"):
+        source = {"s3Location": {"uri": thing.url}}
+    else:
         return None
     if form := _PICTURES.get(thing.media_type):
         return {"image": {"format": form, "source": source}}
@@ -561,7 +639,9 @@ def _answered(content: Json) -> list[tuple[Block, str]]:
 
 def _arguments(block: Block) -> str:
     value = json_bodies.mapping(block["toolUse"], "a `toolUse`").get("input")
-    return "{}" if value is None else json_bodies.json_text(value, "the input of a call")
+    if value is None:
+        return "{}"
+    return json_bodies.json_text(value, "the input of a call")
 
 
 def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
@@ -611,7 +691,9 @@ def _foreign(message: Json) -> str:
         return f"it is {json_bodies.kind(message)}"
     if message.get("role") != "assistant":
         return f"its role is {message.get('role')!r}"
-    return "" if _is_own(message.get("content")) else "its content is no list of Bedrock's blocks"
+    if _is_own(message.get("content")):
+        return ""
+    return "its content is no list of Bedrock's blocks"
 
 
 _PRELUDE_BYTES, _SUM_BYTES = 12, 4
@@ -630,11 +712,15 @@ def _framed_events(body: bytes) -> Iterator[ServerEvent]:
     at = 0
     while at < len(body):
         size, headers = (int.from_bytes(body[start : start + 4], "big") for start in (at, at + 4))
-        begin, end = at + _PRELUDE_BYTES + headers, at + size - _SUM_BYTES
+        begin = at + _PRELUDE_BYTES + headers
+        end = at + size - _SUM_BYTES
         if size <= _PRELUDE_BYTES + _SUM_BYTES or not begin <= end <= len(body) - _SUM_BYTES:
             return  # cut in its middle
         kind = _KIND.search(body, at, begin)
-        name = kind[1].decode() if kind else ""
+        if kind:
+            name = kind[1].decode()
+        else:
+            name = ""
         yield ServerEvent(f'{{"{name}": {body[begin:end].decode("utf-8", "replace") or "{}"}}}')
         at += size
 
@@ -649,10 +735,16 @@ _KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
 def _described(spec: Json) -> Described:
     told = json_bodies.mapping(spec, "`toolSpec`")
     schema = told.get("inputSchema")
-    parameters = schema.get("json") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping):
+        parameters = schema.get("json")
+    else:
+        parameters = None
     if not told.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `inputSchema.json`")
-    strict = parameters if told.get("strict") else None
+    if told.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(told["name"]), str(told.get("description") or ""), parameters, strict)
 
 
@@ -660,7 +752,9 @@ def _choice_of(choice: Json) -> str:
     if not isinstance(choice, Mapping) or "auto" in choice:
         return "auto"
     tool = choice.get("tool")
-    return str(tool.get("name")) if isinstance(tool, Mapping) else "required"
+    if isinstance(tool, Mapping):
+        return str(tool.get("name"))
+    return "required"
 
 
 def _output(fields: dict[str, Json]) -> Output | None:
@@ -684,7 +778,9 @@ def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
     yield from (ToolMessage(_result(block["toolResult"])) for block in blocks if "toolResult" in block)
     said = [block for block in blocks if "toolResult" not in block]
     if said or not blocks:
-        parts = () if all(set(block) == {"text"} for block in said) else tuple(map(_part, said))
+        parts: tuple[Mapping[str, Json] | Media, ...] = ()
+        if any(set(block) != {"text"} for block in said):
+            parts = tuple(map(_part, said))
         yield UserMessage(_text_of(said), parts)
 
 
@@ -697,7 +793,8 @@ def _media(block: Mapping[str, Json]) -> Media | None:
     source = told.get("source")
     if not isinstance(source, Mapping):
         return None
-    media_type, name = _MEDIA_TYPES.get(told.get("format"), ""), str(told.get("name") or "")
+    media_type = _MEDIA_TYPES.get(told.get("format"), "")
+    name = str(told.get("name") or "")
     place = source.get("s3Location")
     if isinstance(place, Mapping):
         return Media(media_type, url=str(place.get("uri")), name=name)
@@ -711,7 +808,10 @@ def _result(told: Json) -> ToolResult:
         json.dumps(block["json"], ensure_ascii=False) if "json" in block else _text_of([block]) for block in blocks
     ]
     text = "".join(texts)
-    failure = Failure(Code.TOOL_ERROR, text) if told.get("status") == "error" else None
+    if told.get("status") == "error":
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
     media = tuple(filter(None, map(_media, blocks)))
     return ToolResult(str(told.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
 

@@ -16,7 +16,15 @@ from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import names_of
 from handrail.errors import Json
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
@@ -84,7 +92,11 @@ class ChatStream(EventStream):
         if chunk.get("usage"):
             self._usage = _usage_of(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (0, "0", None):
+            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (
+                0,
+                "0",
+                None,
+            ):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -92,7 +104,10 @@ class ChatStream(EventStream):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
         # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
         begun = self._calls.calls or self._text or self._reasoning or self._refusal
-        delta = choice.get("delta") if "delta" in choice or begun else choice.get("message")
+        if "delta" in choice or begun:
+            delta = choice.get("delta")
+        else:
+            delta = choice.get("message")
         if delta:
             self._take_delta(json_bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
@@ -144,7 +159,8 @@ class ChatStream(EventStream):
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         calls = self._calls.finished()
-        text, refusal = "".join(self._text), "".join(self._refusal)
+        text = "".join(self._text)
+        refusal = "".join(self._refusal)
         raw: dict[str, Json] = {"role": "assistant", "content": text or None}
         if refusal:
             raw["refusal"] = refusal
@@ -190,9 +206,12 @@ def foreign_in(message: Json) -> str:
     """Return what shows that this is no assistant message of ours; empty when it is one."""
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
-    role, content = message.get("role"), message.get("content")
+    role = message.get("role")
+    content = message.get("content")
     if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
-        return "" if role in ("assistant", "", None) else f"its role is {role!r}"
+        if role in ("assistant", "", None):
+            return ""
+        return f"its role is {role!r}"
     if isinstance(content, list):
         # Bedrock's and Gemini's blocks have no type; their first key says what they are.
         types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
@@ -200,7 +219,9 @@ def foreign_in(message: Json) -> str:
             return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
     if role is None and not {"tool_calls", "function_call"} & message.keys():
         return "it has neither a role nor calls"
-    return "" if role in ("assistant", None) else f"its role is {role!r}"
+    if role in ("assistant", None):
+        return ""
+    return f"its role is {role!r}"
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -233,14 +254,19 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
 
 
 def _finish_of(word: Json) -> Finish:
-    return _FINISHES.get(word.lower(), "error") if isinstance(word, str) else "error"
+    if isinstance(word, str):
+        return _FINISHES.get(word.lower(), "error")
+    return "error"
 
 
 def turn_of(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
-    names = named(tools) if wire else named(())
+    if wire:
+        names = named(tools)
+    else:
+        names = named(())
     return Turn(
         text,
         _reasoning(message, _details(message)) or thought,
@@ -285,12 +311,16 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     function = entry.get("function") or entry  # some servers leave out the inner object
     if not isinstance(function, json_bodies.OBJECT):
         raise json_bodies.unreadable(f"the function of a tool call is {json_bodies.kind(function)}, not an object")
-    id, name = entry.get("id"), function.get("name")
+    id = entry.get("id")
+    name = function.get("name")
     told = function.get("arguments")
     if told is None:
         told = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
     arguments = json_bodies.json_text(told, "what a tool is called with")
-    call_id = str(id) if isinstance(id, str | int | float) else ""
+    if isinstance(id, str | int | float):
+        call_id = str(id)
+    else:
+        call_id = ""
     return call_id, json_bodies.string(name or "", "a tool's name"), arguments
 
 
@@ -298,21 +328,26 @@ def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
     told = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
     indexes = [_index(index) for index in told]
-    return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
+    if len(told) > 1 and len(set(indexes)) < len(told):
+        return range(len(told))
+    return indexes
 
 
 def _index(told: Json) -> int | None:
     """Return an index; some servers write theirs as text, as protocol buffers do with long integers."""
     if isinstance(told, str) and told.isdecimal() and len(told) < 5:
         return int(told)
-    return told if isinstance(told, int) else None
+    if isinstance(told, int):
+        return told
+    return None
 
 
 def _content(content: Json) -> tuple[str, str]:
     """Return text and reasoning of a message's content, which is text or, at Mistral, a list of parts."""
     if content is None or isinstance(content, str):
         return content or "", ""
-    texts, thoughts = [], []
+    texts = []
+    thoughts = []
     for part in json_bodies.items(content, "`content`"):
         if isinstance(part, str):
             texts.append(part)
@@ -368,7 +403,8 @@ def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:
 def _usage_of(usage: Json) -> Usage:
     if not isinstance(usage, Mapping):
         return Usage()
-    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    input_details = usage.get("prompt_tokens_details")
+    output_details = usage.get("completion_tokens_details")
     return Usage(
         json_bodies.count(usage, "prompt_tokens"),
         json_bodies.count(usage, "completion_tokens"),

@@ -18,14 +18,28 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import Shown, not_shown, shown
 from handrail.dialects.wires import chat_answers, openai_chat
 from handrail.dialects.wires.base import Wire, check_choice
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import event, fit_to_send, in_call_order, kept, pieces, result_text
+from handrail.dialects.writing import (
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    pieces,
+    result_text,
+)
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -68,7 +82,10 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
 _CHOICES: Mapping[str, str | None] = {"auto": None, "required": "REQUIRED", "none": "NONE"}
 _CHOICES_BACK: Mapping[Json, str] = {word: choice for choice, word in _CHOICES.items()}
 
-_BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+_BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thinking": ReasoningDelta,
+}
 """Types of blocks, each of which holds its text in a field of that name."""
 
 
@@ -86,7 +103,10 @@ class Cohere(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -120,7 +140,8 @@ class Cohere(Wire):
         if not (tools or options.provider_tools):
             return {}
         if choice not in _CHOICES:
-            tools, choice = [tool for tool in tools if tool.name == choice], "required"
+            tools = [tool for tool in tools if tool.name == choice]
+            choice = "required"
         defined = self.definitions(tools)
         fields: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
         if word := _CHOICES[choice]:
@@ -177,7 +198,9 @@ class Cohere(Wire):
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/chat") else None
+        if path.endswith("/chat"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; only the status says of what kind it is."""
@@ -190,7 +213,8 @@ class Cohere(Wire):
             ConfigError: The request cannot be read.
         """
         rest = dict(body)
-        output, strict = _output(rest), bool(rest.pop("strict_tools", False))
+        output = _output(rest)
+        strict = bool(rest.pop("strict_tools", False))
         choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
         told = [_with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")]
         messages, tools, options = _CHAT.decode_request({**rest, "messages": told, "tool_choice": choice})
@@ -211,7 +235,12 @@ class Cohere(Wire):
         }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that Cohere would stream for a turn, each whole. They tell the usage always.
 
@@ -220,7 +249,13 @@ class Cohere(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        head = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        head = {
+            "role": "assistant",
+            "content": [],
+            "tool_plan": "",
+            "tool_calls": [],
+            "citations": [],
+        }
         yield event({"id": envelope.id, "type": "message-start", "delta": {"message": head}})
         for index, block in enumerate(_blocks_of(turn)):
             kind = block["type"]
@@ -230,12 +265,19 @@ class Cohere(Wire):
             yield _event("content-end", index)
         for index, call in enumerate(_sent_calls(turn, _names_of(tools))):
             function = call["function"]
-            yield _event("tool-call-start", index, tool_calls={**call, "function": {**function, "arguments": ""}})
+            yield _event(
+                "tool-call-start",
+                index,
+                tool_calls={**call, "function": {**function, "arguments": ""}},
+            )
             for piece in pieces(function["arguments"], piece_chars):
                 yield _event("tool-call-delta", index, tool_calls={"function": {"arguments": piece}})
             yield _event("tool-call-end", index)
         if turn.finish != "error":
-            end = {"finish_reason": _FINISH_WORDS[turn.finish], "usage": _encode_usage(turn.usage)}
+            end = {
+                "finish_reason": _FINISH_WORDS[turn.finish],
+                "usage": _encode_usage(turn.usage),
+            }
             yield event({"type": "message-end", "delta": end})
 
 
@@ -271,7 +313,11 @@ class MessageStream(EventStream):
             case "content-start" | "content-delta":
                 self._take_content(index, message.get("content"), deltas)
             case "tool-plan-delta":
-                self._think(self._plan, json_bodies.string(message.get("tool_plan") or "", "`tool_plan`"), deltas)
+                self._think(
+                    self._plan,
+                    json_bodies.string(message.get("tool_plan") or "", "`tool_plan`"),
+                    deltas,
+                )
             case "tool-call-start" | "tool-call-delta" | "tool-call-end":
                 self._take_call(kind, index, message.get("tool_calls") or {}, deltas)
             case "citation-start" if received.can_go_back(message.get("citations")):
@@ -308,7 +354,11 @@ class MessageStream(EventStream):
             id = json_bodies.string(told.get("id") or "", "a call's id")
             if call is not None and id and id == call.id:
                 return  # gateways repeat events, and one call must not become two
-            call = _Call(len(self._calls), id, json_bodies.string(function.get("name") or "", "a tool's name"))
+            call = _Call(
+                len(self._calls),
+                id,
+                json_bodies.string(function.get("name") or "", "a tool's name"),
+            )
             self._calls.append(call)
             self._open[index] = call
         text = call.grow(json_bodies.string(function.get("arguments") or "", "the arguments of a call"))
@@ -323,13 +373,25 @@ class MessageStream(EventStream):
             "content": [{**block, block["type"]: "".join(texts)} for block, texts in self._blocks.values()],
             "tool_plan": "".join(self._plan),
             "tool_calls": [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "".join(call.pieces)}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(call.pieces)},
+                }
                 for call in self._calls
             ],
             "citations": self._citations,
         }
-        message = {"role": "assistant", **{name: value for name, value in told.items() if value}}
-        turn = _turn(message, _finish(self._end.get("finish_reason")), _usage(self._end.get("usage")), self._tools)
+        message = {
+            "role": "assistant",
+            **{name: value for name, value in told.items() if value},
+        }
+        turn = _turn(
+            message,
+            _finish(self._end.get("finish_reason")),
+            _usage(self._end.get("usage")),
+            self._tools,
+        )
         return replace(turn, reasoning="".join(self._thoughts))  # in the order in which it was thought
 
 
@@ -342,7 +404,9 @@ class _Call:
     __slots__ = ("_is_held", "id", "name", "pieces", "position")
 
     def __init__(self, position: int, id: str, name: str) -> None:
-        self.position, self.id, self.name = position, id, name
+        self.position = position
+        self.id = id
+        self.name = name
         self.pieces: list[str] = []
         self._is_held = True
 
@@ -353,11 +417,16 @@ class _Call:
         if not self._is_held:
             return text
         self._is_held = _NONE.startswith("".join(self.pieces))
-        return "" if self._is_held else "".join(self.pieces)
+        if self._is_held:
+            return ""
+        return "".join(self.pieces)
 
     def end(self) -> str:
         """Return what was held back, now that there is no more."""
-        held = _arguments("".join(self.pieces)) if self._is_held else ""
+        if self._is_held:
+            held = _arguments("".join(self.pieces))
+        else:
+            held = ""
         self._is_held = False
         return held
 
@@ -429,7 +498,9 @@ def _is_own(content: Json) -> bool:
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
     thing = shown(part)
     if thing is None:
-        return dict(part) if isinstance(part, Mapping) else {}
+        if isinstance(part, Mapping):
+            return dict(part)
+        return {}
     if thing.media_type.startswith("image/"):
         link = thing.url or f"data:{thing.media_type};base64,{thing.base64}"
         return {"type": "image_url", "image_url": {"url": link}}
@@ -442,7 +513,9 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
 
 
 def _finish(word: Json) -> Finish:
-    return _FINISHES.get(word, "error") if isinstance(word, str) else "error"
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return "error"
 
 
 def _arguments(text: str) -> str:
@@ -452,7 +525,10 @@ def _arguments(text: str) -> str:
 def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
     content = message.get("content") or []
     text = [{"type": "text", "text": content}]
-    blocks = text if isinstance(content, str) else json_bodies.items(content, "`content`")
+    if isinstance(content, str):
+        blocks = text
+    else:
+        blocks = json_bodies.items(content, "`content`")
     texts: dict[str, list[str]] = {kind: [] for kind in _BLOCKS}
     for block in blocks:
         told = json_bodies.mapping(block, "a block")
@@ -496,14 +572,22 @@ def _with_plain_content(message: Json) -> dict[str, Json]:
 
 def _document_text(block: Mapping[str, Json]) -> str:
     document = block.get("document")
-    data = document.get("data") if isinstance(document, Mapping) else block.get("text")
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if isinstance(document, Mapping):
+        data = document.get("data")
+    else:
+        data = block.get("text")
+    if isinstance(data, str):
+        return data
+    return json.dumps(data, ensure_ascii=False)
 
 
 def _output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
     form = fields.get("response_format")
-    schema = form.get("json_schema") if isinstance(form, Mapping) else None
+    if isinstance(form, Mapping):
+        schema = form.get("json_schema")
+    else:
+        schema = None
     if not isinstance(schema, Mapping):
         return None
     del fields["response_format"]
@@ -518,7 +602,11 @@ def _blocks_of(turn: Turn) -> list[Block]:
 def _sent_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
     """Return the calls with their arguments as they are; a history would hold them as objects."""
     return [
-        {"id": call.id, "type": "function", "function": {"name": names.to_wire(call.name), "arguments": call.arguments}}
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": names.to_wire(call.name), "arguments": call.arguments},
+        }
         for call in turn.calls
     ]
 
@@ -529,5 +617,8 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 
 
 def _event(type: str, index: int, **message: Json) -> str:
-    delta = {"delta": {"message": message}} if message else {}
+    if message:
+        delta = {"delta": {"message": message}}
+    else:
+        delta = {}
     return event({"type": type, "index": index, **delta})

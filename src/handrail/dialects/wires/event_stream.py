@@ -19,7 +19,8 @@ class EventStream(ABC):
     """A `DialectStream` over server-sent events."""
 
     def __init__(self, dialect: Dialect, tools: Collection[ToolLike]) -> None:
-        self._dialect, self._tools = dialect, tools
+        self._dialect = dialect
+        self._tools = tools
         self._splitter = EventSplitter()
         self._characters = received.WholeDeltas()
         self._heard = False

@@ -32,7 +32,16 @@ from handrail.dialects.wires.base import Wire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.gemini_answers import Answer, Part, chunks_of
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    names_of,
+    pieces,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     AssistantMessage,
@@ -99,13 +108,19 @@ class Gemini(Wire):
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path says what other providers' bodies say."""
-        place = model if "/" in model else f"models/{model}"
+        if "/" in model:
+            place = model
+        else:
+            place = f"models/{model}"
         return f"/v1beta/{quote(place)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -126,8 +141,14 @@ class Gemini(Wire):
             body["generationConfig"] = told
         body |= self._tool_fields(tools, names, options)
         for name, value in options.extra.items():
-            ours = body.get(name) if name in _SHARED_FIELDS and isinstance(value, Mapping) else None
-            body[name] = {**ours, **value} if ours else value
+            if name in _SHARED_FIELDS and isinstance(value, Mapping):
+                ours = body.get(name)
+            else:
+                ours = None
+            if ours:
+                body[name] = {**ours, **value}
+            else:
+                body[name] = value
         return body
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -135,7 +156,10 @@ class Gemini(Wire):
         fields: dict[str, Json] = {}
         if tools or options.provider_tools:
             defined = self.definitions(tools, strict=options.strict)
-            fields["tools"] = [*options.provider_tools, *defined] if options.provider_tools else defined
+            if options.provider_tools:
+                fields["tools"] = [*options.provider_tools, *defined]
+            else:
+                fields["tools"] = defined
         if tools:
             fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, names)}
         return fields
@@ -146,7 +170,9 @@ class Gemini(Wire):
         A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
         """
         names = _names_of(tools)
-        return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}] if tools else []
+        if tools:
+            return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}]
+        return []
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return the one content that holds the results, in the order of the calls; none without calls.
@@ -157,7 +183,9 @@ class Gemini(Wire):
         names = _names_of(())
         told = zip(calls, in_call_order(calls, results), strict=True)
         parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
-        return [{"role": "user", "parts": parts}] if parts else []
+        if parts:
+            return [{"role": "user", "parts": parts}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -198,11 +226,19 @@ class Gemini(Wire):
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
         asked = _PATH.search(path)
-        return {"model": unquote(asked[1]), "stream": asked[2].startswith("stream")} if asked else None
+        if asked:
+            return {"model": unquote(asked[1]), "stream": asked[2].startswith("stream")}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer, in Google's words for the status."""
-        return {"error": {"code": status, "message": message, "status": _ERROR_WORDS.get(status, "INTERNAL")}}
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": _ERROR_WORDS.get(status, "INTERNAL"),
+            }
+        }
 
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options. Names of fields come in either spelling.
@@ -218,7 +254,10 @@ class Gemini(Wire):
         for content in json_bodies.items(rest.pop("contents", []), "`contents`"):
             for message in _heard(json_bodies.mapping(content, "a content"), calls):
                 messages.append(message)
-                calls = [*message.turn.calls] if isinstance(message, AssistantMessage) else calls
+                if isinstance(message, AssistantMessage):
+                    calls = [*message.turn.calls]
+                else:
+                    calls = calls
         asked = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
         declared = [each for tool in asked for each in tool.pop("functionDeclarations", None) or ()]
         config = _camel(rest.pop("generationConfig", None) or {})
@@ -243,7 +282,12 @@ class Gemini(Wire):
         return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that Gemini would stream for a turn, each whole. They tell the usage always.
 
@@ -286,9 +330,15 @@ def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
 
 
 def _generation_config(options: Options) -> dict[str, Json]:
-    told: dict[str, Json] = {"maxOutputTokens": options.max_tokens, "temperature": options.temperature}
+    told: dict[str, Json] = {
+        "maxOutputTokens": options.max_tokens,
+        "temperature": options.temperature,
+    }
     if options.output is not None:
-        told |= {"responseMimeType": "application/json", "responseJsonSchema": options.output.schema}
+        told |= {
+            "responseMimeType": "application/json",
+            "responseJsonSchema": options.output.schema,
+        }
     return {key: value for key, value in told.items() if value is not None}
 
 
@@ -343,7 +393,10 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         for message in group:
             match message:
                 case UserMessage(text, parts):
-                    said = [*map(_encode_part, parts)] if parts else [{"text": text}]
+                    if parts:
+                        said = [*map(_encode_part, parts)]
+                    else:
+                        said = [{"text": text}]
                     contents.append({"role": "user", "parts": said})
                 case AssistantMessage(turn):
                     called = {call.id: call.name for call in turn.calls}
@@ -362,7 +415,7 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
     if sent is not None:
         calls = iter(turn.calls)
         for part in sent:
-            yield _encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part)
+            yield (_encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part))
         return
     if own and turn.reasoning:
         yield {"text": turn.reasoning, "thought": True}
@@ -377,16 +430,30 @@ def _sent_by_gemini(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     parts = (turn.raw or {}).get("parts")
     if not isinstance(parts, list):
         return None
-    return parts if sum("functionCall" in part for part in parts) == len(turn.calls) else None
+    if sum("functionCall" in part for part in parts) == len(turn.calls):
+        return parts
+    return None
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool) -> Part:
-    id = {"id": call.id} if own else _id(call.id)
-    return {**sent, "functionCall": {**id, "name": names.to_wire(call.name), "args": as_object(call.arguments)}}
+    if own:
+        id = {"id": call.id}
+    else:
+        id = _id(call.id)
+    return {
+        **sent,
+        "functionCall": {
+            **id,
+            "name": names.to_wire(call.name),
+            "args": as_object(call.arguments),
+        },
+    }
 
 
 def _id(id: str) -> dict[str, Json]:
-    return {"id": id} if id and not was_made(id) else {}
+    if id and not was_made(id):
+        return {"id": id}
+    return {}
 
 
 def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
@@ -403,7 +470,9 @@ def _response(result: ToolResult) -> dict[str, Json]:
         return {"error": text if value is None else value}
     if value is None:
         return {"output": text}
-    return {"output": value} if value.keys() & {"output", "error"} else value
+    if value.keys() & {"output", "error"}:
+        return {"output": value}
+    return value
 
 
 def _object_in(text: str) -> dict[str, Json] | None:
@@ -413,7 +482,9 @@ def _object_in(text: str) -> dict[str, Json] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and received.can_go_back(value) else None
+    if isinstance(value, dict) and received.can_go_back(value):
+        return value
+    return None
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Part:
@@ -421,7 +492,9 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Part:
     if thing is not None:
         return _encode_shown(thing)
     if isinstance(part, Media) or part.get("type") != "text":
-        return dict(part) if isinstance(part, Mapping) else {}
+        if isinstance(part, Mapping):
+            return dict(part)
+        return {}
     return {"text": str(part.get("text") or "")}
 
 
@@ -429,7 +502,10 @@ def _encode_shown(thing: Shown) -> Part:
     media_type = thing.media_type
     if not media_type or media_type.endswith("/*"):
         media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
-    told = {"mimeType": media_type} if media_type else {}
+    if media_type:
+        told = {"mimeType": media_type}
+    else:
+        told = {}
     if thing.base64:
         return {"inlineData": {**told, "data": thing.base64}}
     return {"fileData": {**told, "fileUri": thing.url or thing.file_id}}
@@ -451,7 +527,9 @@ def _in_json(told: Json, name: str = "") -> Json:
             return [_in_json(value) for value in told]
     except RecursionError as error:
         raise json_bodies.unreadable("it is nested too deep") from error
-    return b64encode(told).decode() if isinstance(told, bytes) else told
+    if isinstance(told, bytes):
+        return b64encode(told).decode()
+    return told
 
 
 def _foreign(message: Json) -> str:
@@ -460,7 +538,9 @@ def _foreign(message: Json) -> str:
         return f"it is {json_bodies.kind(message)}"
     if message.get("role", "model") != "model":
         return f"its role is {message.get('role')!r}"
-    return "" if isinstance(message.get("parts"), list) else "it has no list of `parts`"
+    if isinstance(message.get("parts"), list):
+        return ""
+    return "it has no list of `parts`"
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -493,7 +573,9 @@ def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[M
     if content.get("role") == "model":
         yield AssistantMessage(DIALECT.decode_message({"role": "model", "parts": parts}))
         return
-    waiting, results, said = list(calls), list[ToolResult](), list[Part]()
+    waiting = list(calls)
+    results = list[ToolResult]()
+    said = list[Part]()
     for part in parts:
         if "functionResponse" in part:
             results.append(_result(_camel(part["functionResponse"]), waiting))
@@ -509,25 +591,45 @@ def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[M
 
 def _part(part: Part) -> Mapping[str, Json] | Media:
     """Return a part as the chat form spells it, where it does."""
-    return {"type": "text", "text": part["text"]} if set(part) == {"text"} else _media(part) or part
+    if set(part) == {"text"}:
+        return {"type": "text", "text": part["text"]}
+    return _media(part) or part
 
 
 def _media(part: Part) -> Media | None:
     told = _camel(part.get("inlineData") or part.get("fileData") or {})
-    media_type, uri = str(told.get("mimeType") or ""), str(told.get("fileUri") or "")
+    media_type = str(told.get("mimeType") or "")
+    uri = str(told.get("fileUri") or "")
     data = Shown(media_type, str(told.get("data") or "")).bytes
-    return Media(media_type, data, uri) if data or uri else None
+    if data or uri:
+        return Media(media_type, data, uri)
+    return None
 
 
 def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
-    id, name, response = told.get("id"), str(told.get("name") or ""), told.get("response")
+    id = told.get("id")
+    name = str(told.get("name") or "")
+    response = told.get("response")
     found = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
     if found is not None:
         waiting.remove(found)
-    key, value = next(iter(response.items())) if isinstance(response, dict) and len(response) == 1 else ("", None)
-    whole = value if key in ("output", "error") else response
-    text = whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
-    failure = Failure(Code.TOOL_ERROR, text) if key == "error" else None
+    if isinstance(response, dict) and len(response) == 1:
+        key, value = next(iter(response.items()))
+    else:
+        key = ""
+        value = None
+    if key in ("output", "error"):
+        whole = value
+    else:
+        whole = response
+    if isinstance(whole, str):
+        text = whole
+    else:
+        text = json.dumps(whole, ensure_ascii=False)
+    if key == "error":
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
     return ToolResult(str(id or (found.id if found else "")), name, whole, failure, text)
 
 
@@ -544,7 +646,9 @@ def _lowered(schema: Json) -> Json:
     if not isinstance(schema, dict):
         return schema
     lowered = mapped(schema, _lowered)
-    return {**lowered, "type": lowered["type"].lower()} if isinstance(lowered.get("type"), str) else lowered
+    if isinstance(lowered.get("type"), str):
+        return {**lowered, "type": lowered["type"].lower()}
+    return lowered
 
 
 def _choice_of(calling: Mapping[str, Json]) -> str:

@@ -20,7 +20,15 @@ from handrail.dialects import json_bodies, provider_errors, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap
 from handrail.errors import Json, ModelError
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 from handrail.schemas.walk import words
 
 Part: TypeAlias = "dict[str, Json]"
@@ -72,7 +80,8 @@ class Answer:
         candidates = chunk.get("candidates")
         if chunk.get("error") or (not candidates and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
-        usage, feedback = chunk.get("usageMetadata"), chunk.get("promptFeedback")
+        usage = chunk.get("usageMetadata")
+        feedback = chunk.get("promptFeedback")
         if isinstance(usage, Mapping):  # totals so far; one chunk tells more of them than another
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if isinstance(feedback, Mapping) and feedback.get("blockReason"):
@@ -112,7 +121,10 @@ class Answer:
             _usage(self._usage),
             (self._why or self._finish) if finish == "refused" else "",
             {"role": "model", "parts": parts},
-            (*(part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)), *self._beside),
+            (
+                *(part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)),
+                *self._beside,
+            ),
         )
 
     def _take_candidate(self, candidate: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -133,13 +145,18 @@ class Answer:
             self._parts.append(kept)
 
     def _take_text(self, text: _Text, deltas: list[Delta]) -> None:
-        last = self._parts[-1] if self._parts else None
+        if self._parts:
+            last = self._parts[-1]
+        else:
+            last = None
         if isinstance(last, _Text) and last.continues_in(text):
             last.pieces += text.pieces
         elif text.pieces or text.besides:
             self._parts.append(text)
-        delta = ReasoningDelta if text.is_thought else TextDelta
-        deltas += map(delta, text.pieces)
+        if text.is_thought:
+            deltas += map(ReasoningDelta, text.pieces)
+        else:
+            deltas += map(TextDelta, text.pieces)
 
     def _take_call(self, part: Mapping[str, Json], told: Mapping[str, Json], deltas: list[Delta]) -> None:
         call = self._open
@@ -150,7 +167,10 @@ class Answer:
             self._calls.append(call)
             self._parts.append(call)
         call.grow(told)
-        self._open = call if told.get("willContinue") else None
+        if told.get("willContinue"):
+            self._open = call
+        else:
+            self._open = None
         if self._open is None:
             call.is_whole = True
             deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), call.arguments))
@@ -163,7 +183,10 @@ class _Text:
 
     def __init__(self, part: Mapping[str, Json]) -> None:
         text = json_bodies.string(part["text"], "the text of a part")
-        self.pieces = [text] if text else []
+        if text:
+            self.pieces = [text]
+        else:
+            self.pieces = []
         self.is_thought = bool(part.get("thought"))
         self.besides = received.that_go_back({k: v for k, v in part.items() if k not in ("text", "thought")})
 
@@ -173,14 +196,27 @@ class _Text:
 
     def raw(self) -> Part:
         """Return the part as it goes back."""
-        thought = {"thought": True} if self.is_thought else {}
+        if self.is_thought:
+            thought = {"thought": True}
+        else:
+            thought = {}
         return {"text": "".join(self.pieces), **thought, **self.besides}
 
 
 class _Call:
     """A part with a call, as far as it came."""
 
-    __slots__ = ("_args", "_besides", "_leaves", "_sent", "_text", "id", "is_whole", "name", "position")
+    __slots__ = (
+        "_args",
+        "_besides",
+        "_leaves",
+        "_sent",
+        "_text",
+        "id",
+        "is_whole",
+        "name",
+        "position",
+    )
 
     def __init__(self, position: int, part: Mapping[str, Json], told: Mapping[str, Json]) -> None:
         self.position = position
@@ -212,13 +248,19 @@ class _Call:
                 text = json.dumps(self._value(), ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:
                 raise json_bodies.unreadable("the arguments of a call have no JSON form") from error
-            self._text = text if self.is_whole else text.removesuffix("}")
+            if self.is_whole:
+                self._text = text
+            else:
+                self._text = text.removesuffix("}")
         return self._text
 
     def raw(self) -> Part:
         """Return the part as it goes back."""
         args = self._value()
-        kept = {"args": args} if args and received.can_go_back(args) else {"args": {}}
+        if args and received.can_go_back(args):
+            kept = {"args": args}
+        else:
+            kept = {"args": {}}
         return {"functionCall": {**self._sent, **kept}, **self._besides}
 
     def _value(self) -> Json:
@@ -239,7 +281,8 @@ _MOST_STEPS = 64
 
 def _steps(path: str) -> Iterator[str | int]:
     """Yield the names and places of a normalized path of RFC 9535, such as `$.steps[0].name`."""
-    at, count = 1, 0
+    at = 1
+    count = 0
     while at < len(path):
         step = _STEP.match(path, at)
         count += 1
@@ -271,7 +314,10 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
     if isinstance(here, dict) and isinstance(step, str):
         return here.setdefault(step, value)
     if isinstance(here, list) and isinstance(step, int) and step <= len(here):
-        here += [value] if step == len(here) else []
+        if step == len(here):
+            here += [value]
+        else:
+            here += []
         return here[step]
     raise json_bodies.unreadable("the paths of a call's arguments contradict one another")
 
@@ -284,7 +330,9 @@ def chunks_of(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
 
 def _text(told: Mapping[str, Json], key: str) -> str:
     value = told.get(key)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _usage(usage: Mapping[str, Json]) -> Usage:

@@ -90,7 +90,10 @@ class OpenAIChat(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -124,7 +127,9 @@ class OpenAIChat(Wire):
             "tools": [*defined, *options.provider_tools] if options.provider_tools else defined,
             "tool_choice": _tool_choice(options.tool_choice, names),
         }
-        return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+        if options.parallel is None:
+            return fields
+        return {**fields, "parallel_tool_calls": options.parallel}
 
     def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
         """Return one message of a request. Messages are frozen, so a caller may keep the result."""
@@ -187,7 +192,9 @@ class OpenAIChat(Wire):
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/chat/completions") else None
+        if path.endswith("/chat/completions"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -222,16 +229,34 @@ class OpenAIChat(Wire):
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
         names = named(tools)
-        message: dict[str, Json] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
+        message: dict[str, Json] = {
+            "role": "assistant",
+            "content": turn.text or None,
+            "refusal": turn.refusal or None,
+        }
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
         if turn.calls:
             message["tool_calls"] = [_encode_call(call, names, call.arguments) for call in turn.calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
-        return {**_head(envelope, "chat.completion"), "choices": [choice], "usage": _encode_usage(turn.usage)}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _FINISH_WORDS[turn.finish],
+        }
+        return {
+            **_head(envelope, "chat.completion"),
+            "choices": [choice],
+            "usage": _encode_usage(turn.usage),
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
@@ -245,13 +270,22 @@ class OpenAIChat(Wire):
         names = named(tools)
         head = _head(envelope, "chat.completion.chunk")
         spare: dict[str, Json] = {"usage": None} if envelope.usage else {}
-        opening = {"role": "assistant", "content": None if turn.calls and not turn.text else "", "refusal": None}
+        opening = {
+            "role": "assistant",
+            "content": None if turn.calls and not turn.text else "",
+            "refusal": None,
+        }
         for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
             yield event({**head, "choices": [choice], **spare})
         if turn.finish == "error":
             return
-        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
+        choice = {
+            "index": 0,
+            "delta": {},
+            "logprobs": None,
+            "finish_reason": _FINISH_WORDS[turn.finish],
+        }
         yield event({**head, "choices": [choice], **spare})
         if envelope.usage:
             yield event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
@@ -271,16 +305,28 @@ COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens", outp
 def _response_format(output: Output) -> dict[str, Json]:
     """Return how an answer is held to a schema: strictly where strict mode can say all of it."""
     strict = portability.for_openai_strict(dict(output.schema))
-    told = {"schema": output.schema} if isinstance(strict, NotPortable) else {"schema": strict, "strict": True}
-    return {"type": "json_schema", "json_schema": {"name": output.name, **told}}
+    json_schema: dict[str, Json] = {"name": output.name, "schema": output.schema}
+    if not isinstance(strict, NotPortable):
+        json_schema["schema"] = strict
+        json_schema["strict"] = True
+    return {"type": "json_schema", "json_schema": json_schema}
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    function: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    function: dict[str, Json] = {
+        "name": names.to_wire(tool.name),
+        "description": tool.description,
+    }
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     if lossless is None:
         return {"type": "function", "function": {**function, "parameters": tool.parameters}}
-    return {"type": "function", "function": {**function, "parameters": lossless, "strict": True}}
+    return {
+        "type": "function",
+        "function": {**function, "parameters": lossless, "strict": True},
+    }
 
 
 def _tool_choice(choice: str, names: NameMap) -> Json:
@@ -307,7 +353,10 @@ def _shown_by(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
     parts: list[Mapping[str, Json] | Media] = []
     for result in results:
         if result.media:
-            parts += [{"type": "text", "text": f"Shown by {result.name} ({result.call_id}):"}, *result.media]
+            parts += [
+                {"type": "text", "text": f"Shown by {result.name} ({result.call_id}):"},
+                *result.media,
+            ]
     if parts:
         yield UserMessage("", parts)
 
@@ -324,20 +373,29 @@ def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
     if kind == "text":
         return {"type": "text", "text": part.data.decode("utf-8", "replace")}
     if kind == "audio":
-        return {"type": "input_audio", "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)}}
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)},
+        }
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.link}}
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     raw = turn.raw or {}
     # OpenAI takes null only beside calls, and null is what it sends there itself.
-    message: dict[str, Json] = {"role": "assistant", "content": turn.text or (None if turn.calls else "")}
+    message: dict[str, Json] = {
+        "role": "assistant",
+        "content": turn.text or (None if turn.calls else ""),
+    }
     message |= {key: raw[key] for key in GOES_BACK if raw.get(key)}
     if turn.refusal:
         message["refusal"] = turn.refusal
     if turn.calls:
         sent = raw.get("tool_calls")
-        extras = sent if isinstance(sent, list) and len(sent) == len(turn.calls) else [{}] * len(turn.calls)
+        if isinstance(sent, list) and len(sent) == len(turn.calls):
+            extras = sent
+        else:
+            extras = [{}] * len(turn.calls)
         message["tool_calls"] = [
             _encode_call(call, names, as_history(call.arguments))
             | {key: extra[key] for key in CALL_GOES_BACK if isinstance(extra, Mapping) and extra.get(key)}
@@ -364,7 +422,10 @@ def _encode_result(result: ToolResult) -> dict[str, Json]:
 def _form_of(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
     told = fields.get("response_format")
-    form = told.get("json_schema") if isinstance(told, Mapping) else None
+    if isinstance(told, Mapping):
+        form = told.get("json_schema")
+    else:
+        form = None
     if not isinstance(form, Mapping) or not isinstance(form.get("schema"), Mapping):
         return None
     del fields["response_format"]
@@ -377,27 +438,43 @@ def _is_provider_s(tool: Json) -> bool:
 
 
 def _described(tool: Json) -> Described:
-    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if isinstance(tool, Mapping):
+        function = tool.get("function")
+    else:
+        function = None
     if not isinstance(function, Mapping) or not function.get("name"):
         raise ConfigError(f"the request has a tool without a function: {argument_errors.shown(tool)}")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    strict = parameters if function.get("strict") else None
+    if function.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)
 
 
 def _choice_of(choice: Json) -> str:
     if isinstance(choice, Mapping):
         return str((choice.get("function") or choice).get("name", "auto"))
-    return _CHOICE_WORDS.get(str(choice), str(choice)) if choice else "auto"
+    if choice:
+        return _CHOICE_WORDS.get(str(choice), str(choice))
+    return "auto"
 
 
 def _head(envelope: Envelope, kind: str) -> dict[str, Json]:
-    return {"id": envelope.id, "object": kind, "created": envelope.created, "model": envelope.model}
+    return {
+        "id": envelope.id,
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+    }
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     # Only some servers count it.
-    written = {"cache_write_tokens": usage.cache_written_tokens} if usage.cache_written_tokens else {}
+    if usage.cache_written_tokens:
+        written = {"cache_write_tokens": usage.cache_written_tokens}
+    else:
+        written = {}
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -408,7 +485,11 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 
 
 def _encode_deltas(turn: Turn, names: NameMap, piece_chars: int) -> Iterator[dict[str, Json]]:
-    for key, text in (("reasoning_content", turn.reasoning), ("content", turn.text), ("refusal", turn.refusal)):
+    for key, text in (
+        ("reasoning_content", turn.reasoning),
+        ("content", turn.text),
+        ("refusal", turn.refusal),
+    ):
         yield from ({key: piece} for piece in pieces(text, piece_chars))
     for index, call in enumerate(turn.calls):
         yield {"tool_calls": [{"index": index, **_encode_call(call, names, "")}]}

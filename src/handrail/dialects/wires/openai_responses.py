@@ -21,14 +21,30 @@ from mimetypes import guess_extension
 from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
 from handrail.dialects.wires.base import Wire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.responses_items import CALLS, Answer, Place
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_history, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_history,
+    event,
+    fit_to_send,
+    in_call_order,
+    kept,
+    names_of,
+    pieces,
+    result_text,
+)
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import (
     AssistantMessage,
@@ -116,7 +132,10 @@ class OpenAIResponses(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -131,9 +150,15 @@ class OpenAIResponses(Wire):
         names = _names_of(tools)
         # What continues a conversation that the provider keeps is a part of one, and looks broken by itself.
         is_part = not {"previous_response_id", "conversation"}.isdisjoint(options.extra)
-        spoken, instructions = conversation_of(messages) if is_part else fit_to_send(messages, tools), None
-        if spoken and isinstance(spoken[0], SystemMessage):
-            instructions, spoken = spoken[0].text, spoken[1:]
+        history: Sequence[Message]
+        if is_part:
+            history = conversation_of(messages)
+        else:
+            history = fit_to_send(messages, tools)
+        instructions = None
+        if history and isinstance(history[0], SystemMessage):
+            instructions = history[0].text
+            history = history[1:]
         told = {
             "model": options.model or None,
             "instructions": instructions,
@@ -142,7 +167,7 @@ class OpenAIResponses(Wire):
             "stream": options.stream or None,
         }
         is_kept = bool(options.extra.get("store"))
-        body: dict[str, Json] = {"input": _items(spoken, names, is_kept), **_STATELESS}
+        body: dict[str, Json] = {"input": _items(history, names, is_kept), **_STATELESS}
         body |= {field: value for field, value in told.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
@@ -155,8 +180,13 @@ class OpenAIResponses(Wire):
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
             defined = [each for each in defined if each["name"] not in named] + [*map(dict, options.provider_tools)]
-        fields: dict[str, Json] = {"tools": defined, "tool_choice": _tool_choice(options.tool_choice, names)}
-        return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+        fields: dict[str, Json] = {
+            "tools": defined,
+            "tool_choice": _tool_choice(options.tool_choice, names),
+        }
+        if options.parallel is None:
+            return fields
+        return {**fields, "parallel_tool_calls": options.parallel}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
@@ -207,7 +237,9 @@ class OpenAIResponses(Wire):
 
     def asked_by(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/responses") else None
+        if path.endswith("/responses"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -236,7 +268,11 @@ class OpenAIResponses(Wire):
             provider_tools=tuple(tool for tool in entries if tool.get("type") != "function"),
             extra=rest,
         )
-        return [SystemMessage(str(instructions)), *messages] if instructions else messages, tools, options
+        return (
+            [SystemMessage(str(instructions)), *messages] if instructions else messages,
+            tools,
+            options,
+        )
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
@@ -246,15 +282,31 @@ class OpenAIResponses(Wire):
 
     def _head(self, envelope: Envelope, tools: Collection[ToolLike]) -> dict[str, Json]:
         return {
-            "id": envelope.id, "object": "response", "created_at": envelope.created,
-            "status": "in_progress", "model": envelope.model,
-            "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "output": [],
-            "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "top_p": None,
-            "tools": self.definitions(tools), "usage": None,
-        }  # fmt: skip
+            "id": envelope.id,
+            "object": "response",
+            "created_at": envelope.created,
+            "status": "in_progress",
+            "model": envelope.model,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "output": [],
+            "parallel_tool_calls": True,
+            "temperature": None,
+            "tool_choice": "auto",
+            "top_p": None,
+            "tools": self.definitions(tools),
+            "usage": None,
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
@@ -292,7 +344,10 @@ class ResponsesStream(EventStream):
         """Read one event; see `EventStream.take`."""
         told = json_bodies.object_of(event.data)
         named = told.get("type")
-        name = named if isinstance(named, str) else event.type
+        if isinstance(named, str):
+            name = named
+        else:
+            name = event.type
         if name == "error" or (not name.startswith("response.") and provider_errors.error_in(told)):
             raise provider_errors.classify(None, {}, told)
         if self._end:
@@ -313,7 +368,10 @@ class ResponsesStream(EventStream):
 
     def _take_end(self, status: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
         response = told.get("response")
-        end = {"status": status, **(response if isinstance(response, json_bodies.OBJECT) else {})}
+        end = {
+            "status": status,
+            **(response if isinstance(response, json_bodies.OBJECT) else {}),
+        }
         _raise_if_failed(end)
         self._answer.close(end.get("output"), deltas)
         self._end = end
@@ -331,7 +389,10 @@ def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     return {
         "type": "function",
         "name": names.to_wire(tool.name),
@@ -375,7 +436,9 @@ def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[d
             case SystemMessage(text):
                 items.append({"type": "message", "role": "system", "content": text})
             case UserMessage(text, parts):
-                content = [_encode_part(part) for part in parts] if parts else text
+                content: Json = text
+                if parts:
+                    content = [_encode_part(part) for part in parts]
                 items.append({"type": "message", "role": "user", "content": content})
             case ToolMessage(result):
                 items.append(_encode_result(result, custom=result.call_id in free_text))
@@ -396,11 +459,16 @@ def _encode_assistant(turn: Turn, names: NameMap, is_kept: bool) -> list[dict[st
         if item["type"] in CALLS:
             items += [_encode_call(call, names, item) for call in islice(calls, 1)]
         elif item["type"] == "message":
-            items += [item] if is_kept and item.get("id") else _plain_message(item)
+            if is_kept and item.get("id"):
+                items += [item]
+            else:
+                items += _plain_message(item)
         elif item["type"] != "reasoning" or is_kept or item.get("encrypted_content") or item.get("content"):
             items.append(item)
     items += [_encode_call(call, names) for call in calls]
-    return items if is_kept else [_without_id(item) for item in items]
+    if is_kept:
+        return items
+    return [_without_id(item) for item in items]
 
 
 def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -410,8 +478,13 @@ def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
         parts = [part for part in content or () if isinstance(part, Mapping)]
         told = (part.get(key) for part in parts for key in ("text", "refusal"))
         content = "".join(text for text in told if isinstance(text, str))
-    phase = {"phase": item["phase"]} if item.get("phase") else {}
-    return [{"type": "message", "role": "assistant", "content": content, **phase}] if content else []
+    if item.get("phase"):
+        phase = {"phase": item["phase"]}
+    else:
+        phase = {}
+    if content:
+        return [{"type": "message", "role": "assistant", "content": content, **phase}]
+    return []
 
 
 def _without_id(item: dict[str, Json]) -> dict[str, Json]:
@@ -420,7 +493,11 @@ def _without_id(item: dict[str, Json]) -> dict[str, Json]:
 
 
 def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    spelled = {**(told or {"type": "function_call"}), "call_id": call.id, "name": names.to_wire(call.name)}
+    spelled = {
+        **(told or {"type": "function_call"}),
+        "call_id": call.id,
+        "name": names.to_wire(call.name),
+    }
     if spelled["type"] == "function_call":
         spelled["arguments"] = as_history(call.arguments)
     return spelled
@@ -429,9 +506,15 @@ def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None
 def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
     text: Json = result_text(result)
     if result.media:
-        spoken = [{"type": "input_text", "text": text}] if text else []
-        text = [*spoken, *(_encode_media(media) for media in result.media)]
-    kind = "custom_tool_call_output" if custom else "function_call_output"
+        if text:
+            history = [{"type": "input_text", "text": text}]
+        else:
+            history = []
+        text = [*history, *(_encode_media(media) for media in result.media)]
+    if custom:
+        kind = "custom_tool_call_output"
+    else:
+        kind = "function_call_output"
     return {"type": kind, "call_id": result.call_id, "output": text}
 
 
@@ -447,16 +530,27 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     seen = shown(part)
     if seen is not None:
         return _encode_shown(seen, part)
-    own = dict(part) if isinstance(part, Mapping) else {}
-    return {**own, "type": "input_text"} if own.get("type") == "text" else own
+    if isinstance(part, Mapping):
+        own = dict(part)
+    else:
+        own = {}
+    if own.get("type") == "text":
+        return {**own, "type": "input_text"}
+    return own
 
 
 def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Json]:
     link = _link(seen)
     kind = seen.media_type.partition("/")[0]
     if kind == "image":
-        image = part.get("image_url") if isinstance(part, Mapping) else None
-        detail = image.get("detail") if isinstance(image, Mapping) else None
+        if isinstance(part, Mapping):
+            image = part.get("image_url")
+        else:
+            image = None
+        if isinstance(image, Mapping):
+            detail = image.get("detail")
+        else:
+            detail = None
         return {"type": "input_image", "image_url": link, "detail": detail or "auto"}
     if kind == "audio" and seen.base64:
         form = seen.media_type.partition("/")[2]
@@ -489,9 +583,17 @@ def _turn(told: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
 
 def _finish(told: Mapping[str, Json]) -> Finish:
     details = told.get("incomplete_details")
-    reason = details.get("reason") if isinstance(details, json_bodies.OBJECT) else None
-    word = reason if told.get("status") == "incomplete" else told.get("status")
-    return _FINISHES.get(word, "error") if isinstance(word, str) else "error"
+    if isinstance(details, json_bodies.OBJECT):
+        reason = details.get("reason")
+    else:
+        reason = None
+    if told.get("status") == "incomplete":
+        word = reason
+    else:
+        word = told.get("status")
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return "error"
 
 
 def _usage(usage: Json) -> Usage:
@@ -532,9 +634,14 @@ def _messages(told: Json) -> list[Message]:
         if message is None:
             said.append(entry)
             continue
-        messages += [_told_back(said), message] if said else [message]
+        if said:
+            messages += [_told_back(said), message]
+        else:
+            messages += [message]
         said = []
-    return [*messages, _told_back(said)] if said else messages
+    if said:
+        return [*messages, _told_back(said)]
+    return messages
 
 
 def _message(item: Mapping[str, Json]) -> Message | None:
@@ -573,12 +680,18 @@ def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
         case {"type": "input_text"}:
             return {**part, "type": "text"}
         case {"type": "input_image", "image_url": str(url)}:
-            detail = {"detail": part["detail"]} if part.get("detail") else {}
+            if part.get("detail"):
+                detail = {"detail": part["detail"]}
+            else:
+                detail = {}
             return {"type": "image_url", "image_url": {"url": url, **detail}}
         case {"type": "input_file", "file_url": str(url)}:
             return {"type": "file", "file": {"file_data": url}}
         case {"type": "input_file"}:
-            return {"type": "file", "file": {key: value for key, value in part.items() if key != "type"}}
+            return {
+                "type": "file",
+                "file": {key: value for key, value in part.items() if key != "type"},
+            }
     return dict(part)
 
 
@@ -599,18 +712,26 @@ def _described(tool: Mapping[str, Json]) -> Described:
     if not tool.get("name"):
         raise ConfigError("the request has a function without a name")
     parameters = dict(_asked(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
-    strict = parameters if tool.get("strict") else None
+    if tool.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
 def _choice_of(choice: Json) -> str:
-    return str(choice.get("name", "auto")) if isinstance(choice, Mapping) else str(choice or "auto")
+    if isinstance(choice, Mapping):
+        return str(choice.get("name", "auto"))
+    return str(choice or "auto")
 
 
 def _form_of(rest: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of what a request says of its text."""
     match rest.get("text"):
-        case {"format": {"type": "json_schema", "name": str(name), "schema": dict(schema)}, **others}:
+        case {
+            "format": {"type": "json_schema", "name": str(name), "schema": dict(schema)},
+            **others,
+        }:
             rest.pop("text")
             if others:
                 rest["text"] = others
@@ -628,7 +749,12 @@ def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
     if turn.refusal:
         content.append({"type": "refusal", "refusal": turn.refusal})
     if content:
-        head = {"id": f"msg_{id}", "type": "message", "status": "completed", "role": "assistant"}
+        head = {
+            "id": f"msg_{id}",
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+        }
         yield {**head, "content": content}
     for number, call in enumerate(turn.calls):
         yield {
@@ -654,7 +780,11 @@ def _ending(turn: Turn) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
         "total_tokens": spent.input_tokens + spent.output_tokens,
     }
-    return {"status": status, "incomplete_details": {"reason": reason} if reason else None, "usage": usage}
+    return {
+        "status": status,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "usage": usage,
+    }
 
 
 _FIRST_EVENTS = ("created", "in_progress")
@@ -662,16 +792,28 @@ _FIRST_EVENTS = ("created", "in_progress")
 
 def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterator[dict[str, Json]]:
     """Yield the events that tell an item: announced empty, its texts in pieces and whole, then the item itself."""
-    spoken = "arguments" if item["type"] == "function_call" else "summary" if item["type"] == "reasoning" else "content"
-    begun = {"status": "in_progress"} if "status" in item else {}
-    blank = "" if spoken == "arguments" else []
-    yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun, spoken: blank}}
-    place = {"item_id": item["id"], "output_index": index}
-    if spoken == "arguments":
-        yield from _text_events("function_call_arguments", "arguments", item[spoken], place, piece_chars)
+    if item["type"] == "function_call":
+        history = "arguments"
+    elif item["type"] == "reasoning":
+        history = "summary"
     else:
-        for number, part in enumerate(item[spoken]):
-            yield from _part_events(part, {**place, f"{spoken}_index": number}, piece_chars)
+        history = "content"
+    if "status" in item:
+        begun = {"status": "in_progress"}
+    else:
+        begun = {}
+    blank = "" if history == "arguments" else []
+    yield {
+        "type": "response.output_item.added",
+        "output_index": index,
+        "item": {**item, **begun, history: blank},
+    }
+    place = {"item_id": item["id"], "output_index": index}
+    if history == "arguments":
+        yield from _text_events("function_call_arguments", "arguments", item[history], place, piece_chars)
+    else:
+        for number, part in enumerate(item[history]):
+            yield from _part_events(part, {**place, f"{history}_index": number}, piece_chars)
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 

@@ -73,12 +73,25 @@ class Written:
             return b"".join((_frame(fields), tools_too))[:-1] + b"}"
         defined: Json = self._wire.definitions(tools, strict=options.strict)
         told = self._gone_on(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
-        return b"".join((told.frame, told.tools_too, b'"', self._field.encode(), b'":[', told.history, b"]}"))
+        return b"".join(
+            (
+                told.frame,
+                told.tools_too,
+                b'"',
+                self._field.encode(),
+                b'":[',
+                told.history,
+                b"]}",
+            )
+        )
 
     def _gone_on(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told | None:
         """Spell what is new behind what was told; None where there is no such thing."""
         cut = _cut(messages)
-        told = self._told.get(id(messages[cut - 1])) if cut else None
+        if cut:
+            told = self._told.get(id(messages[cut - 1]))
+        else:
+            told = None
         if told is None or told.tools is not defined or told.options != options or not _begins(messages, told.messages):
             return None
         new = messages[cut:]
@@ -93,22 +106,39 @@ class Written:
             return None  # this wire leaves the answer out, so that what stands before and behind it may join
         self._forget(told)
         gone_on = _Told(
-            (*messages,), defined, options, told.frame, told.tools_too,
-            told.history + b"," + _spelled(history), told.ids | ids,
-        )  # fmt: skip
+            (*messages,),
+            defined,
+            options,
+            told.frame,
+            told.tools_too,
+            told.history + b"," + _spelled(history),
+            told.ids | ids,
+        )
         return self._kept(gone_on, history)
 
     def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
         tools_too = self._tools_of(fields, options)
-        told = _Told((*messages,), defined, options, _frame(fields), tools_too, _spelled(history), _ids(messages))
+        told = _Told(
+            (*messages,),
+            defined,
+            options,
+            _frame(fields),
+            tools_too,
+            _spelled(history),
+            _ids(messages),
+        )
         is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
-        return self._kept(told, history) if is_kept else told
+        if is_kept:
+            return self._kept(told, history)
+        return told
 
     def _tools_of(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
-        tools, kept = fields.pop("tools", None), self._tools  # read once: another thread may write it
+        # read once: another thread may write it
+        tools = fields.pop("tools", None)
+        kept = self._tools
         try:
             if tools is not None and tools is not kept[0]:
                 kept = self._tools = tools, b'"tools":' + to_json(tools) + b","

@@ -21,7 +21,15 @@ from handrail.calls import ToolCall
 from handrail.dialects import json_bodies, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.errors import Json
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 
 CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
@@ -111,7 +119,10 @@ class Item:
         said = self.said(Place("call"))
         if self.type != _FREE:
             return said
-        opened = _FREE_OPENS if said or self.is_closed else ""
+        if said or self.is_closed:
+            opened = _FREE_OPENS
+        else:
+            opened = ""
         return f"{opened}{_within_json(said)}{_FREE_CLOSES if self.is_closed else ''}"
 
     def as_told(self) -> dict[str, Json]:
@@ -124,7 +135,10 @@ class Item:
         for place in self.pieces:
             part = _PARTS[place.kind]
             parts.setdefault(part.field, []).append({"type": part.type, part.text: self.said(place)})
-        role = {"role": "assistant"} if self.type == "message" else {}
+        if self.type == "message":
+            role = {"role": "assistant"}
+        else:
+            role = {}
         return {**self.fields, "type": self.type, **role, **parts}
 
 
@@ -149,7 +163,8 @@ class Answer:
     def announce(self, told: Json, index: Json) -> None:
         """Take an item that begins. What it already says is kept until it is told again, piece by piece or whole."""
         fields = json_bodies.mapping(told, "an item of the answer")
-        type, call_id = _type(fields), _text(fields, "call_id")
+        type = _type(fields)
+        call_id = _text(fields, "call_id")
         item = self._by_id.get(_text(fields, "id"))
         if item is None or item.type != type or (item.is_whole and _text(item.fields, "call_id") != call_id):
             self._tell(self._begin(type), fields, index)
@@ -181,10 +196,16 @@ class Answer:
     def item_of(self, type: str, id: Json, index: Json) -> Item:
         """Return the item that an event speaks of: by its id, else by its index, else the last one."""
         number = _number(index)
-        item = self._by_id.get(id) if isinstance(id, str) else None
+        if isinstance(id, str):
+            item = self._by_id.get(id)
+        else:
+            item = None
         if item is None and number is not None:  # some gateways give an item another id in every event
             item = self._by_index.get(number)
-            item = None if item and item.is_whole else item
+            if item and item.is_whole:
+                item = None
+            else:
+                item = item
         if item is None and number is None and self.items:
             item = self.items[-1]
         if item is not None and item.type == type:
@@ -205,10 +226,16 @@ class Answer:
         elif place.kind == "refusal":
             self._refusal.append(text)
         elif place.kind == "call":
-            shown = text if item.type != _FREE else f"{_FREE_OPENS if begins else ''}{_within_json(text)}"
+            if item.type != _FREE:
+                shown = text
+            else:
+                shown = f"{_FREE_OPENS if begins else ''}{_within_json(text)}"
             deltas.append(ArgumentsDelta(item.call, self._name(item), shown))
         else:
-            thought = _APART + text if begins and self._thoughts else text
+            if begins and self._thoughts:
+                thought = _APART + text
+            else:
+                thought = text
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
@@ -227,9 +254,17 @@ class Answer:
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
         refusal = "".join(self._refusal)
-        waits_for = self._waits_for() if finish == "stop" else ""
         if finish == "stop":
-            finish = "calls" if self._calls or waits_for else "refused" if refusal else "stop"
+            waits_for = self._waits_for()
+        else:
+            waits_for = ""
+        if finish == "stop":
+            if self._calls or waits_for:
+                finish = "calls"
+            elif refusal:
+                finish = "refused"
+            else:
+                finish = "stop"
         told = [received.that_go_back(item.as_told()) for item in self.items]
         head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
         return Turn(
@@ -289,7 +324,10 @@ class Answer:
     def _close_free_text(self, item: Item, deltas: list[Delta]) -> None:
         if item.type == _FREE and not item.is_closed:
             item.is_closed = True
-            opened = "" if Place("call") in item.pieces else _FREE_OPENS
+            if Place("call") in item.pieces:
+                opened = ""
+            else:
+                opened = _FREE_OPENS
             deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
 
     def _say_rest(self, item: Item, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -298,10 +336,14 @@ class Answer:
 
     def _announced(self, fields: Mapping[str, Json], index: int | None) -> Item | None:
         """Return the item that is now told whole. Only its own id can tell it a second time."""
-        type, found = _type(fields), self._by_id.get(_text(fields, "id"))
+        type = _type(fields)
+        found = self._by_id.get(_text(fields, "id"))
         if found is not None and found.type == type:
             return found
-        others = (self._by_index.get(-1 if index is None else index), self._by_call_id.get(_text(fields, "call_id")))
+        others = (
+            self._by_index.get(-1 if index is None else index),
+            self._by_call_id.get(_text(fields, "call_id")),
+        )
         return next((each for each in others if each and each.type == type and not each.is_whole), None)
 
     def _told_again(self, listed: list[Mapping[str, Json]]) -> list[Item | None]:
@@ -313,7 +355,10 @@ class Answer:
         found: list[Item | None] = []
         for fields in listed:
             item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
-            item = item if item in left and item.type == _type(fields) else None
+            if item in left and item.type == _type(fields):
+                item = item
+            else:
+                item = None
             found.append(item)
             if item is not None:
                 del left[item]
@@ -329,12 +374,20 @@ class Answer:
 def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]:
     """Return all that an item says, and where."""
     if field := CALLS.get(type):
-        yield Place("call"), json_bodies.json_text(fields.get(field), "what a tool is called with")
+        yield (
+            Place("call"),
+            json_bodies.json_text(fields.get(field), "what a tool is called with"),
+        )
     said: dict[Place, list[str]] = {}
     for field in ("summary", "content") if type in ("message", "reasoning") else ():
         parts = fields.get(field) or []
         if isinstance(parts, str):  # one text for the only part
-            parts = [{"type": "output_text" if type == "message" else "reasoning_text", "text": parts}]
+            parts = [
+                {
+                    "type": "output_text" if type == "message" else "reasoning_text",
+                    "text": parts,
+                }
+            ]
         for number, part in enumerate(json_bodies.items(parts, f"`{field}` of the answer")):
             told = json_bodies.mapping(part, f"a part of `{field}`")
             kind, key = _KINDS.get((type, field, str(told.get("type"))), ("", ""))
@@ -362,8 +415,12 @@ def _type(fields: Mapping[str, Json]) -> str:
 
 def _text(fields: Mapping[str, Json], key: str) -> str:
     value = fields.get(key)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _number(index: Json) -> int | None:
-    return index if isinstance(index, int) else None
+    if isinstance(index, int):
+        return index
+    return None

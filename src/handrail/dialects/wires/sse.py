@@ -41,7 +41,10 @@ class EventSplitter:
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
         """Take the next piece and return the events that it completes."""
-        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
+        if isinstance(chunk, str):
+            text = chunk
+        else:
+            text = self._decoder.decode(chunk)
         if not text:
             return []
         if not self._begun:
@@ -77,7 +80,9 @@ class EventSplitter:
                 self._field(line)
             elif self._data:
                 events.append(ServerEvent("\n".join(self._data), self._type))
-                self._data, self._type, self._any = [], "", True
+                self._data = []
+                self._type = ""
+                self._any = True
             else:
                 self._type = ""
         return events
