@@ -16,7 +16,7 @@ from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
 from handrail.core.conversation import AskModel, Ending
 from handrail.core.flow import Rules
-from handrail.dialects import fields_of, wire_dialect
+from handrail.dialects import message_fields, wire_dialect
 from handrail.engine import nested_runs
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
@@ -96,7 +96,7 @@ class Runtime(Engine):
             dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
         """
         wire = wire_dialect(dialect)
-        turn = wire.decode_message(fields_of(message), self.tools)
+        turn = wire.decode_message(message_fields(message), self.tools)
         results = await self._handle(turn, run, deps, inject)
         return wire.encode_results(turn.calls, results)
 

@@ -25,7 +25,7 @@ from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
 from handrail.core.conversation import AskModel, Ending
 from handrail.core.flow import Rules
-from handrail.dialects import fields_of, wire_dialect
+from handrail.dialects import message_fields, wire_dialect
 from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.engine import nested_runs
 from handrail.engine.active_run import ActiveRun, new_run_id
@@ -92,7 +92,7 @@ class SyncRuntime(Engine):
     ) -> Any:
         """See `Runtime.handle`."""
         wire = wire_dialect(dialect)
-        turn = wire.decode_message(fields_of(message), self.tools)
+        turn = wire.decode_message(message_fields(message), self.tools)
         return wire.encode_results(turn.calls, self._handle(turn, run, deps, inject))
 
     def run(

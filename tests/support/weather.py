@@ -42,7 +42,7 @@ def answer_in(spoken: Dialect) -> str:
     prompt: Any = spoken
     if hasattr(prompt, "written"):
         return prompt.written(TURN, TOOLS)
-    return reader.written(prompt.syntax, TURN, TOOLS)
+    return reader.write_answer(prompt.syntax, TURN, TOOLS)
 
 
 def stream_in(spoken: ServerDialect) -> str:

@@ -143,7 +143,7 @@ class Envelope(Struct, frozen=True):
 class ServerDialect(Protocol):
     """The provider's side of a wire dialect, for servers that speak it."""
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body, as fields for `decode_request` (`model`, `stream`).
 
         None when a request to this path is not one of this dialect.
@@ -174,7 +174,7 @@ class ServerDialect(Protocol):
         ...
 
 
-def remembered(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
+def memoize(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what `make` makes of these tools, from memory where they have one."""
     if hasattr(tools, "remembered"):
         return tools.remembered(key, make)
@@ -211,7 +211,7 @@ def wire_dialect(name: str) -> WireDialect:
 _WIRES: dict[str, WireDialect] = {}
 
 
-def fields_of(message: Any) -> Mapping[str, Json]:
+def message_fields(message: Any) -> Mapping[str, Json]:
     """Return a provider's message as a dictionary, also from an SDK's object."""
     if isinstance(message, Mapping):
         return message

@@ -72,21 +72,21 @@ class CallAssembler:
 
     def take(self, index: int | None, id: str, name: str, text: str) -> StreamedCall:
         """Add one piece and return the call that it belongs to. What the piece does not say is None or empty."""
-        call = self._meant(index, id, name)
+        call = self._find(index, id, name)
         if call is None or self._begins_another(call, index, id, name, text):
             call = self._begin(index, id, name or (call.name if call and call.announced else ""))
         else:
-            self._tell(call, index, id, name)
+            self._update(call, index, id, name)
         if text:
             call.pieces.append(text)
         return call
 
-    def finished(self) -> list[ToolCall]:
+    def finish(self) -> list[ToolCall]:
         """Return the calls in the order in which they began; those without an id get `call_<n>`."""
         calls = [ToolCall(call.id, call.name, "".join(call.pieces)) for call in self.calls]
         return with_ids(calls)
 
-    def _meant(self, index: int | None, id: str, name: str) -> StreamedCall | None:
+    def _find(self, index: int | None, id: str, name: str) -> StreamedCall | None:
         if id and (call := self._by_id.get(id)):
             return call
         if index is not None and (call := self._by_index.get(index)):
@@ -123,7 +123,7 @@ class CallAssembler:
             self._by_id[id] = call
         return call
 
-    def _tell(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
+    def _update(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
         """Take over what the piece says of its call beside arguments."""
         if id and not call.id:
             call.id = id
@@ -151,7 +151,7 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     told = []
     for position, call in enumerate(calls):
         if not call.id:
-            made = next(id for id in _made_ids(position, ending) if id not in taken)
+            made = next(id for id in _candidate_ids(position, ending) if id not in taken)
             taken.add(made)
             call = replace(call, id=made)
         told.append(call)
@@ -168,7 +168,7 @@ _MOST_ANSWER_CHARS = 24
 """OpenAI takes ids of up to 40 characters, and a conversation may go on there."""
 
 
-def _made_ids(position: int, ending: str) -> Iterator[str]:
+def _candidate_ids(position: int, ending: str) -> Iterator[str]:
     yield f"call_{position}{ending}"
     yield from (f"call_{position}{ending}_{turn}" for turn in count(2))
 

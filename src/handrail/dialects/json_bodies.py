@@ -23,7 +23,7 @@ def unreadable(what: str) -> ModelError:
     return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
 
 
-def object_of(body: Json | bytes) -> Mapping[str, Json]:
+def parse_object(body: Json | bytes) -> Mapping[str, Json]:
     """Return a whole answer, or one event of a stream, as an object.
 
     Its texts may contain half a character (`received.WholeDeltas`), which `received.whole_turn` joins or replaces.
@@ -31,13 +31,13 @@ def object_of(body: Json | bytes) -> Mapping[str, Json]:
     Raises:
         ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).
     """
-    body = loaded(body)
+    body = parse_body(body)
     if isinstance(body, list) and body and provider_errors.error_in(body):
         raise provider_errors.classify(None, {}, body)
     return mapping(body, "the body")
 
 
-def loaded(body: Json | bytes) -> Json:
+def parse_body(body: Json | bytes) -> Json:
     """Return a whole answer as a JSON value; see `object_of`.
 
     Raises:

@@ -74,7 +74,7 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
     if not refused:
         return NameMap(rule)
     wire: dict[str, str] = {}
-    spelled = {name: _spelled(name, rule) for name in refused}
+    spelled = {name: _spell(name, rule) for name in refused}
     wanted_by = Counter(spelled.values())
     taken = every - refused
     for name in sorted(refused):
@@ -82,7 +82,7 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
         hash_chars = _HASH_CHARS
         crowded = wanted_by[chosen] > 1
         while crowded or chosen in taken:
-            chosen = _hashed(name, rule, hash_chars)
+            chosen = _spell_with_hash(name, rule, hash_chars)
             crowded = False
             hash_chars += 4
         taken.add(chosen)
@@ -95,7 +95,7 @@ def _acceptable(name: str, rule: NameRule) -> str:
     # Every call of a history is spelled again in every turn: what is known of a name is kept.
     if rule.accepts(name):
         return name
-    return _spelled(name, rule)
+    return _spell(name, rule)
 
 
 @cache
@@ -103,16 +103,16 @@ def _pattern(rule: NameRule) -> re.Pattern[str]:
     return re.compile(f"[{rule.first or rule.characters}][{rule.characters}]{{0,{rule.most_chars - 1}}}")
 
 
-def _spelled(name: str, rule: NameRule) -> str:
+def _spell(name: str, rule: NameRule) -> str:
     """Return the name with `_` for what is refused, and a hash where that alone would say too little."""
     legible = _legible(name, rule)
     says_all = name.isascii() and legible.strip("_") and rule.accepts(legible)
     if says_all:
         return legible
-    return _hashed(name, rule, _HASH_CHARS)
+    return _spell_with_hash(name, rule, _HASH_CHARS)
 
 
-def _hashed(name: str, rule: NameRule, hash_chars: int) -> str:
+def _spell_with_hash(name: str, rule: NameRule, hash_chars: int) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:hash_chars]
     stem = _legible(name, rule)[: rule.most_chars - len(digest) - 1].rstrip("_") or "tool"
     return f"{stem}_{digest}"

@@ -21,7 +21,7 @@ from handrail.errors import ConfigError, Json
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
 
 
-class Shown(Struct, frozen=True):
+class Attachment(Struct, frozen=True):
     """An image, a sound or a file. It has `base64`, a `url` or a `file_id`.
 
     Attributes:
@@ -62,7 +62,7 @@ class Shown(Struct, frozen=True):
         return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "/xml", "+xml"))
 
 
-def shown(part: Mapping[str, Json] | Media) -> Shown | None:
+def parse_attachment(part: Mapping[str, Json] | Media) -> Attachment | None:
     """Return what a part of a message shows, or None for one that the chat form does not know: it is text, or a
     provider's own.
 
@@ -71,8 +71,8 @@ def shown(part: Mapping[str, Json] | Media) -> Shown | None:
     """
     if isinstance(part, Media):
         if part.url:
-            return _linked(part.media_type, part.url, part.name)
-        return _of_bytes(part)
+            return _from_url(part.media_type, part.url, part.name)
+        return _from_bytes(part)
     kind = part.get("type")
     if isinstance(kind, str):
         read = _READERS.get(kind)
@@ -87,7 +87,7 @@ def shown(part: Mapping[str, Json] | Media) -> Shown | None:
         raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
 
 
-def not_shown(media: Media) -> str:
+def describe_hidden(media: Media) -> str:
     """Return what a result says of something that the model cannot be shown: no run fails for what a tool returned."""
     return f"not shown: {label(media)}"
 
@@ -97,33 +97,33 @@ def data_url(media_type: str, encoded: str) -> str:
     return f"data:{media_type};base64,{encoded}"
 
 
-def _of_bytes(media: Media) -> Shown:
-    return Shown(media.media_type, media.base64, name=media.name)
+def _from_bytes(media: Media) -> Attachment:
+    return Attachment(media.media_type, media.base64, name=media.name)
 
 
-def _linked(media_type: str, url: str, name: str = "") -> Shown:
+def _from_url(media_type: str, url: str, name: str = "") -> Attachment:
     """Return what a URL shows: a `data:` URL holds it."""
     if not (head := _DATA_URL.match(url)):
-        return Shown(media_type, url=url, name=name)
+        return Attachment(media_type, url=url, name=name)
     encoded = url[head.end() :]
     if not head[2]:
         encoded = base64.b64encode(unquote_to_bytes(encoded)).decode()
-    return Shown(head[1] or media_type, encoded, name=name)
+    return Attachment(head[1] or media_type, encoded, name=name)
 
 
-def _image(told: Mapping[str, Json]) -> Shown:
-    return _linked("image/*", _text(told, "url"))
+def _image(told: Mapping[str, Json]) -> Attachment:
+    return _from_url("image/*", _text(told, "url"))
 
 
-def _sound(told: Mapping[str, Json]) -> Shown:
-    return Shown(f"audio/{_text(told, 'format')}", _text(told, "data"))
+def _sound(told: Mapping[str, Json]) -> Attachment:
+    return Attachment(f"audio/{_text(told, 'format')}", _text(told, "data"))
 
 
-def _file(told: Mapping[str, Json]) -> Shown:
+def _file(told: Mapping[str, Json]) -> Attachment:
     name = str(told.get("filename") or "")
     if told.get("file_id"):
-        return Shown("", name=name, file_id=_text(told, "file_id"))
-    return _linked("application/octet-stream", _text(told, "file_data"), name)
+        return Attachment("", name=name, file_id=_text(told, "file_id"))
+    return _from_url("application/octet-stream", _text(told, "file_data"), name)
 
 
 def _text(told: Mapping[str, Json], key: str) -> str:

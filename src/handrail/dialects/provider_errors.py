@@ -110,7 +110,7 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     `{"type": "error", ...}`, `{"detail": ...}` of FastAPI servers, and Google's list of one.
     """
     if isinstance(body, (str, bytes)):
-        body = _loaded(body)
+        body = _parse_json(body)
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, Mapping):
@@ -119,11 +119,11 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     if isinstance(told, list) and told:
         told = told[0]
     if isinstance(told, Mapping):
-        return _told(told)
+        return _parse_error(told)
     if told:
         return ProviderError(message=_as_text(told))
     if body.get("object") == "error" or body.get("type") == "error":
-        return _told(body)
+        return _parse_error(body)
     if body.get("detail") and "choices" not in body:
         return ProviderError(message=_as_text(body["detail"]))
     return None
@@ -161,11 +161,11 @@ def classify(
 def _flat(body: Json | bytes) -> ProviderError:
     """Return the error in a body that only its status or its event calls one."""
     if isinstance(body, (str, bytes)):
-        told = _loaded(body)
+        told = _parse_json(body)
     else:
         told = body
     if isinstance(told, Mapping) and told.get("message"):
-        return _told(told)
+        return _parse_error(told)
     return ProviderError(message=_as_text(body))
 
 
@@ -186,7 +186,7 @@ def _sentence(status: int | None, error: ProviderError) -> str:
     return f"the model's provider answered with an error{f' ({what})' if what else ''}: {message}"
 
 
-def _told(error: Mapping[str, Json]) -> ProviderError:
+def _parse_error(error: Mapping[str, Json]) -> ProviderError:
     words = [error.get(key) for key in ("code", "type", "status")]
     named = [word for word in words if isinstance(word, str) and word and not word.isdigit()]
     numbers = [number for word in (*words, error.get("status_code")) if (number := _status(word))]
@@ -252,7 +252,7 @@ def _date(text: str) -> datetime | None:
     return date.replace(tzinfo=UTC)
 
 
-def _loaded(text: str | bytes) -> Json:
+def _parse_json(text: str | bytes) -> Json:
     try:
         return received.encodable(json.loads(text))
     except (ValueError, RecursionError):

@@ -15,23 +15,23 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core.history import as_history as as_history
 from handrail.core.history import mended
 from handrail.core.results import text_of
-from handrail.dialects import Conversation, ToolLike, received, remembered
+from handrail.dialects import Conversation, ToolLike, memoize, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
 from handrail.messages import Message, conversation_of
 
 
-def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
+def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
     """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
     if isinstance(tools, Collection):
         return tools
     return tuple(tools or ())
 
 
-def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
+def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
-    tools = kept(tools)
-    names: NameMap = remembered(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
+    tools = as_collection(tools)
+    names: NameMap = memoize(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
     return names
 
 
@@ -50,7 +50,7 @@ def as_object(arguments: str) -> Json:
     told = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
     is_flat = text.count("{") + text.count("[") <= received.MOST_LEVELS
     # A history is strict JSON, so nothing but its depth can be too much for a request.
-    if is_flat or received.can_go_back(told):
+    if is_flat or received.is_sendable(told):
         return told
     return {"INVALID_JSON": arguments}
 

@@ -17,7 +17,7 @@ from handrail import plugins
 from handrail.dialects import DialectStream, dialect
 from handrail.dialects.prompts.completion_wire import Completions, Generate
 from handrail.dialects.prompts.dialect import PromptDialect
-from handrail.dialects.wires.request_bytes import Written
+from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.messages import Turn
 from handrail.models.http_model import HttpModel
 from handrail.models.providers import Provider
@@ -60,7 +60,7 @@ class CompletionModel(HttpModel):
     def body(self, request: Request, streamed: bool) -> bytes:
         """Return a request as bytes, with a prompt of today; see `HttpModel.body`."""
         self.wire = self.wire.on(self._today())
-        self._written = Written(self.wire)  # the date is the wire's
+        self._written = RequestEncoder(self.wire)  # the date is the wire's
         return super().body(request, streamed)
 
     def read(self, answer: bytes, request: Request) -> Turn:

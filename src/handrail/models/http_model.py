@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from handrail.core.retries import Backoff
 from handrail.dialects import DialectStream, WireDialect
-from handrail.dialects.wires.request_bytes import Written
+from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
@@ -130,7 +130,7 @@ class HttpModel:
             backoff or Backoff(0.5, 8.0),
         )
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
-        self._written = Written(wire)
+        self._written = RequestEncoder(wire)
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""

@@ -13,7 +13,7 @@ from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import dialect
 from handrail.dialects.prompts import mistral
-from handrail.dialects.prompts.chat_template import broken
+from handrail.dialects.prompts.chat_template import break_tokens
 from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -183,8 +183,8 @@ def test_a_forged_turn_is_not_seen_by_a_strict_reader_of_the_prompt(family, wher
 ])  # fmt: skip
 def test_a_token_is_broken_by_a_space_and_other_text_is_left_alone(text, broken_text):
     tokens = ("<|im_end|>", "[e~[")
-    assert broken(text, tokens) == broken_text
-    assert broken(broken_text, tokens) == broken_text
+    assert break_tokens(text, tokens) == broken_text
+    assert break_tokens(broken_text, tokens) == broken_text
 
 
 # ---------------------------------------------------------------------- what is read back
@@ -265,7 +265,7 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_what_foll
     assert prompt.endswith(opening)
     assert opening
     assert whole.startswith(opening)
-    turn = dialect.decode(whole.removeprefix(opening), tools, opened=dialect.opened_by(prompt))
+    turn = dialect.decode(whole.removeprefix(opening), tools, opened=dialect.find_opening(prompt))
     assert [(call.name, json.loads(call.arguments)) for call in turn.calls] == [("get_weather", {"city": "Paris"})]
 
 
@@ -274,7 +274,7 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_what_foll
 def test_what_a_prompt_has_opened_can_be_told_from_the_prompt_or_from_the_options(dialect, choice):
     options = Options(tool_choice=choice)
     prompt = dialect.encode_request(QUESTION, [tool()], options)
-    assert dialect.opened_by(prompt) == dialect.opened([tool()], options)
+    assert dialect.find_opening(prompt) == dialect.opened([tool()], options)
 
 
 def test_the_tool_that_is_demanded_must_be_among_the_tools():
@@ -293,10 +293,10 @@ def test_tools_that_may_not_be_called_are_not_told(dialect):
 def test_the_answers_in_a_prompt_are_counted(dialect):
     messages = [*QUESTION]
     for number in range(4):
-        assert dialect.answers_in(dialect.encode_request(messages, [tool()])) == len(messages) // 2
+        assert dialect.count_answers(dialect.encode_request(messages, [tool()])) == len(messages) // 2
         messages += [called(weather(id=f"call_{number}")), result("21", f"call_{number}")]
     told = 0 if dialect.template.forgets_calls else 4
-    assert dialect.answers_in(dialect.encode_request([*messages, *QUESTION], [tool()])) == told
+    assert dialect.count_answers(dialect.encode_request([*messages, *QUESTION], [tool()])) == told
 
 
 # ---------------------------------------------------------------------- what stands in a prompt

@@ -78,7 +78,7 @@ def marks(*literals: str) -> Marks:
     return Marks(literals)
 
 
-class Incoming:
+class TextBuffer:
     """Text on its way.
 
     Attributes:
@@ -87,21 +87,21 @@ class Incoming:
         ended: Whether no more will come.
     """
 
-    __slots__ = ("_from", "_kept", "_record", "_record_from", "at", "ended", "text")
+    __slots__ = ("_from", "_marked", "_record", "_record_from", "at", "ended", "text")
 
     def __init__(self, text: str = "", *, ended: bool = False) -> None:
         self.text = text
         self.at = 0
         self.ended = ended
-        self._kept: list[str] | None = None
+        self._marked: list[str] | None = None
         self._from = 0
         self._record: list[str] | None = None
         self._record_from = 0
 
     def feed(self, text: str) -> None:
         """Take the next piece."""
-        if self._kept is not None:
-            self._kept.append(self.text[self._from : self.at])
+        if self._marked is not None:
+            self._marked.append(self.text[self._from : self.at])
             self._from = 0
         if self._record is not None:
             self._record.append(self.text[self._record_from : self.at])
@@ -114,15 +114,15 @@ class Incoming:
 
     def mark(self) -> None:
         """Keep what is read from here on, so that it can be had back."""
-        self._kept = []
+        self._marked = []
         self._from = self.at
 
     def unmark(self) -> str:
         """Return what was read since the mark, and keep nothing any more."""
-        if self._kept is None:
+        if self._marked is None:
             return ""
-        read = "".join([*self._kept, self.text[self._from : self.at]])
-        self._kept = None
+        read = "".join([*self._marked, self.text[self._from : self.at]])
+        self._marked = None
         return read
 
     def record(self) -> None:
@@ -130,7 +130,7 @@ class Incoming:
         self._record = []
         self._record_from = self.at
 
-    def recorded(self) -> str:
+    def stop_recording(self) -> str:
         """Return what was read since `record`, and stop recording."""
         read = "".join([*(self._record or ()), self.text[self._record_from : self.at]])
         self._record = None
@@ -157,11 +157,11 @@ class Incoming:
                 return "".join(pieces)
             yield
 
-    def begins(self, literal: str) -> Step[bool]:
+    def read_literal(self, literal: str) -> Step[bool]:
         """Read the literal if it stands here, and say whether it did."""
-        return bool((yield from self.any_of(marks(literal))))
+        return bool((yield from self.read_mark(marks(literal))))
 
-    def any_of(self, wanted: Marks) -> Step[str]:
+    def read_mark(self, wanted: Marks) -> Step[str]:
         """Read whichever of the marks stands here, and return it; empty if none does."""
         while (found := wanted.match(self.text, self.at, self.ended)) is None:
             yield
@@ -256,7 +256,7 @@ class Incoming:
             yield
 
 
-def finished(reading: Step[T]) -> T:
+def run_to_end(reading: Step[T]) -> T:
     """Return what a reading over text that has ended comes to."""
     try:
         next(reading)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step
+from handrail.dialects.prompts.buffer import Step, TextBuffer
 from handrail.errors import Json
 
 MOST_NAME_CHARS = 256
@@ -25,7 +25,7 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, Json]]
 """The schemas of the tools' parameters, by the tools' names."""
 
 
-class Taker(Protocol):
+class AnswerSink(Protocol):
     """Takes what is found in an answer, in order."""
 
     def begin(self, name: str, id: str = "") -> None:
@@ -48,15 +48,15 @@ class Taker(Protocol):
         """This was read, and is no call."""
         ...
 
-    def reasons(self, mark: str) -> None:
+    def begin_reasoning(self, mark: str) -> None:
         """Reasoning begins with this mark."""
         ...
 
-    def reason(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         """The reasoning goes on with this text."""
         ...
 
-    def reasoned(self, mark: str) -> None:
+    def end_reasoning(self, mark: str) -> None:
         """The reasoning ends with this mark."""
         ...
 
@@ -65,7 +65,7 @@ class Taker(Protocol):
         ...
 
 
-class Shape(Protocol):
+class CallFormat(Protocol):
     """How one family of models writes calls.
 
     Attributes:
@@ -91,11 +91,11 @@ class Shape(Protocol):
     @property
     def tokens(self) -> Sequence[str]: ...
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
         """Read a section. `start` is the mark that opened it, already read; empty for a bare call."""
         ...
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section that a model writes for these calls; the arguments are JSON objects."""
         ...
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import Schemas, Shape, Taker, is_name
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import AnswerSink, CallFormat, Schemas, is_name
 
 _MOST_HEADER_CHARS = 512
 
@@ -47,7 +47,7 @@ class Channels(Struct, frozen=True):
     speaks: tuple[str, ...] = ()
     prefix: str = ""
     call: str = ""
-    inside: Shape | None = None
+    inside: CallFormat | None = None
     first: str = ""
     preamble: str = ""
 
@@ -62,13 +62,13 @@ class Channels(Struct, frozen=True):
             *(self.inside.tokens if self.inside else ()),
         )
 
-    def read(self, source: Incoming, taker: Taker) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink) -> Step[None]:
         """Read messages until the text ends."""
         follows = marks(self.starts, self.channel, *self.ends)
         begins = marks(self.starts, self.channel, self.recipient)
         while True:
             source.mark()
-            begun = yield from source.any_of(begins)
+            begun = yield from source.read_mark(begins)
             if begun and begun != self.starts:
                 source.back(begun)
             header = ""
@@ -87,27 +87,27 @@ class Channels(Struct, frozen=True):
             if not closed:
                 return
 
-    def _message(self, source: Incoming, taker: Taker, header: str) -> Step[str]:
+    def _message(self, source: TextBuffer, taker: AnswerSink, header: str) -> Step[str]:
         """Read one body, and return the mark that closed it."""
         follows = marks(self.starts, self.channel, *self.ends)
-        recipient, channel = self._addressed(header)
+        recipient, channel = self._parse_header(header)
         if recipient and recipient not in (*self.speaks, *self.thinks):
             yield from self._call(source, taker, recipient)
         elif {recipient, channel} & set(self.thinks):
-            taker.reasons(source.unmark())
-            closed = yield from source.flow(follows, taker.reason)
-            taker.reasoned("" if closed in (self.starts, self.channel) else closed)
+            taker.begin_reasoning(source.unmark())
+            closed = yield from source.flow(follows, taker.add_reasoning)
+            taker.end_reasoning("" if closed in (self.starts, self.channel) else closed)
             return closed
         else:
             source.unmark()
         return (yield from source.flow(follows, taker.text))
 
-    def _call(self, source: Incoming, taker: Taker, recipient: str) -> Step[None]:
+    def _call(self, source: TextBuffer, taker: AnswerSink, recipient: str) -> Step[None]:
         """Read the body of a call. What is none is text, with its header."""
         name = recipient.removeprefix(self.prefix)
         yield from source.space()
         if self.inside:
-            start = yield from source.any_of(marks(*self.inside.starts))
+            start = yield from source.read_mark(marks(*self.inside.starts))
             if start:
                 yield from self.inside.read(source, taker, start)
         elif is_name(name) and (yield from source.peek()) == "{":
@@ -122,7 +122,7 @@ class Channels(Struct, frozen=True):
             taker.end(whole=bool(closed))
         taker.text(source.unmark())
 
-    def _addressed(self, header: str) -> tuple[str, str]:
+    def _parse_header(self, header: str) -> tuple[str, str]:
         """Return the recipient and the channel that a header names."""
         if not self.recipient:
             return header.strip(), ""
@@ -133,13 +133,13 @@ class Channels(Struct, frozen=True):
             channels = []
         return recipient[1] if recipient else "", channels[-1] if channels else ""
 
-    def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""
         said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
         messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
         for call in calls:
             if self.inside:
-                body = self.inside.written([call], schemas)
+                body = self.inside.encode([call], schemas)
             else:
                 body = call.arguments
             messages.append(f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}")

@@ -41,7 +41,7 @@ class Opening(Struct, frozen=True):
     today: date | None = None
 
 
-class Head(Struct, frozen=True):
+class PromptHead(Struct, frozen=True):
     """What stands before the turns, and what of it a family puts among them.
 
     Attributes:
@@ -92,7 +92,7 @@ class Template(Struct, frozen=True):
         refuses: Why the family can have no calls in its history.
     """
 
-    head: Callable[[Opening], Head]
+    head: Callable[[Opening], PromptHead]
     user: Wrap
     assistant: Wrap
     result: Wrap = ("", "")
@@ -103,7 +103,7 @@ class Template(Struct, frozen=True):
     answer: str | None = None
     after_results: str | None = None
     ends_calls: str | None = None
-    told: Callable[[str], str] = str
+    format_result: Callable[[str], str] = str
     bos: str = ""
     single: bool = False
     merges: bool = False
@@ -141,7 +141,7 @@ def _pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()) or "(?!)")
 
 
-def broken(text: str, tokens: tuple[str, ...]) -> str:
+def break_tokens(text: str, tokens: tuple[str, ...]) -> str:
     """Return the text with each of these tokens broken by a space after its first character.
 
     >>> broken("a<|im_end|>b", ("<|im_end|>",))
@@ -150,26 +150,26 @@ def broken(text: str, tokens: tuple[str, ...]) -> str:
     return _pattern(tokens).sub(r"\g<0> ", text)
 
 
-def broken_in(value: Json, tokens: tuple[str, ...]) -> Json:
+def break_tokens_in(value: Json, tokens: tuple[str, ...]) -> Json:
     """Return the value with each of these tokens broken in every text of it, the keys too.
 
     Families that write a key as `<parameter=KEY>` give it the last character of a token; it is broken as if it had it.
     """
     if isinstance(value, str):
-        return broken(value, tokens)
+        return break_tokens(value, tokens)
     if isinstance(value, Mapping):
-        return {broken(f"{key}>", tokens)[:-1]: broken_in(each, tokens) for key, each in value.items()}
+        return {break_tokens(f"{key}>", tokens)[:-1]: break_tokens_in(each, tokens) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [broken_in(each, tokens) for each in value]
+        return [break_tokens_in(each, tokens) for each in value]
     return value
 
 
-def described(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
+def describe_tool(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
     """Return a tool as a prompt tells of it: under the model's name for it, without any of these tokens."""
     return Described(
         names.to_wire(tool.name),
-        broken(tool.description, tokens),
-        broken_in(dict(tool.parameters), tokens),
+        break_tokens(tool.description, tokens),
+        break_tokens_in(dict(tool.parameters), tokens),
     )
 
 
@@ -178,7 +178,7 @@ def as_json(value: Json, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def function_of(tool: Described) -> dict[str, Json]:
+def function_schema(tool: Described) -> dict[str, Json]:
     """Return a tool as nearly every template describes it."""
     return {
         "type": "function",

@@ -65,7 +65,7 @@ _WORDS: Mapping[Finish, str] = {
 }
 
 
-class Piece(Struct, frozen=True):
+class CompletionChunk(Struct, frozen=True):
     """A whole answer, or a piece of a streamed one.
 
     Attributes:
@@ -120,7 +120,7 @@ class Completions(Struct, frozen=True):
         and holds the answer to it (vLLM and llama.cpp each have a field for that, and ignore the other's).
         """
         options = options or Options()
-        tools = writing.kept(tools)
+        tools = writing.as_collection(tools)
         prompt = self.prompt.encode_request(messages, tools, options).removeprefix(self.prompt.template.bos)
         may_call = bool(tools) and options.tool_choice != "none"
         if may_call or options.output is None:
@@ -149,7 +149,7 @@ class Completions(Struct, frozen=True):
 
     # ------------------------------------------------------------------ being answered
 
-    def piece(self, told: Mapping[str, Json]) -> Piece:
+    def piece(self, told: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one event of a stream, says."""
         choices = told.get("choices")
         if choices:
@@ -158,7 +158,7 @@ class Completions(Struct, frozen=True):
             first = {}
         choice = json_bodies.mapping(first, "a choice")
         usage = told.get("usage")
-        return Piece(
+        return CompletionChunk(
             json_bodies.string(choice.get("text") or "", "`text`"),
             _finish(choice.get("finish_reason")),
             _tokens(usage) if usage else None,
@@ -170,7 +170,7 @@ class Completions(Struct, frozen=True):
         Raises:
             ModelError: The body is an error, or unreadable.
         """
-        told = json_bodies.object_of(body)
+        told = json_bodies.parse_object(body)
         if not self.is_answer(told):
             if provider_errors.error_in(told):
                 raise provider_errors.classify(None, {}, told)
@@ -185,7 +185,7 @@ class Completions(Struct, frozen=True):
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer."""
-        return _CompletionStream(self, writing.kept(tools), opened)
+        return _CompletionStream(self, writing.as_collection(tools), opened)
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text of the results, as the prompts hold it."""
@@ -201,7 +201,7 @@ class Completions(Struct, frozen=True):
 
     # ------------------------------------------------------------------ the server's side
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
         if path.endswith(self.path("", stream=False)):
             return {}
@@ -214,10 +214,10 @@ class Completions(Struct, frozen=True):
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: the prompt as one message, then an empty answer for each one that it holds."""
         prompt = json_bodies.string(body.get("prompt"), "`prompt`")
-        answers = [AssistantMessage(Turn())] * self.prompt.answers_in(prompt)
+        answers = [AssistantMessage(Turn())] * self.prompt.count_answers(prompt)
         options = Options(
             model=str(body.get("model", "")),
-            stream=bool(body.get("stream", self.streams_unasked)),
+            stream=bool(body.get("stream", self.streams_by_default)),
         )
         return [UserMessage(prompt), *answers], [], options
 
@@ -225,17 +225,17 @@ class Completions(Struct, frozen=True):
         """Return this wire as it goes on after the prompt of that request."""
         return replace(
             self,
-            opened=self.prompt.opened_by(json_bodies.string(body.get("prompt"), "`prompt`")),
+            opened=self.prompt.find_opening(json_bodies.string(body.get("prompt"), "`prompt`")),
         )
 
     @property
-    def streams_unasked(self) -> bool:
+    def streams_by_default(self) -> bool:
         """Whether a request that does not say gets a stream."""
         return False
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that the server would send for a turn. It leaves out the mark at which it stopped."""
-        return self.told(Piece(self._text(turn), turn.finish, turn.usage), envelope)
+        return self.encode_chunk(CompletionChunk(self._text(turn), turn.finish, turn.usage), envelope)
 
     def encode_stream(
         self,
@@ -247,12 +247,12 @@ class Completions(Struct, frozen=True):
     ) -> Iterator[str]:
         """Return the events that the server would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield writing.event(self.told(Piece(text), envelope))
+            yield writing.event(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield writing.event(self.told(Piece("", turn.finish, turn.usage), envelope))
+            yield writing.event(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
             yield "data: [DONE]\n\n"
 
-    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, piece: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or an event of a stream, that says this; see `piece`."""
         finish = piece.finish and _WORDS[piece.finish]
         told: dict[str, Json] = {
@@ -299,13 +299,13 @@ class Generate(Completions, frozen=True):
         }
         return {name: value for name, value in told.items() if value is not None}
 
-    def piece(self, told: Mapping[str, Json]) -> Piece:
+    def piece(self, told: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one line of a stream, says."""
         text = json_bodies.string(told.get("response") or "", "`response`")
         if not told.get("done"):
-            return Piece(text)
+            return CompletionChunk(text)
         usage = Usage(json_bodies.count(told, "prompt_eval_count"), json_bodies.count(told, "eval_count"))
-        return Piece(text, _finish(told.get("done_reason")) or "stop", usage)
+        return CompletionChunk(text, _finish(told.get("done_reason")) or "stop", usage)
 
     def is_answer(self, told: Mapping[str, Json]) -> bool:
         """Whether a body holds an answer."""
@@ -313,10 +313,10 @@ class Generate(Completions, frozen=True):
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer, a JSON object a line."""
-        return _CompletionStream(self, writing.kept(tools), opened, _LineSplitter())
+        return _CompletionStream(self, writing.as_collection(tools), opened, _LineSplitter())
 
     @property
-    def streams_unasked(self) -> bool:
+    def streams_by_default(self) -> bool:
         """Whether a request that does not say gets a stream."""
         return True
 
@@ -334,11 +334,11 @@ class Generate(Completions, frozen=True):
     ) -> Iterator[str]:
         """Return the lines that Ollama would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield _line(self.told(Piece(text), envelope))
+            yield _line(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield _line(self.told(Piece("", turn.finish, turn.usage), envelope))
+            yield _line(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
 
-    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, piece: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or a line of a stream, that says this; see `piece`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}
@@ -389,7 +389,7 @@ class _CompletionStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        told = json_bodies.parse_object(event.data)
         if told.get("error"):
             raise provider_errors.classify(None, {}, told)
         piece = self._wire.piece(told)
@@ -401,7 +401,7 @@ class _CompletionStream(EventStream):
         """Return the turn of all events taken; without a reason for its end it broke off."""
         return replace(self._reader.close(self._finish or "error"), usage=self._usage)
 
-    def unstreamed(self, body: str) -> Turn:
+    def decode_plain(self, body: str) -> Turn:
         """Return the turn of a plain answer that came where a stream was asked for."""
         return self._wire.decode(body, self._tools, opened=self._opened)
 

@@ -22,26 +22,26 @@ from msgspec.structs import replace
 
 from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, json_bodies, received, remembered, writing
+from handrail.dialects import Conversation, ToolLike, json_bodies, memoize, received, writing
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.prompts import reader as texts
 from handrail.dialects.prompts.chat_template import (
-    Head,
     Opening,
+    PromptHead,
     Template,
     as_json,
-    broken,
-    broken_in,
-    described,
+    break_tokens,
+    break_tokens_in,
+    describe_tool,
 )
 from handrail.dialects.prompts.reader import Syntax, TextReader
 from handrail.dialects.prompts.turns import (
-    Answer,
+    AnswerTurn,
     Entry,
-    entries_of,
+    group_turns,
     has_results,
-    said_in,
-    systems_first,
+    split_system,
+    user_text,
     without_old_calls,
 )
 from handrail.errors import ConfigError, Json
@@ -122,31 +122,31 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         if options.tool_choice == "none":
             tools = ()
         else:
-            tools = writing.kept(tools)
-        names = writing.names_of(tools, self.names)
-        told = _Telling(self, names, tools)
+            tools = writing.as_collection(tools)
+        names = writing.name_map(tools, self.names)
+        told = _PromptWriter(self, names, tools)
         opening = told.opening(conversation_of(messages), options)
         return "".join((self.template.bos, *opening))
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text that carries the results back to the model, in the order of the calls."""
-        told = _Telling(self, writing.names_of((), self.names), ())
+        told = _PromptWriter(self, writing.name_map((), self.names), ())
         return told.results(calls, writing.in_call_order(calls, results), self._ids(calls))
 
     def opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return the beginning of the call that the options demand, which a prompt with these options ends with."""
         choice = (options or Options()).tool_choice
-        tools = writing.kept(tools)
+        tools = writing.as_collection(tools)
         if choice in ("auto", "none") or not tools:
             return ""
         wanted = {tool.name for tool in tools if choice in ("required", tool.name)}
         if not wanted:
             raise ConfigError(f"tool_choice names {choice!r}, which is none of the tools")
-        names = writing.names_of(tools, self.names)
+        names = writing.name_map(tools, self.names)
         # What all calls that are welcome begin with. The two of each differ where an id or the arguments begin.
-        begun = _shared(
+        begun = _common_prefix(
             [
-                self.written(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
+                self.encode_answer(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
                 for name in sorted(wanted)
                 for id, arguments in (("0", "{}"), ("1", '{"a": 1}'))
             ]
@@ -166,7 +166,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return self.template.thoughtless + opening
         return self.template.opens
 
-    def opened_by(self, prompt: str) -> str:
+    def find_opening(self, prompt: str) -> str:
         """Return what a prompt already holds of the answer: the mark of its reasoning, or of a call."""
         template = self.template
         ends = (
@@ -180,7 +180,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         )
         return prompt[start:]
 
-    def answers_in(self, prompt: str) -> int:
+    def count_answers(self, prompt: str) -> int:
         """Return how many answers of the model a prompt holds, the one to come not counted."""
         template = self.template
         opens, closes = template.assistant
@@ -204,10 +204,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         Args:
             opened: See `opened_by`; what every prompt of the family opens if left out.
         """
-        names = writing.names_of(tools, self.names)
+        names = writing.name_map(tools, self.names)
         ids = self._ids(turn.calls)
         calls = [replace(call, id=ids.get(call.id, call.id), name=names.to_wire(call.name)) for call in turn.calls]
-        written = self.written(replace(turn, calls=calls), self._described(tools, names) or ())
+        written = self.encode_answer(replace(turn, calls=calls), self._describe_tools(tools, names) or ())
         opened = (self.template.opens if opened is None else opened).removeprefix(self.template.thoughtless)
         reasoning = self.syntax.reasoning
         if written.startswith(opened):
@@ -218,9 +218,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
                 written = reasoning.closes + reasoning.after + written
         return written + next(iter(self.stops), "")
 
-    def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
+    def encode_answer(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
         """Return the text of an answer whose calls are named as the model names them."""
-        return texts.written(self.syntax, turn, tools)
+        return texts.write_answer(self.syntax, turn, tools)
 
     def _ids(self, calls: Iterable[ToolCall]) -> Mapping[str, str]:
         every = [call.id for call in calls]
@@ -228,17 +228,17 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return self.template.ids(every)
         return dict(zip(every, every, strict=True))
 
-    def _described(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
+    def _describe_tools(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
         """Return the tools as the prompt tells of them: under the model's names for them, without any token."""
         if tools is None:
             return None
-        tools = writing.kept(tools)
-        told: Sequence[Described] = remembered(
+        tools = writing.as_collection(tools)
+        described: Sequence[Described] = memoize(
             tools,
             (self.names, self.tokens),
-            lambda: [described(tool, names, self.tokens) for tool in tools],
+            lambda: [describe_tool(tool, names, self.tokens) for tool in tools],
         )
-        return told
+        return described
 
     # ------------------------------------------------------------------ reading
 
@@ -257,7 +257,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             finish: How the server says that the model ended, if it says so.
         """
         stream = self.stream(tools, opened=opened)
-        stream.feed(body if isinstance(body, (str, bytes)) else _text_of(body))
+        stream.feed(body if isinstance(body, (str, bytes)) else _completion_text(body))
         return stream.close(finish)
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
@@ -265,9 +265,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         if tools is None:
             kept = None
         else:
-            kept = writing.kept(tools)
-        names = writing.names_of(kept, self.names)
-        return PromptStream(texts.reader(self.syntax, self._described(kept, names), opened=opened), names)
+            kept = writing.as_collection(tools)
+        names = writing.name_map(kept, self.names)
+        return PromptStream(texts.make_reader(self.syntax, self._describe_tools(kept, names), opened=opened), names)
 
 
 class PromptStream:
@@ -282,7 +282,7 @@ class PromptStream:
 
     def feed(self, chunk: str | bytes) -> list[Delta]:
         """Take the next piece of text; of bytes, perhaps with a character cut in two."""
-        return self._characters.take([self._named(delta) for delta in self._reader.feed(self._decoded(chunk))])
+        return self._characters.take([self._rename(delta) for delta in self._reader.feed(self._decode_chunk(chunk))])
 
     def close(self, finish: Finish | None = None) -> Turn:
         """Return the whole turn. A call that breaks off is no clean end, whatever the server says."""
@@ -294,16 +294,16 @@ class PromptStream:
         calls = [replace(call, name=self._names.from_wire(call.name)) for call in turn.calls]
         return received.whole_turn(replace(turn, calls=calls) if calls != turn.calls else turn)
 
-    def _named(self, delta: Delta) -> Delta:
+    def _rename(self, delta: Delta) -> Delta:
         if isinstance(delta, ArgumentsDelta):
             return replace(delta, name=self._names.from_wire(delta.name))
         return delta
 
-    def _decoded(self, chunk: str | bytes) -> str:
+    def _decode_chunk(self, chunk: str | bytes) -> str:
         if isinstance(chunk, str):
             if chunk.isascii() and not self._half:
                 return chunk
-            text = received.with_pairs_joined(self._half + chunk)
+            text = received.join_halves(self._half + chunk)
             self._half = received.first_half_at_end(text)
             return text.removesuffix(self._half)
         whole = self._bytes + chunk
@@ -318,7 +318,7 @@ class PromptStream:
         return whole.decode("utf-8", "replace")
 
 
-def _shared(written: Sequence[str]) -> str:
+def _common_prefix(written: Sequence[str]) -> str:
     """Return what all of these begin with."""
     # the two that differ soonest
     first = min(written)
@@ -333,18 +333,18 @@ def _shared(written: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- a conversation
 
 
-class _Telling:
+class _PromptWriter:
     """Writes one conversation."""
 
     def __init__(self, dialect: PromptDialect, names: NameMap, tools: Iterable[ToolLike]) -> None:
         self._dialect = dialect
         self._template = dialect.template
         self._names = names
-        self._own_tools, self._tools = tools, dialect._described(tools, names) or ()
+        self._own_tools, self._tools = tools, dialect._describe_tools(tools, names) or ()
 
     def opening(self, messages: Sequence[Message], options: Options) -> list[str]:
         """Return the texts of a whole prompt but for its first token, with what opens the answer."""
-        systems, rest = systems_first(messages)
+        systems, rest = split_system(messages)
         if options.output:
             systems.append(_FORM.format(schema=as_json(dict(options.output.schema))))
         if systems:
@@ -352,7 +352,7 @@ class _Telling:
         else:
             system = None
         head = self._template.head(Opening(system, self._tools, self._dialect.today))
-        entries = entries_of(rest, self._template)
+        entries = group_turns(rest, self._template)
         if self._template.forgets_calls:
             entries = without_old_calls(entries)
         return [head.text, *self._turns(entries, head), self._answer_mark(entries, options)]
@@ -375,7 +375,7 @@ class _Telling:
             closes = self._template.results_last
         return self._template.between.join(each).join((opens, closes))
 
-    def _turns(self, entries: Sequence[Entry], head: Head) -> Iterable[str]:
+    def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
         users = [place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)]
         # of none, all answers are recent
@@ -385,7 +385,9 @@ class _Telling:
         else:
             first = -1
             last = -1
-        ids = self._dialect._ids(call for entry in entries if isinstance(entry, Answer) for call in entry.turn.calls)
+        ids = self._dialect._ids(
+            call for entry in entries if isinstance(entry, AnswerTurn) for call in entry.turn.calls
+        )
         in_last = head.in_last + (head.in_question if last == len(entries) - 1 else "")
         if not users:  # what would stand in a question still is to be told
             lead = (head.in_first + in_last).rstrip()
@@ -398,10 +400,10 @@ class _Telling:
                         before = head.before_last
                     else:
                         before = ""
-                    yield before + (lead + self._safe(said_in(entry))).join(template.user)
+                    yield before + (lead + self._safe(user_text(entry))).join(template.user)
                 case SystemMessage(text=text):
                     yield self._safe(text).join(template.system or template.user)
-                case Answer(turn=turn, results=results):
+                case AnswerTurn(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
                     yield self._answer(turn, ids, recent=place > last, goes_on=goes_on)
                     yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
@@ -445,7 +447,7 @@ class _Telling:
             opens = template.after_results
         elif not reasoning:
             lead = template.thoughtless + lead
-        return opens + lead + "".join(dialect.written(part, self._tools) for part in parts) + closes
+        return opens + lead + "".join(dialect.encode_answer(part, self._tools) for part in parts) + closes
 
     def _result(self, result: ToolResult, name: str, ids: Mapping[str, str]) -> str:
         opens, closes = self._template.result
@@ -453,7 +455,7 @@ class _Telling:
         opens = opens.replace("{name}", self._names.to_wire(name)).replace("{id}", id)
         closes = closes.replace("{id}", id)
         # Broken last: a template that reads JSON and writes it anew undoes escapes that hide a token.
-        return opens + self._safe(self._template.told(writing.result_text(result))) + closes
+        return opens + self._safe(self._template.format_result(writing.result_text(result))) + closes
 
     def _answer_mark(self, entries: Sequence[Entry], options: Options) -> str:
         template = self._template
@@ -466,13 +468,13 @@ class _Telling:
         return answer + self._dialect.opened(self._own_tools, options)
 
     def _safe(self, text: str) -> str:
-        return broken(text, self._dialect.tokens)
+        return break_tokens(text, self._dialect.tokens)
 
     def _safe_json(self, text: str) -> str:
         """Return an object's text, as it is where nothing in it is a token, even behind an escape (`\\u003c/s>`)."""
         if "\\" in text or "<" in text:
             value = json.loads(text)
-            safe = broken_in(value, self._dialect.tokens)
+            safe = break_tokens_in(value, self._dialect.tokens)
             if safe == value:
                 text = text
             else:
@@ -480,7 +482,7 @@ class _Telling:
         return self._safe(text)
 
 
-def _text_of(body: Json) -> str:
+def _completion_text(body: Json) -> str:
     """Return what the model wrote of a completion endpoint's whole answer.
 
     Raises:

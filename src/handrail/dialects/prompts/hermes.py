@@ -16,12 +16,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from handrail.dialects.prompts.chat_template import (
-    Head,
     Opening,
+    PromptHead,
     Template,
     Wrap,
     as_json,
-    function_of,
+    function_schema,
 )
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
@@ -51,23 +51,23 @@ _QWEN_TOOLS = (
 _QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 
 
-def _qwen2(opening: Opening) -> Head:
+def _qwen2(opening: Opening) -> PromptHead:
     return _qwen(opening, _QWEN_SYSTEM)
 
 
-def _qwen3(opening: Opening) -> Head:
+def _qwen3(opening: Opening) -> PromptHead:
     return _qwen(opening, None)
 
 
-def _qwen(opening: Opening, unless_told: str | None) -> Head:
+def _qwen(opening: Opening, unless_told: str | None) -> PromptHead:
     if opening.system is None:
         system = unless_told
     else:
         system = opening.system
-    tools = "\n".join(as_json(function_of(tool)) for tool in opening.tools)
+    tools = "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
     parts = [system, _QWEN_TOOLS.replace("{tools}", tools) if tools else None]
     told = [part for part in parts if part is not None]
-    return Head("\n\n".join(told).join(SYSTEM) if told else "")
+    return PromptHead("\n\n".join(told).join(SYSTEM) if told else "")
 
 
 QWEN3: Final = Template(
@@ -106,13 +106,13 @@ _PYTHON_TYPES: Mapping[str, str] = {
 }
 
 
-def _hermes(opening: Opening) -> Head:
-    return Head((_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening))
+def _hermes(opening: Opening) -> PromptHead:
+    return PromptHead((_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening))
 
 
-def _vllm(opening: Opening) -> Head:
+def _vllm(opening: Opening) -> PromptHead:
     """Begin as the template that vLLM brings along does: it tells of tools always, and leaves out a line end."""
-    return Head(_hermes_tools(opening) + _system(opening))
+    return PromptHead(_hermes_tools(opening) + _system(opening))
 
 
 def _hermes_tools(opening: Opening) -> str:

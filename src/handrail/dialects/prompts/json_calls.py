@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, finished, marks
-from handrail.dialects.prompts.call_format import Schemas, Taker
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks, run_to_end
+from handrail.dialects.prompts.call_format import AnswerSink, Schemas
 from handrail.errors import Json
 
 
@@ -55,17 +55,17 @@ class JsonCalls(Struct, frozen=True):
         """All marks of this shape."""
         return (*self.starts, *self.ends)
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
         """Read objects until something else stands there; see `Shape.read`."""
         yield from source.space()
         if self.whole:
             reading = _once_whole(self, source, taker)
         else:
             reading = _objects(self, source, taker)
-        if (yield from reading) and (yield from _closed(source, self.ends)):
+        if (yield from reading) and (yield from _read_end(source, self.ends)):
             source.mark()
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
         objects = [self._object(call, position) for position, call in enumerate(calls)]
         before, after = self.layout
@@ -87,20 +87,20 @@ class JsonCalls(Struct, frozen=True):
         return {"first": f"{{{id}, {members}}}", "last": f"{{{members}, {id}}}"}.get(self.ids, f"{{{members}}}")
 
 
-def _closed(source: Incoming, ends: tuple[str, ...]) -> Step[bool]:
+def _read_end(source: TextBuffer, ends: tuple[str, ...]) -> Step[bool]:
     """Read the mark that closes a section, and brackets too many before it, a slip that changes nothing."""
     while ends:
         yield from source.space()
-        if (yield from source.any_of(marks(*ends))):
+        if (yield from source.read_mark(marks(*ends))):
             return True
-        if not (yield from source.any_of(marks("}", "]"))):
+        if not (yield from source.read_mark(marks("}", "]"))):
             return False
     return False
 
 
-def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+def _once_whole(shape: JsonCalls, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
     """Read one value, and only then its calls. Whatever is not strict JSON, or holds no call, stays text."""
-    opening = yield from source.any_of(marks("{", "["))
+    opening = yield from source.read_mark(marks("{", "["))
     space = yield from source.space()
     if (yield from source.peek()) != ('"' if opening == "{" else "{"):
         return False
@@ -116,9 +116,9 @@ def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
         return False
     if not any(_is_call(shape, each) for each in (value if isinstance(value, list) else [value])):
         return False
-    inner = Incoming(text, ended=True)
+    inner = TextBuffer(text, ended=True)
     inner.mark()
-    finished(_objects(shape, inner, taker))
+    run_to_end(_objects(shape, inner, taker))
     source.mark()
     taker.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
     return True
@@ -128,14 +128,14 @@ def _is_call(shape: JsonCalls, value: Json) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(key), str) and value[key] for key in shape.name)
 
 
-def _objects(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+def _objects(shape: JsonCalls, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
     """Read a list of calls, or calls in a row. Return whether there was one."""
-    in_list = yield from source.begins("[")
+    in_list = yield from source.read_literal("[")
     found = False
     while True:
         yield from source.space()
-        if not (yield from source.begins("{")):
-            if found and in_list and (yield from source.begins("]")):
+        if not (yield from source.read_literal("{")):
+            if found and in_list and (yield from source.read_literal("]")):
                 source.mark()
             return found
         if (yield from _Object(shape, source, taker).read()):
@@ -146,7 +146,7 @@ def _objects(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
             taker.text(source.unmark())
             source.mark()
         yield from source.space()
-        yield from source.any_of(_SEPARATORS)
+        yield from source.read_mark(_SEPARATORS)
 
 
 _SEPARATORS = marks(",", ";")
@@ -155,7 +155,7 @@ _SEPARATORS = marks(",", ";")
 class _Object:
     """One call as a JSON object, read member by member; the brace that opens it is read already."""
 
-    def __init__(self, shape: JsonCalls, source: Incoming, taker: Taker) -> None:
+    def __init__(self, shape: JsonCalls, source: TextBuffer, taker: AnswerSink) -> None:
         self._shape = shape
         self._source = source
         self._taker = taker
@@ -195,15 +195,15 @@ class _Object:
         source = self._source
         while True:
             yield from source.space()
-            if (yield from source.begins("}")):
+            if (yield from source.read_literal("}")):
                 return True
-            if (yield from source.begins(",")):
+            if (yield from source.read_literal(",")):
                 continue
             if (yield from source.peek()) != '"':
                 return False
             key = yield from self._text()
             yield from source.space()
-            if not (yield from source.begins(":")):
+            if not (yield from source.read_literal(":")):
                 return False
             yield from source.space()
             if not (yield from self._member(key)):

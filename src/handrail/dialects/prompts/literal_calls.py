@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas
 from handrail.errors import Json
 from handrail.parsing.strictjson import MAX_DEPTH, MAX_DIGITS
 
@@ -82,10 +82,10 @@ class LiteralCalls(Struct, frozen=True):
             return (*self.starts, *self.ends)
         return (*self.starts, *self.ends, *self.quotes)
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
         yield from source.space()
-        in_list = yield from source.begins("[")
+        in_list = yield from source.read_literal("[")
         if self.listed and not in_list:
             return
         if self.alone:
@@ -95,21 +95,21 @@ class LiteralCalls(Struct, frozen=True):
         while (yield from self._one(source, taker, marked=bool(start))):
             source.mark()
             yield from source.space()
-            if not in_list and (yield from source.any_of(ends)):
+            if not in_list and (yield from source.read_mark(ends)):
                 source.mark()
                 return
-            yield from source.any_of(_SEPARATORS)
+            yield from source.read_mark(_SEPARATORS)
             yield from source.space()
-            if in_list and (yield from source.begins("]")):
+            if in_list and (yield from source.read_literal("]")):
                 source.mark()
                 yield from source.space()
-                if (yield from source.any_of(ends)):
+                if (yield from source.read_mark(ends)):
                     source.mark()
                 return
 
-    def _list_alone(self, source: Incoming, taker: Taker) -> Step[None]:
+    def _list_alone(self, source: TextBuffer, taker: AnswerSink) -> Step[None]:
         """Read the rest of a list, and report its calls if it is complete and no text follows on its line."""
-        calls: list[_Call] = []
+        calls: list[_ParsedCall] = []
         closed = False
         while not closed:
             call = yield from self._call(source, marked=False)
@@ -117,9 +117,9 @@ class LiteralCalls(Struct, frozen=True):
                 return
             calls.append(call)
             yield from source.space()
-            yield from source.any_of(_SEPARATORS)
+            yield from source.read_mark(_SEPARATORS)
             yield from source.space()
-            closed = yield from source.begins("]")
+            closed = yield from source.read_literal("]")
         space = yield from source.space()
         if "\n" not in space and (yield from source.peek()) not in (
             "",
@@ -128,21 +128,21 @@ class LiteralCalls(Struct, frozen=True):
             return
         source.unmark()
         for call in calls:
-            call.tell(taker)
+            call.report(taker)
         taker.text(space)
 
-    def _one(self, source: Incoming, taker: Taker, *, marked: bool) -> Step[bool]:
+    def _one(self, source: TextBuffer, taker: AnswerSink, *, marked: bool) -> Step[bool]:
         """Read one call. Return whether it was told; one that breaks off is told only where a mark announced it."""
         call = yield from self._call(source, marked=marked)
         if call is None:
             return False
         source.unmark()
-        call.tell(taker)
+        call.report(taker)
         return True
 
-    def _call(self, source: Incoming, *, marked: bool) -> Step[_Call | None]:
+    def _call(self, source: TextBuffer, *, marked: bool) -> Step[_ParsedCall | None]:
         yield from source.space()
-        if self.lead and not (yield from source.begins(self.lead)):
+        if self.lead and not (yield from source.read_literal(self.lead)):
             return None
         name, mark = yield from source.upto(marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS)
         name = name.strip().removesuffix(self.method)
@@ -157,13 +157,13 @@ class LiteralCalls(Struct, frozen=True):
             if closed or not marked:
                 return None
             members = literals.top
-        return _Call(
+        return _ParsedCall(
             name,
             _object(members) if closed else _open_object(members, literals.pending),
             closed,
         )
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
         start = (self.starts or ("",))[0]
         end = (self.ends or ("",))[0]
@@ -197,14 +197,14 @@ class LiteralCalls(Struct, frozen=True):
         return json.dumps(value)
 
 
-class _Call(Struct):
+class _ParsedCall(Struct):
     """A call as it was read, with its arguments as JSON text."""
 
     name: str
     arguments: str
     whole: bool
 
-    def tell(self, taker: Taker) -> None:
+    def report(self, taker: AnswerSink) -> None:
         taker.begin(self.name)
         taker.more(self.arguments)
         taker.end(whole=self.whole)
@@ -213,7 +213,7 @@ class _Call(Struct):
 _SEPARATORS = marks(",", ";")
 
 
-def _inside(source: Incoming, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
+def _inside(source: TextBuffer, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
     """Read up to the bracket that closes the one just read. Return the text before it, and whether it was there."""
     pieces: list[str] = []
     outside = marks(*_BRACKETS, *quotes)
@@ -302,11 +302,11 @@ class _Literals:
     def _sequence(self, closes: str, equals: str) -> Json:
         items: list[Json] = []
         comma = False
-        while not self._took(closes):
+        while not self._accept(closes):
             if items and not comma:
                 raise ValueError("no comma")
             items.append(self._value(equals))
-            comma = self._took(",")
+            comma = self._accept(",")
         if closes == ")" and len(items) == 1 and not comma:
             return items[0]
         return items
@@ -328,7 +328,7 @@ class _Literals:
     def _dictionary(self, equals: str) -> Json:
         members: dict[str, Json] = {}
         comma = True
-        while not self._took("}"):
+        while not self._accept("}"):
             if not comma:
                 raise ValueError("no comma")
             self._space()
@@ -341,7 +341,7 @@ class _Literals:
             if key in members:
                 raise ValueError(f"{key!r} stands there twice")
             members[key] = self._value(equals)
-            comma = self._took(",")
+            comma = self._accept(",")
         return members
 
     def _string(self, quote: str) -> str:
@@ -358,7 +358,7 @@ class _Literals:
                 raise ValueError("a string is open")
             if mark == quote:
                 self._at = at + len(quote)
-                return _ESCAPE.sub(_unescaped, self._text[begin:at])
+                return _ESCAPE.sub(_unescape, self._text[begin:at])
             at += 2
 
     def _match(self, pattern: re.Pattern[str]) -> str:
@@ -369,10 +369,10 @@ class _Literals:
         return found[0]
 
     def _expect(self, mark: str) -> None:
-        if not self._took(mark):
+        if not self._accept(mark):
             raise ValueError(f"no {mark!r}")
 
-    def _took(self, mark: str) -> bool:
+    def _accept(self, mark: str) -> bool:
         if not self._text.startswith(mark, self._space()):
             return False
         self._at += len(mark)
@@ -387,7 +387,7 @@ class _Literals:
         return self._at
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     hexadecimal = found[1] or found[2] or found[3]
     if hexadecimal or found[4]:
         if hexadecimal:

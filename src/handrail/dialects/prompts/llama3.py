@@ -23,12 +23,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from handrail.dialects.prompts.chat_template import (
-    Head,
     Opening,
+    PromptHead,
     Template,
     Wrap,
     as_json,
-    function_of,
+    function_schema,
 )
 from handrail.dialects.prompts.dialect import PYTHON_NAMES, PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
@@ -71,27 +71,27 @@ _CAPABLE = (
 )
 
 
-def _listed(opening: Opening) -> str:
-    return "".join(as_json(function_of(tool), indent=4) + "\n\n" for tool in opening.tools)
+def _list_tools(opening: Opening) -> str:
+    return "".join(as_json(function_schema(tool), indent=4) + "\n\n" for tool in opening.tools)
 
 
-def _meta(opening: Opening) -> Head:
+def _meta(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = f"{_ASKED}Do not use variables.\n\n{_listed(opening)}"
+        asked = f"{_ASKED}Do not use variables.\n\n{_list_tools(opening)}"
     else:
         asked = ""
-    return Head(_system(opening, opening.system or ""), in_first=asked)
+    return PromptHead(_system(opening, opening.system or ""), in_first=asked)
 
 
-def _vllm(opening: Opening) -> Head:
+def _vllm(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = f"{_ASKED} Do not use variables.\n\n{_listed(opening)}"
+        asked = f"{_ASKED} Do not use variables.\n\n{_list_tools(opening)}"
     else:
         asked = ""
-    return Head(_system(opening, _told(opening)), in_first=asked)
+    return PromptHead(_system(opening, _system_text(opening)), in_first=asked)
 
 
-def _told(opening: Opening) -> str:
+def _system_text(opening: Opening) -> str:
     if opening.system is None:
         return _CAPABLE if opening.tools else ""
     return opening.system
@@ -107,7 +107,7 @@ META: Final = Template(
     _turn("assistant"),
     _turn("ipython"),
     system=_turn("system"),
-    told=as_json,
+    format_result=as_json,
     bos="<|begin_of_text|>",
     single=True,
     calls_alone=True,
@@ -120,12 +120,12 @@ _ASKED_AT_FIRST = (
 )
 
 
-def _vllm_small(opening: Opening) -> Head:
+def _vllm_small(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = _ASKED_AT_FIRST + _listed(opening)
+        asked = _ASKED_AT_FIRST + _list_tools(opening)
     else:
         asked = ""
-    return Head(_system(opening, asked + _told(opening)))
+    return PromptHead(_system(opening, asked + _system_text(opening)))
 
 
 # ---------------------------------------------------------------------- calls as Python
@@ -137,12 +137,12 @@ _ASKED_IN_PYTHON = (
 )
 
 
-def _pythonic(opening: Opening) -> Head:
+def _pythonic(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = _ASKED_IN_PYTHON + _listed(opening)
+        asked = _ASKED_IN_PYTHON + _list_tools(opening)
     else:
         asked = ""
-    return Head(_system(opening, asked + _told(opening)))
+    return PromptHead(_system(opening, asked + _system_text(opening)))
 
 
 def _turn4(role: str) -> Wrap:
@@ -200,15 +200,15 @@ your limitations
 """
 
 
-def _llama4(opening: Opening) -> Head:
+def _llama4(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return Head("" if opening.system is None else opening.system.join(_turn4("system")))
-    tools = as_json([function_of(tool) for tool in opening.tools], indent=4)
+        return PromptHead("" if opening.system is None else opening.system.join(_turn4("system")))
+    tools = as_json([function_schema(tool) for tool in opening.tools], indent=4)
     if opening.system is None:
         told = _SYSTEM4 + _ASKED4.replace("{how}", ":") + tools
     else:
         told = f"{opening.system}\n{_ASKED4.replace('{how}', _HOW4)}{tools}"
-    return Head(told.join(_turn4("system")))
+    return PromptHead(told.join(_turn4("system")))
 
 
 LLAMA4: Final = Template(
@@ -217,7 +217,7 @@ LLAMA4: Final = Template(
     _turn4("assistant"),
     _turn4("ipython"),
     system=_turn4("system"),
-    told=as_json,
+    format_result=as_json,
     bos="<|begin_of_text|>",
     calls_bare=True,
 )
@@ -227,12 +227,12 @@ LLAMA4: Final = Template(
 _JSON = SYNTAXES["llama3"]
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     **{name: PromptDialect(name, _JSON, META) for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")},
-    "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, told=_as_output)),
-    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, told=_as_output)),
+    "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, format_result=_as_output)),
+    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, format_result=_as_output)),
     "llama3-pythonic": PromptDialect(
         "llama3-pythonic",
         SYNTAXES["llama3-pythonic"],
-        replace(META, head=_pythonic, told=_as_output, single=False),
+        replace(META, head=_pythonic, format_result=_as_output, single=False),
         names=PYTHON_NAMES,
     ),
     "llama4": PromptDialect("llama4", SYNTAXES["llama4"], LLAMA4, names=PYTHON_NAMES),

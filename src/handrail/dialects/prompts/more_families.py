@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from handrail.dialects.prompts import hermes
 from handrail.dialects.prompts.chat_template import (
-    Head,
     Opening,
+    PromptHead,
     Template,
     as_json,
-    broken,
-    function_of,
+    break_tokens,
+    function_schema,
 )
 from handrail.dialects.prompts.dialect import NAMES, PYTHON_NAMES, PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
@@ -25,8 +25,8 @@ from handrail.errors import Json
 from handrail.ports import Described
 
 
-def _listed(opening: Opening) -> str:
-    return "\n".join(as_json(function_of(tool)) for tool in opening.tools)
+def _list_tools(opening: Opening) -> str:
+    return "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
 
 
 # ---------------------------------------------------------------------- Qwen3-Coder and its kind
@@ -65,15 +65,15 @@ the user about function calls
 _CODER_SYSTEM = "You are Qwen, a helpful AI assistant that can interact with a computer to solve tasks."
 
 
-def _coder(opening: Opening) -> Head:
+def _coder(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return Head("" if opening.system is None else opening.system.join(hermes.SYSTEM))
+        return PromptHead("" if opening.system is None else opening.system.join(hermes.SYSTEM))
     tools = "\n".join(_as_elements(tool) for tool in opening.tools)
     if opening.system is None:
         system = _CODER_SYSTEM
     else:
         system = opening.system
-    return Head(f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM))
+    return PromptHead(f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM))
 
 
 def _as_elements(tool: Described) -> str:
@@ -88,11 +88,11 @@ def _as_elements(tool: Described) -> str:
         "<parameters>",
     ]
     for name, schema in properties.items():
-        lines += ["<parameter>", f"<name>{name}</name>", *_elements_of(schema), "</parameter>"]
-    return "\n".join([*lines, *_elements_of(parameters), "</parameters>", "</function>"])
+        lines += ["<parameter>", f"<name>{name}</name>", *_as_tags(schema), "</parameter>"]
+    return "\n".join([*lines, *_as_tags(parameters), "</parameters>", "</function>"])
 
 
-def _elements_of(schema: Json) -> list[str]:
+def _as_tags(schema: Json) -> list[str]:
     if not isinstance(schema, Mapping):
         return []
     elements: list[str] = []
@@ -107,7 +107,7 @@ def _elements_of(schema: Json) -> list[str]:
 
 def _tag(name: str) -> str:
     """Return a tag. A word of a schema is anybody's, and `|im_end|` is a token only within its brackets."""
-    return broken(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
+    return break_tokens(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
 
 
 _QWEN35_TOOLS = """\
@@ -145,13 +145,13 @@ the user about function calls
 </IMPORTANT>"""
 
 
-def _qwen35(opening: Opening) -> Head:
+def _qwen35(opening: Opening) -> PromptHead:
     if opening.tools:
-        tools = _QWEN35_TOOLS.replace("{tools}", _listed(opening))
+        tools = _QWEN35_TOOLS.replace("{tools}", _list_tools(opening))
     else:
         tools = None
     told = [text for text in (tools, opening.system) if text is not None]
-    return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+    return PromptHead("\n\n".join(told).join(hermes.SYSTEM) if told else "")
 
 
 # ---------------------------------------------------------------------- GLM
@@ -176,16 +176,16 @@ For each function call, output the function name and arguments within the follow
 </tool_call>"""
 
 
-def _glm(opening: Opening) -> Head:
+def _glm(opening: Opening) -> PromptHead:
     if opening.tools:
-        told = [_GLM_TOOLS.replace("{tools}", _listed(opening))]
+        told = [_GLM_TOOLS.replace("{tools}", _list_tools(opening))]
     else:
         told = []
     if opening.system is None:
         told += []
     else:
         told += [opening.system]
-    return Head("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in told))
+    return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in told))
 
 
 # ---------------------------------------------------------------------- DeepSeek
@@ -208,28 +208,28 @@ Where:
 """
 
 
-def _deepseek(opening: Opening) -> Head:
+def _deepseek(opening: Opening) -> PromptHead:
     """Begin with the tools as DeepSeek's model card tells them: the model's own template leaves them out."""
     tools = "\n".join(
         f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {as_json(tool.parameters)}"
         for tool in opening.tools
     )
-    return Head((opening.system or "") + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else ""))
+    return PromptHead((opening.system or "") + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else ""))
 
 
 # ---------------------------------------------------------------------- Kimi
 
 
-def _kimi_k2(opening: Opening) -> Head:
+def _kimi_k2(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are a helpful assistant")
 
 
-def _kimi_k2_thinking(opening: Opening) -> Head:
+def _kimi_k2_thinking(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are Kimi, an AI assistant created by Moonshot AI.")
 
 
-def _kimi(opening: Opening, unless_told: str) -> Head:
-    listed = as_json([function_of(tool) for tool in opening.tools])
+def _kimi(opening: Opening, unless_told: str) -> PromptHead:
+    listed = as_json([function_schema(tool) for tool in opening.tools])
     if opening.tools:
         tools = f"<|im_system|>tool_declare<|im_middle|>{listed}<|im_end|>"
     else:
@@ -238,13 +238,13 @@ def _kimi(opening: Opening, unless_told: str) -> Head:
         system = unless_told
     else:
         system = opening.system
-    return Head(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
+    return PromptHead(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
 
 
 # ---------------------------------------------------------------------- harmony
 
 
-def _harmony(opening: Opening) -> Head:
+def _harmony(opening: Opening) -> PromptHead:
     if opening.today:
         date = f"Current date: {opening.today:%Y-%m-%d}\n"
     else:
@@ -265,7 +265,7 @@ def _harmony(opening: Opening) -> Head:
     if opening.tools:
         types = "".join(_as_type(tool) for tool in opening.tools)
         told += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
-    return Head(system + (f"<|start|>developer<|message|>{told}<|end|>" if told else ""))
+    return PromptHead(system + (f"<|start|>developer<|message|>{told}<|end|>" if told else ""))
 
 
 def _as_type(tool: Described) -> str:
@@ -273,13 +273,13 @@ def _as_type(tool: Described) -> str:
     properties = tool.parameters.get("properties") or {}
     about = "".join(f"// {line}\n" for line in tool.description.split("\n"))
     if properties:
-        takes = f"_: {_typed(tool.parameters)}"
+        takes = f"_: {_as_typescript(tool.parameters)}"
     else:
         takes = ""
     return f"{about}type {tool.name} = ({takes}) => any;\n\n"
 
 
-def _typed(schema: Json) -> str:
+def _as_typescript(schema: Json) -> str:
     """Return a schema as a type in TypeScript; what has no type there is `any`."""
     if not isinstance(schema, Mapping):
         return "any"
@@ -287,12 +287,12 @@ def _typed(schema: Json) -> str:
         return " | ".join(as_json(option) for option in options)
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " | ".join(_typed(each) for each in schema[key])
+            return " | ".join(_as_typescript(each) for each in schema[key])
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(_typed({**schema, "type": each}) for each in kind)
+        return " | ".join(_as_typescript({**schema, "type": each}) for each in kind)
     if kind == "array":
-        inner = _typed(schema.get("items"))
+        inner = _as_typescript(schema.get("items"))
         if " | " in inner:
             return f"({inner})[]"
         return f"{inner}[]"
@@ -327,7 +327,7 @@ def _member(name: str, schema: Json, required: bool) -> str:
         comment = "".join(f"// {line}\n" for line in str(about).split("\n"))
     else:
         comment = ""
-    return f"{comment}{name}{'' if required else '?'}: {_typed(schema)},{default}\n"
+    return f"{comment}{name}{'' if required else '?'}: {_as_typescript(schema)},{default}\n"
 
 
 # ---------------------------------------------------------------------- MiniMax
@@ -354,8 +354,8 @@ When making tool calls, use XML format to invoke tools and pass parameters:
 _MINIMAX_SYSTEM = "You are a helpful assistant."
 
 
-def _minimax(opening: Opening) -> Head:
-    tools = "\n".join(f"<tool>{as_json(function_of(tool)['function'])}</tool>" for tool in opening.tools)
+def _minimax(opening: Opening) -> PromptHead:
+    tools = "\n".join(f"<tool>{as_json(function_schema(tool)['function'])}</tool>" for tool in opening.tools)
     if opening.system is None:
         system = _MINIMAX_SYSTEM
     else:
@@ -364,7 +364,7 @@ def _minimax(opening: Opening) -> Head:
         asked = _MINIMAX_TOOLS.replace("{tools}", tools)
     else:
         asked = ""
-    return Head(f"]~!b[]~b]system\n{system}{asked}[e~[\n")
+    return PromptHead(f"]~!b[]~b]system\n{system}{asked}[e~[\n")
 
 
 # ---------------------------------------------------------------------- Granite
@@ -376,15 +376,15 @@ _GRANITE_SYSTEM = (
 )
 
 
-def _granite(opening: Opening) -> Head:
-    listed = "\n\n".join(as_json(function_of(tool), indent=4) for tool in opening.tools)
+def _granite(opening: Opening) -> PromptHead:
+    listed = "\n\n".join(as_json(function_schema(tool), indent=4) for tool in opening.tools)
     if opening.tools:
         tools = f"<|start_of_role|>available_tools<|end_of_role|>\n{listed}<|end_of_text|>\n"
     else:
         tools = ""
     if opening.system is None:
-        return Head((_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools)
-    return Head(tools + opening.system.join(_granite_turn("system")))
+        return PromptHead((_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools)
+    return PromptHead(tools + opening.system.join(_granite_turn("system")))
 
 
 def _granite_turn(role: str) -> tuple[str, str]:
@@ -394,13 +394,13 @@ def _granite_turn(role: str) -> tuple[str, str]:
 # ---------------------------------------------------------------------- LFM2
 
 
-def _lfm2(opening: Opening) -> Head:
+def _lfm2(opening: Opening) -> PromptHead:
     if opening.tools:
-        listed = f"List of tools: {as_json([function_of(tool) for tool in opening.tools])}"
+        listed = f"List of tools: {as_json([function_schema(tool) for tool in opening.tools])}"
     else:
         listed = None
     told = [text for text in (opening.system, listed) if text is not None]
-    return Head("\n".join(told).join(hermes.SYSTEM) if told else "")
+    return PromptHead("\n".join(told).join(hermes.SYSTEM) if told else "")
 
 
 # ---------------------------------------------------------------------- Nemotron Nano v2
@@ -420,27 +420,27 @@ Based on the tool responses, you can call additional tools if needed, correct to
 just respond to the user."""
 
 
-def _nemotron(opening: Opening) -> Head:
-    listed = as_json([function_of(tool)["function"] for tool in opening.tools])
+def _nemotron(opening: Opening) -> PromptHead:
+    listed = as_json([function_schema(tool)["function"] for tool in opening.tools])
     if opening.tools:
         tools = _NEMOTRON_TOOLS.replace("{tools}", listed)
     else:
         tools = None
     told = "\n\n".join(text for text in (opening.system, tools) if text is not None)
-    return Head(f"<SPECIAL_10>System\n{told}\n\n")
+    return PromptHead(f"<SPECIAL_10>System\n{told}\n\n")
 
 
 # ---------------------------------------------------------------------- Gemma 4
 
 
-def _gemma4(opening: Opening) -> Head:
-    tools = "".join(f"<|tool>declaration:{tool.name}{_declared(tool)}<tool|>" for tool in opening.tools)
+def _gemma4(opening: Opening) -> PromptHead:
+    tools = "".join(f"<|tool>declaration:{tool.name}{_declaration(tool)}<tool|>" for tool in opening.tools)
     if opening.system is None and not tools:
-        return Head()
-    return Head(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
+        return PromptHead()
+    return PromptHead(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
 
 
-def _declared(tool: Described) -> str:
+def _declaration(tool: Described) -> str:
     return f"{{description:{_literal(tool.description)},parameters:{_literal_schema(tool.parameters)}}}"
 
 
@@ -530,7 +530,7 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         ("<|start|>assistant", "<|end|>"),
         ("<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>", "<|end|>"),
         system=("<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"),
-        told=as_json,
+        format_result=as_json,
         single=True,
         ends_calls="<|call|>",
         stops=("<|return|>", "<|call|>"),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
 
 _COUNTED = re.compile(r"(?:functions\.)?(?P<name>.+):[0-9]+", re.DOTALL)
 
@@ -56,28 +56,28 @@ class NamedCalls(Struct, frozen=True):
             *self.closes,
         )
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
         if start == self.section[0] and start != self.call:
             yield from source.space()
-            if not (yield from source.begins(self.call)):
+            if not (yield from source.read_literal(self.call)):
                 return
         while (yield from self._one(source, taker)):
             source.mark()
             yield from source.space()
             for mark in self.closes:
-                if (yield from source.begins(mark.strip())):
+                if (yield from source.read_literal(mark.strip())):
                     source.mark()
                     yield from source.space()
-            if self.section[1] and (yield from source.begins(self.section[1])):
+            if self.section[1] and (yield from source.read_literal(self.section[1])):
                 source.mark()
                 return
-            if not (yield from source.begins(self.call)):
+            if not (yield from source.read_literal(self.call)):
                 return
 
-    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
+    def _one(self, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
         """Read one call after its mark. Return whether it was told."""
-        if self.lead and not (yield from source.begins(self.lead)):
+        if self.lead and not (yield from source.read_literal(self.lead)):
             return False
         yield from source.space()
         name, mark = yield from source.upto(marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS)
@@ -100,7 +100,7 @@ class NamedCalls(Struct, frozen=True):
         taker.end(whole=(yield from source.json_value(taker.more)))
         return True
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
         end = "".join(self.closes)
         each = [

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
 from handrail.errors import Json
 from handrail.parsing import strictjson
 from handrail.schemas.validation import coerce_text
@@ -41,14 +41,14 @@ class Element(Struct, frozen=True):
 
     opens: str
     named: str
-    begins: str = ""
+    read_literal: str = ""
     closes: str = ""
     attributes: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The marks that are marks by themselves."""
-        return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
+        return tuple(mark for mark in (self.opens, self.read_literal, self.closes) if len(mark) > 1)
 
 
 class ParameterCalls(Struct, frozen=True):
@@ -99,9 +99,9 @@ class ParameterCalls(Struct, frozen=True):
             *self.parameter.tokens,
         )
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
         """Read calls until something else stands there; see `Shape.read`."""
-        if start != self.call.opens and not (yield from self._opened(source)):
+        if start != self.call.opens and not (yield from self._read_opening(source)):
             return
         closes = marks(*(closes for _, closes in self.sections))
         while True:
@@ -110,22 +110,22 @@ class ParameterCalls(Struct, frozen=True):
                 return
             source.mark()
             yield from source.space()
-            while (yield from source.any_of(marks(*self.leads_out))):
+            while (yield from source.read_mark(marks(*self.leads_out))):
                 yield from source.space()
-            if (yield from source.any_of(closes)):
+            if (yield from source.read_mark(closes)):
                 source.mark()
                 return
-            if not (yield from self._opened(source)):
+            if not (yield from self._read_opening(source)):
                 return
 
-    def _opened(self, source: Incoming) -> Step[bool]:
+    def _read_opening(self, source: TextBuffer) -> Step[bool]:
         """Read what stands before a call's name. Return whether all of it was there."""
         yield from source.space()
-        while (yield from source.any_of(marks(*self.leads_in))):
+        while (yield from source.read_mark(marks(*self.leads_in))):
             yield from source.space()
-        return (yield from source.begins(self.call.opens))
+        return (yield from source.read_literal(self.call.opens))
 
-    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
+    def _one(self, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
         """Read one call after the mark that opens it. Return whether it was told."""
         name = yield from self._name(source)
         if not is_name(name):
@@ -134,17 +134,17 @@ class ParameterCalls(Struct, frozen=True):
         properties = _properties(taker.parameters(name))
         after = marks(self.call.closes, self.parameter.opens)
         yield from source.space()
-        mark = yield from source.any_of(after)
+        mark = yield from source.read_mark(after)
         while mark == self.parameter.opens:
             key, named = yield from source.upto(marks(self.parameter.named), most=MOST_NAME_CHARS)
             attributes = ""
-            if named and self.parameter.begins:
-                attributes, named = yield from source.upto(marks(self.parameter.begins), most=MOST_NAME_CHARS)
+            if named and self.parameter.read_literal:
+                attributes, named = yield from source.upto(marks(self.parameter.read_literal), most=MOST_NAME_CHARS)
             if not named or key.startswith("/"):  # that closes an element which was not open
                 return False
             value, mark = yield from self._value(source, key, after)
             if mark:
-                members.append((key, self._typed(value, attributes, properties.get(key))))
+                members.append((key, self._parse_value(value, attributes, properties.get(key))))
         if not mark:
             return False
         source.unmark()
@@ -153,19 +153,19 @@ class ParameterCalls(Struct, frozen=True):
         taker.end()
         return True
 
-    def _name(self, source: Incoming) -> Step[str]:
+    def _name(self, source: TextBuffer) -> Step[str]:
         """Read the name and what stands between it and the first parameter."""
         ends = (self.call.named, self.parameter.opens, self.call.closes)
         name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
         if mark != self.call.named:
             source.back(mark)
-        elif self.call.begins:
-            _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
+        elif self.call.read_literal:
+            _, mark = yield from source.upto(marks(self.call.read_literal), most=MOST_NAME_CHARS)
         if mark:
             return name.strip()
         return ""
 
-    def _value(self, source: Incoming, key: str, after: Marks) -> Step[tuple[str, str]]:
+    def _value(self, source: TextBuffer, key: str, after: Marks) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         closes = self.parameter.closes.replace("{name}", key)
         if closes != self.parameter.closes:
@@ -173,20 +173,20 @@ class ParameterCalls(Struct, frozen=True):
         else:
             ending = marks(closes)
         pieces: list[str] = []
-        if self.cdata and (yield from source.begins(_CDATA[0])):
+        if self.cdata and (yield from source.read_literal(_CDATA[0])):
             text, _ = yield from source.upto(marks(_CDATA[1]))
             pieces.append(text)
         while True:
             text, closed = yield from source.upto(ending)
             space = yield from source.space()
-            follows = yield from source.any_of(after)
+            follows = yield from source.read_mark(after)
             if follows or not closed:
                 value = "".join([*pieces, text])
                 pad = self.padding
                 return value.removeprefix(pad).removesuffix(pad) if pad else value, follows
             pieces += (text, closed, space)
 
-    def _typed(self, value: str, attributes: str, schema: Json) -> Json:
+    def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
         """Return the value as what the text or the schema says that it is; what is neither stays text."""
         said = _TYPE.search(attributes)
         if said and said[0] in ('type="string"', 'string="true"'):
@@ -199,10 +199,10 @@ class ParameterCalls(Struct, frozen=True):
         if not isinstance(schema, Mapping):
             return value
         if self.nested:
-            return _nested(value, self.parameter, schema)
+            return _parse_nested(value, self.parameter, schema)
         return coerce_text(value, dict(schema))
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section for these calls; see `Shape.written`."""
         if self.sections:
             opens, closes = self.sections[0]
@@ -225,7 +225,9 @@ class ParameterCalls(Struct, frozen=True):
         properties = _properties(schemas.get(call.name))
         shape = self.call
         layout = self.layout
-        parts = [f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.begins}"]
+        parts = [
+            f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.read_literal}"
+        ]
         parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
         return layout.join([*parts, shape.closes])
 
@@ -246,12 +248,12 @@ class ParameterCalls(Struct, frozen=True):
         if self.nested and isinstance(schema, Mapping):
             elements = _elements(value, shape)
             # the schema tells too little
-            if _nested(elements, shape, schema) == value:
+            if _parse_nested(elements, shape, schema) == value:
                 text = elements
             else:
                 text = text
         closes = shape.closes.replace("{name}", key)
-        return f"{shape.opens}{key}{shape.named}{attributes}{shape.begins}{pad}{text}{pad}{closes}"
+        return f"{shape.opens}{key}{shape.named}{attributes}{shape.read_literal}{pad}{text}{pad}{closes}"
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
@@ -304,14 +306,14 @@ def _elements(value: Json, shape: Element) -> str:
     )
 
 
-def _nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
+def _parse_nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
     """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
     if "string" in _kinds(schema) or shape.opens not in value:
         return coerce_text(value, dict(schema))
     tree = _tree(value, shape)
     if tree is None:
         return value
-    return _fitted(tree, schema)
+    return _fit(tree, schema)
 
 
 class _Node(Struct):
@@ -341,15 +343,15 @@ def _tree(value: str, shape: Element) -> _Node | None:
     return None
 
 
-def _fitted(node: _Node, schema: Mapping[str, Json]) -> Json:
+def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
     """Return the value of an element, in the types of the schema."""
     if not node.children:
         return coerce_text(node.text, dict(schema))
     if "array" in _kinds(schema) or (not _kinds(schema) and all(name == "item" for name, _ in node.children)):
         items = _part(schema, "items")
-        return [_fitted(child, items) for _, child in node.children]
+        return [_fit(child, items) for _, child in node.children]
     members = _part(schema, "properties")
-    return {name: _fitted(child, _part(members, name)) for name, child in node.children}
+    return {name: _fit(child, _part(members, name)) for name, child in node.children}
 
 
 def _kinds(schema: Mapping[str, Json]) -> set[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from handrail.dialects.prompts.call_format import Taker
+from handrail.dialects.prompts.call_format import AnswerSink
 from handrail.errors import Json
 
 _SPACE = " \t\r\n"
@@ -43,10 +43,10 @@ class Fences:
         return self._open != bool(_FENCE_LINE.match(line))
 
 
-class Quoted:
+class FencedCalls:
     """Holds the calls of a fence and the text after them until it is known whether they are calls; see `Taker`."""
 
-    def __init__(self, taker: Taker) -> None:
+    def __init__(self, taker: AnswerSink) -> None:
         self._taker = taker
         self._events: list[tuple[str, tuple[object, ...], dict[str, bool]]] = []
         self._raw: list[str] = []
@@ -83,7 +83,7 @@ class Quoted:
         """Return all of it as text."""
         return "".join([*self._raw, *self._tail])
 
-    def tell(self) -> None:
+    def release(self) -> None:
         """Report the calls and the text after them to the taker."""
         for name, values, named in self._events:
             getattr(self._taker, name)(*values, **named)
@@ -105,13 +105,13 @@ class Quoted:
     def text(self, text: str) -> None:
         self._events.append(("text", (text,), {}))
 
-    def reasons(self, mark: str) -> None:
+    def begin_reasoning(self, mark: str) -> None:
         self._events.append(("reasons", (mark,), {}))
 
-    def reason(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         self._events.append(("reason", (text,), {}))
 
-    def reasoned(self, mark: str) -> None:
+    def end_reasoning(self, mark: str) -> None:
         self._events.append(("reasoned", (mark,), {}))
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from handrail.dialects import ToolLike, writing
 from handrail.dialects.prompts import hermes, reader
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json
+from handrail.dialects.prompts.chat_template import Opening, PromptHead, Template, as_json
 from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
 from handrail.dialects.prompts.named_calls import NamedCalls
 from handrail.dialects.prompts.reader import Reasoning, Syntax
@@ -45,7 +45,7 @@ _ASKED = (
 )
 
 
-def _head(opening: Opening) -> Head:
+def _head(opening: Opening) -> PromptHead:
     tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
     names = ", ".join(tool.name for tool in opening.tools)
     if tools:
@@ -53,7 +53,7 @@ def _head(opening: Opening) -> Head:
     else:
         asked = None
     told = [part for part in (opening.system, asked) if part is not None]
-    return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+    return PromptHead("\n\n".join(told).join(hermes.SYSTEM) if told else "")
 
 
 SYNTAX: Final = Syntax(
@@ -78,7 +78,7 @@ TEMPLATE: Final = Template(
 class ReAct(PromptDialect, frozen=True):
     """ReAct's form: beyond a syntax and a template it knows that an answer is a thought and one thing after it."""
 
-    def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
+    def encode_answer(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
         """Return an answer; what was said beside a call is the thought before it. See `PromptDialect.written`."""
         if not turn.calls:
             if turn.reasoning:
@@ -92,8 +92,8 @@ class ReAct(PromptDialect, frozen=True):
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer; see `PromptDialect.stream`."""
-        names = writing.names_of(tools, self.names)
-        return _ReActStream(reader.reader(self.syntax, writing.kept(tools), opened=opened), names)
+        names = writing.name_map(tools, self.names)
+        return _ReActStream(reader.make_reader(self.syntax, writing.as_collection(tools), opened=opened), names)
 
 
 class _ReActStream(PromptStream):

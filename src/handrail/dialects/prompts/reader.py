@@ -20,11 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.dialects import ToolLike, call_assembly, remembered, writing
-from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
-from handrail.dialects.prompts.call_format import Schemas, Shape
+from handrail.dialects import ToolLike, call_assembly, memoize, writing
+from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import CallFormat, Schemas
 from handrail.dialects.prompts.channels import Channels
-from handrail.dialects.prompts.quoted import Fences, Quoted
+from handrail.dialects.prompts.quoted import FencedCalls, Fences
 from handrail.errors import ConfigError, Json
 from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
 
@@ -63,7 +63,7 @@ class Syntax(Struct, frozen=True):
         others: The template's further control tokens.
     """
 
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[CallFormat, ...] = ()
     reasoning: Reasoning | None = None
     channels: Channels | None = None
     silent: tuple[str | tuple[str, str], ...] = ()
@@ -104,13 +104,13 @@ class TextReader:
         if tools is None:
             self._tools = None
         else:
-            self._tools = _schemas(writing.kept(tools))
+            self._tools = _schemas(writing.as_collection(tools))
         self._separate = reasoning
-        self._source = Incoming()
+        self._source = TextBuffer()
         self._deltas: list[Delta] = []
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: list[_Call] = []
+        self._calls: list[_PartialCall] = []
         self._space: list[str] = []  # white space that is given once it is known to stand within the text
         self._fresh = True  # reasoning, or a call without a mark, may stand here
         self._lead = True  # white space here may turn out to stand between calls only
@@ -119,9 +119,9 @@ class TextReader:
         self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
         self._over = False
         self._fences = Fences()
-        self._quoted: Quoted | None = None  # calls in a code fence, until it is known whether text follows
+        self._fenced: FencedCalls | None = None  # calls in a code fence, until it is known whether text follows
         self._cut = False  # the text ended within a call of which nothing was certain yet
-        self._marks = _marks_of(syntax)
+        self._marks = _compile_marks(syntax)
         self._answer: Step[None] | None = self._read()
         self._go()
 
@@ -130,7 +130,7 @@ class TextReader:
         self.open_with(text)
         new = self._deltas
         self._deltas = []
-        return _joined(new)
+        return _merge_deltas(new)
 
     def open_with(self, text: str) -> None:
         """Take the beginning of the answer that the prompt already holds."""
@@ -179,16 +179,16 @@ class TextReader:
             if self._fresh:
                 yield from self._begin_text()
             if not self._over:
-                yield from self._marked((yield from self._source.flow(self._marks.text, self.text)))
-        if self._quoted:
-            quoted = self._quoted
-            self._quoted = None
-            quoted.tell()
+                yield from self._follow_mark((yield from self._source.flow(self._marks.text, self.text)))
+        if self._fenced:
+            quoted = self._fenced
+            self._fenced = None
+            quoted.release()
 
     def _before_all(self, reasoning: Reasoning) -> Step[None]:
         """Drop the end of a reasoning that was begun nowhere: the prompt did, or the model left it out."""
         self._hold((yield from self._source.space()))
-        if (yield from self._source.begins(reasoning.closes)):
+        if (yield from self._source.read_literal(reasoning.closes)):
             self._space = []
             self._reasoned = self._separate
 
@@ -196,8 +196,8 @@ class TextReader:
         """Read what may stand only where no text stands before it: reasoning, and calls without a mark."""
         source = self._source
         self._hold((yield from source.space()))
-        if self._syntax.reasoning and (yield from source.begins(self._syntax.reasoning.opens)):
-            self.reasons(self._syntax.reasoning.opens)
+        if self._syntax.reasoning and (yield from source.read_literal(self._syntax.reasoning.opens)):
+            self.begin_reasoning(self._syntax.reasoning.opens)
             yield from self._think(self._syntax.reasoning)
             return
         if self._marks.bare:
@@ -209,15 +209,15 @@ class TextReader:
 
     def _think(self, reasoning: Reasoning) -> Step[None]:
         while self._thinking and not self._over:
-            mark = yield from self._source.flow(self._marks.reasoning, self.reason)
+            mark = yield from self._source.flow(self._marks.reasoning, self.add_reasoning)
             if mark == reasoning.closes:
-                self.reasoned(mark)
+                self.end_reasoning(mark)
             elif mark in reasoning.ended_by and mark in self._marks.silent:
-                self.reasoned("")
+                self.end_reasoning("")
             else:
-                yield from self._marked(mark)
+                yield from self._follow_mark(mark)
 
-    def _marked(self, mark: str) -> Step[None]:
+    def _follow_mark(self, mark: str) -> Step[None]:
         """Read what follows a mark in the text, or in the reasoning."""
         if not mark or mark in self._syntax.ends:
             self._over = True
@@ -234,13 +234,13 @@ class TextReader:
 
     def _section(self, start: str, first: str) -> Step[None]:
         """Read a section of calls. `start` is its mark, already read, or empty where `first` begins a bare call."""
-        if self._quoted and self._quoted.is_over:
+        if self._fenced and self._fenced.is_over:
             self._release()
-        if self._quoted:
-            self._quoted.go_on()
+        if self._fenced:
+            self._fenced.go_on()
         elif not self._thinking and self._fences.open_in(self._text):
-            self._quoted = Quoted(self)
-        taker = self._quoted or self
+            self._fenced = FencedCalls(self)
+        taker = self._fenced or self
         source = self._source
         source.back(start)
         source.mark()
@@ -254,24 +254,24 @@ class TextReader:
         if shapes:
             yield from shapes[0].read(source, taker, start)
         left = source.unmark()
-        raw = source.recorded()
+        raw = source.stop_recording()
         if start and source.ended and source.at == len(source.text):
             self._cut = left.strip(_SPACE) not in ("", start.strip(_SPACE))
-        if self._quoted:
-            self._quoted.text(left)
-            self._quoted.section(raw)
-            if left.strip(_SPACE) or not self._quoted.has_calls:
+        if self._fenced:
+            self._fenced.text(left)
+            self._fenced.section(raw)
+            if left.strip(_SPACE) or not self._fenced.has_calls:
                 self._release()
         elif self._thinking:
-            self.reason(left)
+            self.add_reasoning(left)
         else:
             self.text(left)
 
     def _release(self) -> None:
         """Report the contents of a code fence as text."""
-        if self._quoted:
-            text = self._quoted.as_text()
-            self._quoted = None
+        if self._fenced:
+            text = self._fenced.as_text()
+            self._fenced = None
             self.text(text)
 
     # ------------------------------------------------------------------ taking
@@ -279,9 +279,9 @@ class TextReader:
     def begin(self, name: str, id: str = "") -> None:
         """A call begins; see `Taker`."""
         if self._thinking:
-            self.reasoned("")
+            self.end_reasoning("")
         self._reasoned = False
-        self._calls.append(_Call(self._own_name(name), id))
+        self._calls.append(_PartialCall(self._own_name(name), id))
         self._deltas.append(ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, ""))
 
     def identify(self, id: str) -> None:
@@ -301,8 +301,8 @@ class TextReader:
 
     def text(self, text: str) -> None:
         """Text goes on; see `Taker`. White space that may turn out to stand between calls only is held back."""
-        if self._quoted:
-            if not self._quoted.stays(text):
+        if self._fenced:
+            if not self._fenced.stays(text):
                 self._release()
             return
         if self._lead or self._space:
@@ -317,7 +317,7 @@ class TextReader:
             self._text.append(text)
             self._deltas.append(TextDelta(text))
 
-    def reasons(self, mark: str) -> None:
+    def begin_reasoning(self, mark: str) -> None:
         """Reasoning begins; see `Taker`."""
         self._thinking = True
         self._reasoned = False
@@ -326,7 +326,7 @@ class TextReader:
         else:
             self._tag = [mark]
 
-    def reason(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         """Reasoning goes on; see `Taker`. White space around it does not belong to it."""
         if not self._separate:
             if self._tag:
@@ -352,7 +352,7 @@ class TextReader:
         self._reasoning.append(said)
         self._deltas.append(ReasoningDelta(said))
 
-    def reasoned(self, mark: str) -> None:
+    def end_reasoning(self, mark: str) -> None:
         """Reasoning ends; see `Taker`. Where it stays in the text, an empty one is left out with its marks."""
         self._thinking = False
         if self._separate:
@@ -387,11 +387,11 @@ class TextReader:
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
-    schemas: Schemas = remembered(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
+    schemas: Schemas = memoize(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
     return schemas
 
 
-class _Call(Struct):
+class _PartialCall(Struct):
     """A call on its way."""
 
     name: str
@@ -405,7 +405,7 @@ class _Marks:
 
     def __init__(self, syntax: Syntax) -> None:
         self.silent = dict((each, "") if isinstance(each, str) else each for each in syntax.silent)
-        self.shapes: dict[str, list[Shape]] = {}
+        self.shapes: dict[str, list[CallFormat]] = {}
         for shape in syntax.shapes:
             for start in (*shape.starts, *shape.bare, *shape.loose):
                 self.shapes.setdefault(start, []).append(shape)
@@ -418,11 +418,11 @@ class _Marks:
 
 
 @cache
-def _marks_of(syntax: Syntax) -> _Marks:
+def _compile_marks(syntax: Syntax) -> _Marks:
     return _Marks(syntax)
 
 
-def _joined(deltas: Sequence[Delta]) -> list[Delta]:
+def _merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
     """Return the deltas with neighbours of one kind made one."""
     joined: list[Delta] = []
     run: list[str] = []
@@ -438,7 +438,7 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
     return joined
 
 
-def reader(
+def make_reader(
     syntax: Syntax,
     tools: Iterable[ToolLike] | None = None,
     *,
@@ -459,7 +459,7 @@ def reader(
     return text_reader
 
 
-def read(
+def read_answer(
     syntax: Syntax,
     text: str,
     tools: Iterable[ToolLike] | None = None,
@@ -469,12 +469,12 @@ def read(
     finish: Finish | None = None,
 ) -> Turn:
     """Return the turn of a whole answer; see `reader`."""
-    text_reader = reader(syntax, tools, opened=opened, reasoning=reasoning)
+    text_reader = make_reader(syntax, tools, opened=opened, reasoning=reasoning)
     text_reader.feed(text)
     return text_reader.close(finish)
 
 
-def written(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
+def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
     """Return the text that a model of this family writes for the turn, without the mark that ends an answer.
 
     Reading it gives the turn again, as far as the family can write it: ids are kept where it has a place for them.
@@ -482,20 +482,20 @@ def written(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None)
     Raises:
         ConfigError: The turn has calls, and the family has no form for them.
     """
-    schemas = _schemas(writing.kept(tools))
+    schemas = _schemas(writing.as_collection(tools))
     calls = [replace(call, arguments=writing.as_history(call.arguments)) for call in turn.calls]
     if syntax.channels:
-        return syntax.channels.written(turn.text, turn.reasoning, calls, schemas)
+        return syntax.channels.encode(turn.text, turn.reasoning, calls, schemas)
     parts = [turn.text]
     if turn.reasoning and syntax.reasoning:
         form = syntax.reasoning
         parts.insert(0, turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after)
     if calls:
-        parts.append(_shape_for(syntax, turn.text).written(calls, schemas))
+        parts.append(_shape_for(syntax, turn.text).encode(calls, schemas))
     return "".join(parts)
 
 
-def _shape_for(syntax: Syntax, text: str) -> Shape:
+def _shape_for(syntax: Syntax, text: str) -> CallFormat:
     """Return the shape for calls after that text: without a mark they can stand at the beginning only."""
     fitting = [shape for shape in syntax.shapes if shape.starts or shape.loose or not text]
     if not fitting:

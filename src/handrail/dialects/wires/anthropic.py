@@ -30,26 +30,26 @@ from handrail.dialects import (
     received,
 )
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, not_shown, shown
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires.anthropic_blocks import (
     DELTAS,
     ENDING,
-    Answered,
     Block,
-    Ending,
+    ContentBlock,
+    MessageEnd,
+    build_turn,
     in_deltas,
-    turn_of,
 )
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
+    as_collection,
     as_object,
     event,
     fit_to_send,
     in_call_order,
-    kept,
-    names_of,
+    name_map,
     result_text,
 )
 from handrail.errors import Code, ConfigError, Failure, Json
@@ -94,7 +94,7 @@ _CHOICES_BACK: Mapping[str, str] = {word: choice for choice, word in _CHOICES.it
 
 
 @dataclass(frozen=True, slots=True)
-class Anthropic(Wire):
+class Anthropic(BaseWire):
     """The dialect.
 
     Attributes:
@@ -125,8 +125,8 @@ class Anthropic(Wire):
                 person shows what no model here can be shown, such as a sound.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         sent = fit_to_send(messages, tools)
         system, spoken = _conversation(sent, names)
         told = {
@@ -160,7 +160,7 @@ class Anthropic(Wire):
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form is Anthropic's own subset."""
-        names = _names_of(tools)
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -182,11 +182,11 @@ class Anthropic(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
+        told = json_bodies.parse_object(body)
         if provider_errors.error_in(told):
             raise provider_errors.classify(None, {}, told)
-        blocks = [Answered.whole(block) for block in json_bodies.items(told.get("content"), "`content`")]
-        return received.whole_turn(turn_of(blocks, Ending.of(told, told.get("usage")), _names_of(tools)))
+        blocks = [ContentBlock.whole(block) for block in json_bodies.items(told.get("content"), "`content`")]
+        return received.whole_turn(build_turn(blocks, MessageEnd.of(told, told.get("usage")), _name_map(tools)))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -202,17 +202,17 @@ class Anthropic(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Anthropic's", why)
-        blocks = [Answered.whole(block) for block in _as_blocks(message.get("content"))]
+        blocks = [ContentBlock.whole(block) for block in _as_blocks(message.get("content"))]
         finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
-        return received.whole_turn(turn_of(blocks, Ending(finish), _names_of(tools)))
+        return received.whole_turn(build_turn(blocks, MessageEnd(finish), _name_map(tools)))
 
-    def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> AnthropicStream:
         """Return a reader for one streamed answer."""
-        return MessageStream(self, tuple(tools or ()))
+        return AnthropicStream(self, tuple(tools or ()))
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
         if path.endswith("/messages"):
             return {}
@@ -231,14 +231,14 @@ class Anthropic(Wire):
         """
         rest = dict(body)
         spoken = json_bodies.items(rest.pop("messages", []), "`messages`")
-        messages = [*_heard({"role": "system", "content": rest.pop("system", None)})]
-        messages += (message for each in spoken for message in _heard(json_bodies.mapping(each, "a message")))
+        messages = [*_parse_message({"role": "system", "content": rest.pop("system", None)})]
+        messages += (message for each in spoken for message in _parse_message(json_bodies.mapping(each, "a message")))
         listed = json_bodies.items(rest.pop("tools", None) or [], "`tools`")
         asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_described(tool) for tool in asked if _is_ours(tool)]
+        tools = [_parse_tool(tool) for tool in asked if _is_ours(tool)]
         choice = json_bodies.mapping(rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`")
         alone = choice.get("disable_parallel_tool_use")
-        output = _output(rest.pop("output_config", None), rest)
+        output = _take_output(rest.pop("output_config", None), rest)
         options = Options(
             model=str(rest.pop("model", "")),
             tool_choice=str(choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")),
@@ -255,7 +255,7 @@ class Anthropic(Wire):
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Anthropic would send for a turn; it tells no time of creation."""
-        content = [block for block, _ in _said(turn, _names_of(tools), unsigned=True)]
+        content = [block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)]
         return {
             **_head(envelope),
             "content": content,
@@ -286,7 +286,7 @@ class Anthropic(Wire):
             "usage": {**told, "output_tokens": 0},
         }
         yield _event("message_start", message=head)
-        for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), unsigned=True)):
+        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), unsigned=True)):
             begun, deltas = in_deltas(block, arguments, piece_chars)
             yield _event("content_block_start", index=index, content_block=begun)
             for delta in deltas:
@@ -301,14 +301,14 @@ class Anthropic(Wire):
 DIALECT = Anthropic()
 
 
-class MessageStream(EventStream):
+class AnthropicStream(EventStream):
     """One streamed answer of the Messages form; see `DialectStream`."""
 
     def __init__(self, dialect: Anthropic, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
-        self._blocks: list[Answered] = []
-        self._open: dict[Json, Answered] = {}  # by the index that the provider gave
+        self._names = _name_map(tools)
+        self._blocks: list[ContentBlock] = []
+        self._open: dict[Json, ContentBlock] = {}  # by the index that the provider gave
         self._named: set[tuple[int, str]] = set()  # blocks that have an id, with their index
         self._calls = 0
         self._message: dict[str, Json] = {}
@@ -317,7 +317,7 @@ class MessageStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        told = json_bodies.parse_object(event.data)
         kind = told.get("type") or event.type
         if kind == "error" or event.type == "error" or told.get("error"):
             raise provider_errors.classify(None, {}, told)
@@ -335,8 +335,8 @@ class MessageStream(EventStream):
         for block in json_bodies.items(message.get("content") or [], "`content`") if not self._blocks else ():
             self._close(self._begin(block, deltas), deltas)
 
-    def _begin(self, content: Json, deltas: list[Delta]) -> Answered:
-        block = Answered.begun(content)
+    def _begin(self, content: Json, deltas: list[Delta]) -> ContentBlock:
+        block = ContentBlock.start(content)
         if block.is_call:
             block.position = self._calls
             self._calls += 1
@@ -373,7 +373,7 @@ class MessageStream(EventStream):
         if (block := self._open.pop(_index(told), None)) is not None:
             self._close(block, deltas)
 
-    def _close(self, block: Answered, deltas: list[Delta]) -> None:
+    def _close(self, block: ContentBlock, deltas: list[Delta]) -> None:
         """Take the arguments that came whole, in the block's first event, for those that came in no other."""
         if block.is_call and not block.arguments:
             text = block.take_whole_input()
@@ -399,17 +399,17 @@ class MessageStream(EventStream):
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        ending = Ending.of(self._message if self._ended else {}, self._usage)
-        return turn_of(self._blocks, ending, self._names)
+        ending = MessageEnd.of(self._message if self._ended else {}, self._usage)
+        return build_turn(self._blocks, ending, self._names)
 
 
 _EVENTS = {
-    "message_start": MessageStream._start,
-    "content_block_start": MessageStream._begin_indexed,
-    "content_block_delta": MessageStream._grow,
-    "content_block_stop": MessageStream._finish_indexed,
-    "message_delta": MessageStream._near_the_end,
-    "message_stop": MessageStream._end,
+    "message_start": AnthropicStream._start,
+    "content_block_start": AnthropicStream._begin_indexed,
+    "content_block_delta": AnthropicStream._grow,
+    "content_block_stop": AnthropicStream._finish_indexed,
+    "message_delta": AnthropicStream._near_the_end,
+    "message_stop": AnthropicStream._end,
 }
 
 
@@ -423,8 +423,8 @@ def _index(told: Mapping[str, Json]) -> int:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
@@ -511,7 +511,7 @@ def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMa
     match message:
         case AssistantMessage(turn):
             cut = turn.finish in ("length", "error")
-            return [block for block, _ in _said(turn, names) if not _is_refused(block, cut)]
+            return [block for block, _ in _encode_turn(turn, names) if not _is_refused(block, cut)]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
@@ -538,13 +538,13 @@ def _is_refused(block: Block, cut: bool = False) -> bool:
     return cut and block.get("type") == "thinking" and not block.get("signature")
 
 
-def _said(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
+def _encode_turn(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
     """Yield what the model said as blocks, each with the text of its arguments.
 
     Args:
         unsigned: Tell reasoning that has no signature too, as we do when we are the provider.
     """
-    sent = _sent_by_anthropic(turn)
+    sent = _own_blocks(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for block in sent:
@@ -558,7 +558,7 @@ def _said(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tup
         yield _encode_call(call, names, {})
 
 
-def _sent_by_anthropic(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     raw = turn.raw or {}
     content = raw.get("content")
@@ -583,16 +583,16 @@ def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tu
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is None:
         assert not isinstance(part, Media)  # which always shows something
         return dict(part)
-    if (block := _encode_shown(thing)) is None:
+    if (block := _encode_attachment(thing)) is None:
         raise ConfigError(f"Anthropic's models cannot be shown {thing.label}")
     return block
 
 
-def _encode_shown(thing: Shown) -> Block | None:
+def _encode_attachment(thing: Attachment) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown."""
     is_image = thing.media_type.startswith("image/")
     source: dict[str, Json]
@@ -619,9 +619,9 @@ def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
     content: Json = result.value if _is_own_form(result) else text
     if result.media:
-        seen = [(media, shown(media)) for media in result.media]
+        seen = [(media, parse_attachment(media)) for media in result.media]
         blocks = [
-            (_encode_shown(thing) if thing else None) or {"type": "text", "text": not_shown(media)}
+            (_encode_attachment(thing) if thing else None) or {"type": "text", "text": describe_hidden(media)}
             for media, thing in seen
         ]
         content = [
@@ -689,7 +689,7 @@ def _is_ours(tool: Mapping[str, Json]) -> bool:
     return tool.get("type") in (None, "custom")
 
 
-def _described(tool: Mapping[str, Json]) -> Described:
+def _parse_tool(tool: Mapping[str, Json]) -> Described:
     parameters = tool.get("input_schema")
     if not tool.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `input_schema`")
@@ -700,7 +700,7 @@ def _described(tool: Mapping[str, Json]) -> Described:
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
-def _output(config: Json, rest: dict[str, Json]) -> Output | None:
+def _take_output(config: Json, rest: dict[str, Json]) -> Output | None:
     """Return the form that the answer must have; what else the field says is left to the others."""
     if not isinstance(config, Mapping):
         return None
@@ -712,7 +712,7 @@ def _output(config: Json, rest: dict[str, Json]) -> Output | None:
     return None
 
 
-def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
+def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
     role = message.get("role")
     blocks = _as_blocks(message.get("content"))
@@ -729,12 +729,12 @@ def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
                 parts: tuple[Mapping[str, Json] | Media, ...] = ()
                 if [*map(set, said)] != [{"type", "text"}]:
                     parts = tuple(map(_part, said))
-                yield UserMessage(_text_of(said), parts)
+                yield UserMessage(_join_text(said), parts)
         case _:
             raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
 
 
-def _text_of(blocks: Iterable[Block]) -> str:
+def _join_text(blocks: Iterable[Block]) -> str:
     return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
 
 
@@ -766,7 +766,7 @@ def _media(block: Block) -> Media | None:
         case "text":
             return Media("text/plain", str(source.get("data")).encode(), name=name)
         case "base64":
-            thing = Shown(str(source.get("media_type") or kind), str(source.get("data")))
+            thing = Attachment(str(source.get("media_type") or kind), str(source.get("data")))
             return Media(thing.media_type, thing.bytes, name=name)
         case _:
             return None
@@ -774,7 +774,7 @@ def _media(block: Block) -> Media | None:
 
 def _result(block: Block) -> ToolResult:
     content = _as_blocks(block.get("content"))
-    text = _text_of(content)
+    text = _join_text(content)
     if block.get("is_error"):
         failure = Failure(Code.TOOL_ERROR, text)
     else:

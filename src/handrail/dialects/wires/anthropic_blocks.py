@@ -51,7 +51,7 @@ _GROWTH: Mapping[str, Mapping[str, str]] = {
 """Which texts a delta brings, by its type, and the fields of the block that they belong to."""
 
 
-class Answered:
+class ContentBlock:
     """A block of an answer, whole or on its way."""
 
     __slots__ = ("fields", "id", "input", "is_call", "name", "pieces", "position")
@@ -66,18 +66,18 @@ class Answered:
         self.position = 0
 
     @classmethod
-    def begun(cls, content: Json) -> Answered:
+    def start(cls, content: Json) -> ContentBlock:
         """Return the block that an event begins."""
         told = json_bodies.mapping(content, "a block")
         json_bodies.string(told.get("type"), "a block's type")
         for name in DELTAS:
             json_bodies.string(told.get(name) or "", f"`{name}` of a block")
-        return cls(received.that_go_back(told), told.get("input"))
+        return cls(received.sendable_fields(told), told.get("input"))
 
     @classmethod
-    def whole(cls, content: Json) -> Answered:
+    def whole(cls, content: Json) -> ContentBlock:
         """Return a block that came in one piece."""
-        block = cls.begun(content)
+        block = cls.start(content)
         if block.is_call:
             block.take_whole_input()
         return block
@@ -85,7 +85,7 @@ class Answered:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+        return received.join_halves("".join(self.pieces.get("input", ())))
 
     def take_whole_input(self) -> str:
         """Take the arguments that came as an object, and return their text."""
@@ -96,7 +96,7 @@ class Answered:
     def grow(self, delta: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
         """Add what an event brings, and yield it as (field, text)."""
         kind = delta.get("type")
-        if kind == "citations_delta" and received.can_go_back(delta.get("citation")):
+        if kind == "citations_delta" and received.is_sendable(delta.get("citation")):
             if not isinstance(self.fields.get("citations"), list):
                 self.fields["citations"] = []
             self.fields["citations"].append(delta.get("citation"))
@@ -122,7 +122,7 @@ ENDING = ("stop_reason", "stop_details", "container")
 """The fields of an answer with its end, and with the container of its programs."""
 
 
-class Ending(Struct, frozen=True):
+class MessageEnd(Struct, frozen=True):
     """How an answer ended.
 
     Attributes:
@@ -135,7 +135,7 @@ class Ending(Struct, frozen=True):
     container: Json = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Json], usage: Json) -> Ending:
+    def of(cls, told: Mapping[str, Json], usage: Json) -> MessageEnd:
         """Return what an answer, or the last events of a stream, tell of its end."""
         word = told.get("stop_reason")
         details = told.get("stop_details")
@@ -150,7 +150,7 @@ class Ending(Struct, frozen=True):
         return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
 
 
-def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
+def build_turn(blocks: Sequence[ContentBlock], ending: MessageEnd, names: NameMap) -> Turn:
     """Return the turn that the blocks of an answer make up."""
     wire = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
     ids = iter(wire)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from handrail import plugins
-from handrail.dialects import ToolLike, provider_errors, remembered
-from handrail.dialects.writing import kept
+from handrail.dialects import ToolLike, memoize, provider_errors
+from handrail.dialects.writing import as_collection
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Way
 
 
 @dataclass(frozen=True, slots=True)
-class Wire(ABC):
+class BaseWire(ABC):
     """A `WireDialect` but for its form.
 
     Attributes:
@@ -38,8 +38,8 @@ class Wire(ABC):
             strict: Hold the model to the schema of each tool whose strict form loses nothing. The others are sent
                 plainly, so that one such tool does not cost the others their strictness.
         """
-        tools = kept(tools)
-        defined: list[dict[str, Json]] = remembered(tools, (type(self), strict), lambda: self.define(tools, strict))
+        tools = as_collection(tools)
+        defined: list[dict[str, Json]] = memoize(tools, (type(self), strict), lambda: self.define(tools, strict))
         return defined
 
     @abstractmethod

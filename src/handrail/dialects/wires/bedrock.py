@@ -30,17 +30,17 @@ from handrail.dialects import (
 )
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, not_shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
+    as_collection,
     as_object,
     event,
     fit_to_send,
     in_call_order,
-    kept,
-    names_of,
+    name_map,
     pieces,
     result_text,
 )
@@ -117,7 +117,7 @@ _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Bedrock(Wire):
+class Bedrock(BaseWire):
     """The dialect. Few models here can be held to a form; a run on another goes on in the next way to ask for it
     (`structured`)."""
 
@@ -145,8 +145,8 @@ class Bedrock(Wire):
                 message shows what no model here can take.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         system, spoken = _conversation(fit_to_send(messages, tools), names)
         settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
         told = {
@@ -174,7 +174,7 @@ class Bedrock(Wire):
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = _names_of(tools)
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -199,15 +199,15 @@ class Bedrock(Wire):
         """
         if isinstance(body, bytes) and _is_framed(body):
             stream = ConverseStream(self, tuple(tools or ()))
-            for each in _framed_events(body):
+            for each in _read_frames(body):
                 stream.take(each, [])
             return received.whole_turn(stream.whole())
-        told = json_bodies.object_of(body)
+        told = json_bodies.parse_object(body)
         if provider_errors.error_in(told) or isinstance(told.get("message"), str):
             raise provider_errors.classify(None, {}, told)
         output = json_bodies.mapping(told.get("output"), "`output`")
         content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
-        turn = _turn(_answered(content), told.get("stopReason"), told.get("usage"), _names_of(tools))
+        turn = _turn(_parse_blocks(content), told.get("stopReason"), told.get("usage"), _name_map(tools))
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -227,7 +227,7 @@ class Bedrock(Wire):
             word = "tool_use"
         else:
             word = "end_turn"
-        return received.whole_turn(_turn(_answered(message.get("content")), word, None, _names_of(tools)))
+        return received.whole_turn(_turn(_parse_blocks(message.get("content")), word, None, _name_map(tools)))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
         """Return a reader for one streamed answer."""
@@ -235,7 +235,7 @@ class Bedrock(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream."""
         asked = _PATH.search(path)
         if asked:
@@ -254,23 +254,23 @@ class Bedrock(Wire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = dict(body)
-        system = _text_of(_blocks(rest.pop("system", None)))
+        system = _join_text(_blocks(rest.pop("system", None)))
         messages: list[Message] = [SystemMessage(system)] if system else []
         for spoken in json_bodies.items(rest.pop("messages", []), "`messages`"):
-            messages += _heard(json_bodies.mapping(spoken, "a message"))
+            messages += _parse_message(json_bodies.mapping(spoken, "a message"))
         config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
         listed = json_bodies.items(config.get("tools") or [], "`tools`")
         asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_described(tool["toolSpec"]) for tool in asked if "toolSpec" in tool]
+        tools = [_parse_tool(tool["toolSpec"]) for tool in asked if "toolSpec" in tool]
         settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(config.get("toolChoice")),
+            tool_choice=_parse_choice(config.get("toolChoice")),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=settings.pop("maxTokens", None),
             temperature=settings.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_output(rest),
+            output=_take_output(rest),
             provider_tools=tuple(tool for tool in asked if "toolSpec" not in tool),
             extra=rest | ({"inferenceConfig": settings} if settings else {}),
         )
@@ -278,7 +278,7 @@ class Bedrock(Wire):
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Bedrock would send for a turn; it tells neither its model nor a time."""
-        content = [block for block, _ in _said(turn, _names_of(tools), own=True)]
+        content = [block for block, _ in _encode_turn(turn, _name_map(tools), own=True)]
         return {
             "output": {"message": {"role": "assistant", "content": content}},
             "stopReason": _FINISH_WORDS[turn.finish],
@@ -302,7 +302,7 @@ class Bedrock(Wire):
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         yield event({"messageStart": {"role": "assistant"}})
-        for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), own=True)):
+        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), own=True)):
             at = {"contentBlockIndex": index}
             if "toolUse" in block:
                 start = {key: value for key, value in block["toolUse"].items() if key != "input"}
@@ -323,16 +323,16 @@ class ConverseStream(EventStream):
 
     def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
-        self._blocks: list[_Growing] = []
-        self._open: dict[int, _Growing] = {}  # by the index that the provider gave
+        self._names = _name_map(tools)
+        self._blocks: list[_StreamedBlock] = []
+        self._open: dict[int, _StreamedBlock] = {}  # by the index that the provider gave
         self._calls = 0
         self._stop: Json = None
         self._usage: Json = None
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event, whose one key says what it is; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        told = json_bodies.parse_object(event.data)
         for kind, status in _EXCEPTIONS.items():
             if kind in told:
                 raise provider_errors.classify(status, {}, told[kind])
@@ -350,14 +350,14 @@ class ConverseStream(EventStream):
         index = told.get("contentBlockIndex", 0)
         if not isinstance(index, int):
             raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
-        start = received.that_go_back(json_bodies.mapping(told.get("start") or {}, "the start of a block"))
+        start = received.sendable_fields(json_bodies.mapping(told.get("start") or {}, "the start of a block"))
         block = self._open.get(index)
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
         if kind == "contentBlockStart" or block is None:
             if kind == "contentBlockStop":
                 return
-            block = self._open[index] = _Growing()
+            block = self._open[index] = _StreamedBlock()
             self._blocks.append(block)
             block.begin(start, self._calls)
             self._calls += block.is_call
@@ -382,7 +382,7 @@ _DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
 }
 
 
-class _Growing:
+class _StreamedBlock:
     """A block on its way."""
 
     __slots__ = ("fields", "is_call", "name", "pieces", "position")
@@ -422,7 +422,7 @@ class _Growing:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+        return received.join_halves("".join(self.pieces.get("input", ())))
 
     def whole(self) -> Block:
         """Return the block as a whole answer would hold it."""
@@ -443,8 +443,8 @@ class _Growing:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
@@ -492,7 +492,7 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
 def _encode(message: Message, names: NameMap) -> list[Block]:
     match message:
         case AssistantMessage(turn):
-            blocks = [block for block, _ in _said(turn, names)]
+            blocks = [block for block, _ in _encode_turn(turn, names)]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
@@ -505,14 +505,14 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
     return [block for block in blocks if str(block.get("text", "-")).strip()]
 
 
-def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
+def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
     """Yield what the model said as blocks, each with the text of its arguments.
 
     Args:
         own: We are the provider: reasoning is told though nobody signed it.
     """
     calls = iter(turn.calls)
-    sent = _sent_by_bedrock(turn)
+    sent = _own_blocks(turn)
     if sent is not None:
         for block in sent:
             yield (_encode_call(next(calls), names, block) if _is_call(block) else (dict(block), ""))
@@ -524,7 +524,7 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Bl
     yield from (_encode_call(call, names, {}) for call in calls)
 
 
-def _sent_by_bedrock(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     content = (turn.raw or {}).get("content")
     if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls):
@@ -577,8 +577,8 @@ def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
     told: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
-        thing = shown(media)
-        told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
+        thing = parse_attachment(media)
+        told.append((_encode_attachment(thing) if thing else None) or {"text": describe_hidden(media)})
     status = "success" if result.ok else "error"
     return {
         "toolResult": {
@@ -590,9 +590,9 @@ def _encode_result(result: ToolResult) -> Block:
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is not None:
-        if (block := _encode_shown(thing)) is None:
+        if (block := _encode_attachment(thing)) is None:
             raise ConfigError(f"Bedrock's models cannot be shown {thing.label}")
         return block
     if isinstance(part, Media):
@@ -602,7 +602,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
     return dict(part)
 
 
-def _encode_shown(thing: Shown) -> Block | None:
+def _encode_attachment(thing: Attachment) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown: Bedrock fetches only what
     lies in S3, and knows few forms."""
     if thing.base64:
@@ -632,7 +632,7 @@ def _blocks(content: Json) -> list[Block]:
     return [dict(json_bodies.mapping(block, "a block")) for block in json_bodies.items(content or [], "`content`")]
 
 
-def _answered(content: Json) -> list[tuple[Block, str]]:
+def _parse_blocks(content: Json) -> list[tuple[Block, str]]:
     """Return the blocks of a whole answer, each with the text of its arguments."""
     return [(block, _arguments(block) if _is_call(block) else "") for block in _blocks(content)]
 
@@ -655,10 +655,10 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
             id, name = (json_bodies.string(told.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
             found.append(ToolCall(id, name, arguments))
             block = {**block, "toolUse": {**told, "input": as_object(arguments)}}
-        content.append(received.that_go_back(block))
+        content.append(received.sendable_fields(block))
     calls = with_ids(found)
     return Turn(
-        _text_of(content),
+        _join_text(content),
         "".join(map(_thought, content)),
         tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
         _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
@@ -668,7 +668,7 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
     )
 
 
-def _text_of(blocks: Iterable[Block]) -> str:
+def _join_text(blocks: Iterable[Block]) -> str:
     return "".join(json_bodies.string(block.get("text") or "", "the text of a block") for block in blocks)
 
 
@@ -704,7 +704,7 @@ def _is_framed(body: bytes) -> bool:
     return len(body) > _PRELUDE_BYTES and body[0] == 0
 
 
-def _framed_events(body: bytes) -> Iterator[ServerEvent]:
+def _read_frames(body: bytes) -> Iterator[ServerEvent]:
     """Yield the events of a framed body: each frame has a length, headers that name the event, and JSON.
 
     The checksums are not looked at: the connection has its own.
@@ -732,7 +732,7 @@ _KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _described(spec: Json) -> Described:
+def _parse_tool(spec: Json) -> Described:
     told = json_bodies.mapping(spec, "`toolSpec`")
     schema = told.get("inputSchema")
     if isinstance(schema, Mapping):
@@ -748,7 +748,7 @@ def _described(spec: Json) -> Described:
     return Described(str(told["name"]), str(told.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
+def _parse_choice(choice: Json) -> str:
     if not isinstance(choice, Mapping) or "auto" in choice:
         return "auto"
     tool = choice.get("tool")
@@ -757,7 +757,7 @@ def _choice_of(choice: Json) -> str:
     return "required"
 
 
-def _output(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields."""
     config = fields.get("outputConfig")
     try:
@@ -769,7 +769,7 @@ def _output(fields: dict[str, Json]) -> Output | None:
     return form
 
 
-def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
+def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
     blocks = _blocks(message.get("content"))
     if message.get("role") == "assistant":
@@ -781,7 +781,7 @@ def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
         parts: tuple[Mapping[str, Json] | Media, ...] = ()
         if any(set(block) != {"text"} for block in said):
             parts = tuple(map(_part, said))
-        yield UserMessage(_text_of(said), parts)
+        yield UserMessage(_join_text(said), parts)
 
 
 def _part(block: Block) -> Mapping[str, Json] | Media:
@@ -798,14 +798,14 @@ def _media(block: Mapping[str, Json]) -> Media | None:
     place = source.get("s3Location")
     if isinstance(place, Mapping):
         return Media(media_type, url=str(place.get("uri")), name=name)
-    return Media(media_type, Shown(media_type, str(source.get("bytes") or "")).bytes, name=name)
+    return Media(media_type, Attachment(media_type, str(source.get("bytes") or "")).bytes, name=name)
 
 
 def _result(told: Json) -> ToolResult:
     told = json_bodies.mapping(told, "`toolResult`")
     blocks = _blocks(told.get("content"))
     texts = [
-        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _text_of([block]) for block in blocks
+        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _join_text([block]) for block in blocks
     ]
     text = "".join(texts)
     if told.get("status") == "error":

@@ -14,7 +14,7 @@ from handrail.dialects.call_assembly import CallAssembler, StreamedCall, with_id
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import names_of
+from handrail.dialects.writing import name_map
 from handrail.errors import Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -72,7 +72,7 @@ class ChatStream(EventStream):
 
     def __init__(self, dialect: Dialect, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = named(tools)
+        self._names = chat_names(tools)
         own = {tool.name for tool in tools}
         self._calls = CallAssembler(lambda wire: self._names.from_wire(wire) in own)
         self._text: list[str] = []
@@ -85,12 +85,12 @@ class ChatStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        chunk = json_bodies.object_of(event.data)
+        chunk = json_bodies.parse_object(event.data)
         choices = chunk.get("choices")
         if event.type == "error" or chunk.get("error") or (not choices and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
         if chunk.get("usage"):
-            self._usage = _usage_of(chunk["usage"])
+            self._usage = _parse_usage(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (
                 0,
@@ -112,7 +112,7 @@ class ChatStream(EventStream):
             self._take_delta(json_bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
         if choice.get("finish_reason") and self._finish not in ("length", "refused"):
-            self._finish = _finish_of(choice["finish_reason"])
+            self._finish = _parse_finish(choice["finish_reason"])
 
     def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         if calls := delta.get("tool_calls"):
@@ -151,14 +151,14 @@ class ChatStream(EventStream):
                 continue
             call = self._calls.take(index, id, name, text)
             for key in CALL_GOES_BACK:
-                if key in entry and received.can_go_back(entry[key]):
+                if key in entry and received.is_sendable(entry[key]):
                     call.extras[key] = entry[key]
             if text:
                 deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        calls = self._calls.finished()
+        calls = self._calls.finish()
         text = "".join(self._text)
         refusal = "".join(self._refusal)
         raw: dict[str, Json] = {"role": "assistant", "content": text or None}
@@ -166,7 +166,7 @@ class ChatStream(EventStream):
             raw["refusal"] = refusal
         raw |= {key: "".join(pieces) for key, pieces in self._kept.items()}
         if self._details:
-            raw["reasoning_details"] = _joined_details(self._details)
+            raw["reasoning_details"] = _merge_details(self._details)
         if calls:
             raw["tool_calls"] = [
                 _raw_call(call, streamed) for call, streamed in zip(calls, self._calls.calls, strict=True)
@@ -182,7 +182,7 @@ class ChatStream(EventStream):
         )
 
 
-def turn_in(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
+def parse_turn(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
     """Return the turn in a whole response body.
 
     Raises:
@@ -194,12 +194,12 @@ def turn_in(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
     if choice.get("error"):
         raise provider_errors.classify(None, {}, {"error": choice["error"]})
     message = _whole_message(choice, body)
-    return turn_of(message, _finish_of(choice.get("finish_reason")), _usage_of(body.get("usage")), tools)
+    return build_turn(message, _parse_finish(choice.get("finish_reason")), _parse_usage(body.get("usage")), tools)
 
 
-def named(tools: Iterable[ToolLike] | None) -> NameMap:
+def chat_names(tools: Iterable[ToolLike] | None) -> NameMap:
     """Return how these tools are called on this wire."""
-    return names_of(tools, NAMES)
+    return name_map(tools, NAMES)
 
 
 def foreign_in(message: Json) -> str:
@@ -238,13 +238,17 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     was cut, refused or broken off are none of this one's.
     """
     message = json_bodies.mapping(choice.get("message"), "`choices[0].message`")
-    if _finish_of(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
+    if (
+        _parse_finish(choice.get("finish_reason")) != "calls"
+        or message.get("tool_calls")
+        or message.get("function_call")
+    ):
         return message
     for other in body["choices"][1:]:
         if (
             not isinstance(other, json_bodies.OBJECT)
             or other.get("error")
-            or _finish_of(other.get("finish_reason")) != "calls"
+            or _parse_finish(other.get("finish_reason")) != "calls"
         ):
             continue
         rest = other.get("message")
@@ -253,20 +257,20 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     return message
 
 
-def _finish_of(word: Json) -> Finish:
+def _parse_finish(word: Json) -> Finish:
     if isinstance(word, str):
         return _FINISHES.get(word.lower(), "error")
     return "error"
 
 
-def turn_of(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
+def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
     if wire:
-        names = named(tools)
+        names = chat_names(tools)
     else:
-        names = named(())
+        names = chat_names(())
     return Turn(
         text,
         _reasoning(message, _details(message)) or thought,
@@ -280,9 +284,9 @@ def turn_of(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: It
 
 def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
     """Return the provider's message as it may be kept: without fields that no request could carry."""
-    raw = received.that_go_back({name: value for name, value in message.items() if name != "tool_calls"})
+    raw = received.sendable_fields({name: value for name, value in message.items() if name != "tool_calls"})
     if calls := message.get("tool_calls"):
-        raw["tool_calls"] = [received.that_go_back(call) for call in calls]
+        raw["tool_calls"] = [received.sendable_fields(call) for call in calls]
     return raw
 
 
@@ -371,13 +375,13 @@ def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     details = message.get("reasoning_details")
     if not isinstance(details, list):
         return []
-    return [each for each in details if isinstance(each, Mapping) and received.can_go_back(each)]
+    return [each for each in details if isinstance(each, Mapping) and received.is_sendable(each)]
 
 
 _DETAIL_TEXTS = ("text", "summary", "data", "signature")
 
 
-def _joined_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+def _merge_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     """Return streamed `reasoning_details` as a whole answer would hold them: texts joined, one entry for each block."""
     blocks: list[tuple[dict[str, Json], dict[str, list[str]]]] = []
     block_of: dict[tuple[str, str], int] = {}
@@ -400,7 +404,7 @@ def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:
     return {"id": call.id, "type": "function", "function": function, **streamed.extras}
 
 
-def _usage_of(usage: Json) -> Usage:
+def _parse_usage(usage: Json) -> Usage:
     if not isinstance(usage, Mapping):
         return Usage()
     input_details = usage.get("prompt_tokens_details")

@@ -27,16 +27,16 @@ from handrail.dialects import (
     received,
 )
 from handrail.dialects.names import NameMap
-from handrail.dialects.parts import Shown, not_shown, shown
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires import chat_answers, openai_chat
-from handrail.dialects.wires.base import Wire, check_choice
+from handrail.dialects.wires.base import BaseWire, check_choice
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
+    as_collection,
     event,
     fit_to_send,
     in_call_order,
-    kept,
     pieces,
     result_text,
 )
@@ -90,7 +90,7 @@ _BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cohere(Wire):
+class Cohere(BaseWire):
     """The dialect. Cohere refuses a form for the answer beside tools; such a run goes on in the next way to ask for it
     (`structured`)."""
 
@@ -118,8 +118,8 @@ class Cohere(Wire):
                 message shows what no model here can take.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         told = {
             "model": options.model or None,
             "max_tokens": options.max_tokens,
@@ -127,7 +127,7 @@ class Cohere(Wire):
             "response_format": _response_format(options.output) if options.output else None,
         }
         return {
-            "messages": [_encode(message, names) for message in _shown(fit_to_send(messages, tools))],
+            "messages": [_encode(message, names) for message in _add_media(fit_to_send(messages, tools))],
             "stream": options.stream,
             **{field: value for field, value in told.items() if value is not None},
             **self._tool_fields(tools, options),
@@ -159,7 +159,7 @@ class Cohere(Wire):
             ValueError: The results are not one for each call.
         """
         told = [ToolMessage(result) for result in in_call_order(calls, results)]
-        return [_encode(message, _names_of(())) for message in _shown(told)]
+        return [_encode(message, _name_map(())) for message in _add_media(told)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Cohere(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
+        told = json_bodies.parse_object(body)
         if provider_errors.error_in(told) or isinstance(told.get("message"), str):
             raise provider_errors.classify(None, {}, told)
         message = json_bodies.mapping(told.get("message"), "`message`")
@@ -190,13 +190,13 @@ class Cohere(Wire):
         finish = _CHAT.decode_message(message, tools).finish  # the same messages are foreign here as there
         return received.whole_turn(_turn(message, finish, Usage(), tools))
 
-    def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> CohereStream:
         """Return a reader for one streamed answer."""
-        return MessageStream(self, tuple(tools or ()))
+        return CohereStream(self, tuple(tools or ()))
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
         if path.endswith("/chat"):
             return {}
@@ -213,7 +213,7 @@ class Cohere(Wire):
             ConfigError: The request cannot be read.
         """
         rest = dict(body)
-        output = _output(rest)
+        output = _take_output(rest)
         strict = bool(rest.pop("strict_tools", False))
         choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
         told = [_with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")]
@@ -223,10 +223,10 @@ class Cohere(Wire):
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Cohere would send for a turn; it tells neither its model nor a time."""
         message: dict[str, Json] = {"role": "assistant"}
-        if content := _blocks_of(turn):
+        if content := _encode_blocks(turn):
             message["content"] = content
         if turn.calls:
-            message["tool_calls"] = _sent_calls(turn, _names_of(tools))
+            message["tool_calls"] = _encode_calls(turn, _name_map(tools))
         return {
             "id": envelope.id,
             "finish_reason": _FINISH_WORDS[turn.finish],
@@ -257,13 +257,13 @@ class Cohere(Wire):
             "citations": [],
         }
         yield event({"id": envelope.id, "type": "message-start", "delta": {"message": head}})
-        for index, block in enumerate(_blocks_of(turn)):
+        for index, block in enumerate(_encode_blocks(turn)):
             kind = block["type"]
             yield _event("content-start", index, content={"type": kind, kind: ""})
             for piece in pieces(block[kind], piece_chars):
                 yield _event("content-delta", index, content={kind: piece})
             yield _event("content-end", index)
-        for index, call in enumerate(_sent_calls(turn, _names_of(tools))):
+        for index, call in enumerate(_encode_calls(turn, _name_map(tools))):
             function = call["function"]
             yield _event(
                 "tool-call-start",
@@ -284,15 +284,15 @@ class Cohere(Wire):
 DIALECT = Cohere()
 
 
-class MessageStream(EventStream):
+class CohereStream(EventStream):
     """One streamed answer of Cohere; see `DialectStream`."""
 
     def __init__(self, dialect: Cohere, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
+        self._names = _name_map(tools)
         self._blocks: dict[Json, tuple[Block, list[str]]] = {}  # by the index that the provider gave
-        self._calls: list[_Call] = []
-        self._open: dict[Json, _Call] = {}  # by the index that the provider gave
+        self._calls: list[_StreamedCall] = []
+        self._open: dict[Json, _StreamedCall] = {}  # by the index that the provider gave
         self._plan: list[str] = []
         self._thoughts: list[str] = []
         self._citations: list[Json] = []
@@ -300,7 +300,7 @@ class MessageStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        told = json_bodies.parse_object(event.data)
         kind = told.get("type") or event.type
         if kind == "error" or told.get("error") or (not kind and told.get("message")):
             raise provider_errors.classify(None, {}, told)
@@ -320,7 +320,7 @@ class MessageStream(EventStream):
                 )
             case "tool-call-start" | "tool-call-delta" | "tool-call-end":
                 self._take_call(kind, index, message.get("tool_calls") or {}, deltas)
-            case "citation-start" if received.can_go_back(message.get("citations")):
+            case "citation-start" if received.is_sendable(message.get("citations")):
                 self._citations.append(message.get("citations"))
             case "message-end":
                 self._end = delta
@@ -354,7 +354,7 @@ class MessageStream(EventStream):
             id = json_bodies.string(told.get("id") or "", "a call's id")
             if call is not None and id and id == call.id:
                 return  # gateways repeat events, and one call must not become two
-            call = _Call(
+            call = _StreamedCall(
                 len(self._calls),
                 id,
                 json_bodies.string(function.get("name") or "", "a tool's name"),
@@ -398,7 +398,7 @@ class MessageStream(EventStream):
 _NONE = "null"
 
 
-class _Call:
+class _StreamedCall:
     """A call on its way. Its first characters are held back while they may be those of `null`."""
 
     __slots__ = ("_is_held", "id", "name", "pieces", "position")
@@ -434,9 +434,9 @@ class _Call:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
     # Cohere's documents do not say which names it takes. OpenAI's rule is what its compatible endpoint promises.
-    return chat_answers.named(tools)
+    return chat_answers.chat_names(tools)
 
 
 def _response_format(output: Output) -> dict[str, Json]:
@@ -453,21 +453,21 @@ def _encode(message: Message, names: NameMap) -> dict[str, Json]:
             return _CHAT.encode_message(message, names)
 
 
-def _shown(messages: Iterable[Message]) -> Iterator[Message]:
+def _add_media(messages: Iterable[Message]) -> Iterator[Message]:
     """Give the messages with what results show behind them; what no model here can see is named in the result."""
-    return openai_chat.with_media_shown(map(_with_the_rest_named, messages))
+    return openai_chat.with_media_shown(map(_name_hidden_media, messages))
 
 
-def _with_the_rest_named(message: Message) -> Message:
+def _name_hidden_media(message: Message) -> Message:
     if not isinstance(message, ToolMessage) or not message.result.media:
         return message
     result = message.result
-    seen = [media for media in result.media if _can_be_shown(shown(media))]
-    named = [not_shown(media) for media in result.media if media not in seen]
+    seen = [media for media in result.media if _is_visible(parse_attachment(media))]
+    named = [describe_hidden(media) for media in result.media if media not in seen]
     return ToolMessage(replace(result, media=seen, text="\n".join((result_text(result), *named))))
 
 
-def _can_be_shown(thing: Shown | None) -> bool:
+def _is_visible(thing: Attachment | None) -> bool:
     return thing is not None and (thing.media_type.startswith("image/") or bool(thing.is_text and thing.base64))
 
 
@@ -496,7 +496,7 @@ def _is_own(content: Json) -> bool:
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is None:
         if isinstance(part, Mapping):
             return dict(part)
@@ -504,7 +504,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
     if thing.media_type.startswith("image/"):
         link = thing.url or f"data:{thing.media_type};base64,{thing.base64}"
         return {"type": "image_url", "image_url": {"url": link}}
-    if _can_be_shown(thing):
+    if _is_visible(thing):
         return {"type": "text", "text": thing.text}
     raise ConfigError(f"Cohere's models cannot be shown {thing.label}")
 
@@ -543,7 +543,7 @@ def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iter
         tuple(replace(call, arguments=_arguments(call.arguments)) for call in called),
         finish,
         usage,
-        raw=received.that_go_back(message),
+        raw=received.sendable_fields(message),
     )
 
 
@@ -581,7 +581,7 @@ def _document_text(block: Mapping[str, Json]) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def _output(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
     form = fields.get("response_format")
     if isinstance(form, Mapping):
@@ -594,12 +594,12 @@ def _output(fields: dict[str, Json]) -> Output | None:
     return Output(schema)
 
 
-def _blocks_of(turn: Turn) -> list[Block]:
+def _encode_blocks(turn: Turn) -> list[Block]:
     told = {"thinking": turn.reasoning, "text": turn.text}
     return [{"type": kind, kind: text} for kind, text in told.items() if text]
 
 
-def _sent_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
+def _encode_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
     """Return the calls with their arguments as they are; a history would hold them as objects."""
     return [
         {

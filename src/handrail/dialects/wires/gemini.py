@@ -27,18 +27,18 @@ from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.call_assembly import was_made
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import Attachment, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.gemini_answers import Answer, Part, chunks_of
+from handrail.dialects.wires.gemini_answers import AnswerAssembler, Part, parse_chunks
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
+    as_collection,
     as_object,
     event,
     fit_to_send,
     in_call_order,
-    kept,
-    names_of,
+    name_map,
     pieces,
     result_text,
 )
@@ -99,7 +99,7 @@ _SHARED_FIELDS = ("generationConfig", "toolConfig")
 
 
 @dataclass(frozen=True, slots=True)
-class Gemini(Wire):
+class Gemini(BaseWire):
     """The dialect. Models before Gemini 3 refuse a form for the answer beside tools; such a run goes on in the next way
     to ask for it (`structured`)."""
 
@@ -131,8 +131,8 @@ class Gemini(Wire):
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         system, contents = _conversation(fit_to_send(messages, tools), names)
         body: dict[str, Json] = {"contents": contents}
         if system:
@@ -169,7 +169,7 @@ class Gemini(Wire):
 
         A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
         """
-        names = _names_of(tools)
+        names = _name_map(tools)
         if tools:
             return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}]
         return []
@@ -180,7 +180,7 @@ class Gemini(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        names = _names_of(())
+        names = _name_map(())
         told = zip(calls, in_call_order(calls, results), strict=True)
         parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
         if parts:
@@ -196,8 +196,8 @@ class Gemini(Wire):
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`); the model wrote a call
                 that its provider could not read (`MALFORMED_FUNCTION_CALL`, to be tried again).
         """
-        answer = Answer(_names_of(tools))
-        for chunk in chunks_of(body):
+        answer = AnswerAssembler(_name_map(tools))
+        for chunk in parse_chunks(body):
             answer.take(chunk, [])
         return received.whole_turn(answer.turn())
 
@@ -223,7 +223,7 @@ class Gemini(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
         asked = _PATH.search(path)
         if asked:
@@ -249,10 +249,10 @@ class Gemini(Wire):
         """
         rest = _camel(body)
         system = rest.pop("systemInstruction", None)
-        messages: list[Message] = [SystemMessage(text)] if (text := _text_of(_parts_of(system))) else []
+        messages: list[Message] = [SystemMessage(text)] if (text := _join_text(_parse_parts(system))) else []
         calls: list[ToolCall] = []
         for content in json_bodies.items(rest.pop("contents", []), "`contents`"):
-            for message in _heard(json_bodies.mapping(content, "a content"), calls):
+            for message in _parse_content(json_bodies.mapping(content, "a content"), calls):
                 messages.append(message)
                 if isinstance(message, AssistantMessage):
                     calls = [*message.turn.calls]
@@ -265,20 +265,20 @@ class Gemini(Wire):
         calling = _camel(choices.pop("functionCallingConfig", None) or {})
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(calling),
+            tool_choice=_parse_choice(calling),
             strict=calling.get("mode") == "VALIDATED",
             max_tokens=config.pop("maxOutputTokens", None),
             temperature=config.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_output(config),
+            output=_take_output(config),
             provider_tools=tuple(tool for tool in asked if tool),
             extra=rest | {key: value for key, value in zip(_SHARED_FIELDS, (config, choices), strict=True) if value},
         )
-        return messages, [_described(_camel(each)) for each in declared], options
+        return messages, [_parse_tool(_camel(each)) for each in declared], options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Gemini would send for a turn; it tells no time of creation."""
-        parts = [*_said(turn, _names_of(tools), own=True)]
+        parts = [*_encode_turn(turn, _name_map(tools), own=True)]
         return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
 
     def encode_stream(
@@ -296,7 +296,7 @@ class Gemini(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        for part in _said(turn, _names_of(tools), own=True):
+        for part in _encode_turn(turn, _name_map(tools), own=True):
             for piece in _in_pieces(part, piece_chars):
                 yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
         if turn.finish != "error":
@@ -311,11 +311,11 @@ class ContentStream(EventStream):
 
     def __init__(self, dialect: Gemini, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = Answer(_names_of(tools))
+        self._answer = AnswerAssembler(_name_map(tools))
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        self._answer.take(json_bodies.object_of(event.data), deltas)
+        self._answer.take(json_bodies.parse_object(event.data), deltas)
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -325,8 +325,8 @@ class ContentStream(EventStream):
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _generation_config(options: Options) -> dict[str, Json]:
@@ -400,18 +400,18 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
                     contents.append({"role": "user", "parts": said})
                 case AssistantMessage(turn):
                     called = {call.id: call.name for call in turn.calls}
-                    if said := [*_said(turn, names)]:  # a content without parts is refused
+                    if said := [*_encode_turn(turn, names)]:  # a content without parts is refused
                         contents.append({"role": "model", "parts": said})
     return "\n\n".join(filter(None, system)), contents
 
 
-def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
+def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
     """Yield what the model said as parts.
 
     Args:
         own: We are the provider: reasoning and every id are told, and no call has to say that it never was signed.
     """
-    sent = _sent_by_gemini(turn)
+    sent = _own_parts(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for part in sent:
@@ -425,7 +425,7 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
         yield _encode_call(call, names, {} if own or place else {"thoughtSignature": _UNSIGNED}, own)
 
 
-def _sent_by_gemini(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_parts(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the parts of a turn that came in this form, unless its calls are others by now."""
     parts = (turn.raw or {}).get("parts")
     if not isinstance(parts, list):
@@ -459,7 +459,7 @@ def _id(id: str) -> dict[str, Json]:
 def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
     """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
     yield {"functionResponse": {**_id(result.call_id), "name": name, "response": _response(result)}}
-    yield from (_encode_shown(thing) for thing in filter(None, map(shown, result.media)))
+    yield from (_encode_attachment(thing) for thing in filter(None, map(parse_attachment, result.media)))
 
 
 def _response(result: ToolResult) -> dict[str, Json]:
@@ -482,15 +482,15 @@ def _object_in(text: str) -> dict[str, Json] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if isinstance(value, dict) and received.can_go_back(value):
+    if isinstance(value, dict) and received.is_sendable(value):
         return value
     return None
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Part:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is not None:
-        return _encode_shown(thing)
+        return _encode_attachment(thing)
     if isinstance(part, Media) or part.get("type") != "text":
         if isinstance(part, Mapping):
             return dict(part)
@@ -498,7 +498,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Part:
     return {"text": str(part.get("text") or "")}
 
 
-def _encode_shown(thing: Shown) -> Part:
+def _encode_attachment(thing: Attachment) -> Part:
     media_type = thing.media_type
     if not media_type or media_type.endswith("/*"):
         media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
@@ -552,24 +552,24 @@ def _camel(fields: Json) -> dict[str, Json]:
     return {re.sub(r"(?<=[a-z])_([a-z])", lambda found: found[1].upper(), key): told[key] for key in told}
 
 
-def _parts_of(content: Json) -> list[Part]:
+def _parse_parts(content: Json) -> list[Part]:
     if not content:
         return []
     parts = json_bodies.mapping(content, "a content").get("parts")
     return [_camel(part) for part in (parts if isinstance(parts, list) else [parts] if parts else [])]
 
 
-def _text_of(parts: Iterable[Part]) -> str:
+def _join_text(parts: Iterable[Part]) -> str:
     return "".join(str(part.get("text") or "") for part in parts)
 
 
-def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
+def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
     """Yield what one content of a request says.
 
     Args:
         calls: Those of the last turn; a result without an id answers the first of its name that has no result yet.
     """
-    parts = _parts_of(content)
+    parts = _parse_parts(content)
     if content.get("role") == "model":
         yield AssistantMessage(DIALECT.decode_message({"role": "model", "parts": parts}))
         return
@@ -586,7 +586,7 @@ def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[M
     yield from map(ToolMessage, results)
     if said or not results:
         is_text = [set(part) for part in said] in ([], [{"text"}])
-        yield UserMessage(_text_of(said), () if is_text else tuple(map(_part, said)))
+        yield UserMessage(_join_text(said), () if is_text else tuple(map(_part, said)))
 
 
 def _part(part: Part) -> Mapping[str, Json] | Media:
@@ -600,7 +600,7 @@ def _media(part: Part) -> Media | None:
     told = _camel(part.get("inlineData") or part.get("fileData") or {})
     media_type = str(told.get("mimeType") or "")
     uri = str(told.get("fileUri") or "")
-    data = Shown(media_type, str(told.get("data") or "")).bytes
+    data = Attachment(media_type, str(told.get("data") or "")).bytes
     if data or uri:
         return Media(media_type, data, uri)
     return None
@@ -633,39 +633,39 @@ def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
     return ToolResult(str(id or (found.id if found else "")), name, whole, failure, text)
 
 
-def _described(told: Mapping[str, Json]) -> Described:
+def _parse_tool(told: Mapping[str, Json]) -> Described:
     if not told.get("name"):
         raise ConfigError("the request declares a function without a name")
     plain = told.get("parametersJsonSchema")
-    parameters = plain or _lowered(told.get("parameters") or {"type": "object", "properties": {}})
+    parameters = plain or _lower_types(told.get("parameters") or {"type": "object", "properties": {}})
     return Described(str(told["name"]), str(told.get("description") or ""), parameters)
 
 
-def _lowered(schema: Json) -> Json:
+def _lower_types(schema: Json) -> Json:
     """Return a schema with the types of JSON Schema; Gemini's own enum of types has capitals."""
     if not isinstance(schema, dict):
         return schema
-    lowered = mapped(schema, _lowered)
+    lowered = mapped(schema, _lower_types)
     if isinstance(lowered.get("type"), str):
         return {**lowered, "type": lowered["type"].lower()}
     return lowered
 
 
-def _choice_of(calling: Mapping[str, Json]) -> str:
+def _parse_choice(calling: Mapping[str, Json]) -> str:
     allowed: Sequence[Json] = calling.get("allowedFunctionNames") or []
     if calling.get("mode") == "ANY" and len(allowed) == 1:
         return str(allowed[0])
     return _CHOICES.get(calling.get("mode"), "auto")
 
 
-def _output(config: dict[str, Json]) -> Output | None:
+def _take_output(config: dict[str, Json]) -> Output | None:
     """Return the form that the answer must have, and take it out of the configuration."""
     schema = config.get("responseJsonSchema") or config.get("responseSchema")
     if not isinstance(schema, Mapping):
         return None
     for name in ("responseJsonSchema", "responseSchema", "responseMimeType"):
         config.pop(name, None)
-    return Output(_lowered(schema))
+    return Output(_lower_types(schema))
 
 
 def _end(turn: Turn) -> dict[str, Json]:

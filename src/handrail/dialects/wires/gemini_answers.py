@@ -58,14 +58,14 @@ _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResp
 _TOLD_OF_SEARCHES = ("groundingMetadata", "urlContextMetadata")
 
 
-class Answer:
+class AnswerAssembler:
     """One answer on its way to a turn."""
 
     def __init__(self, names: NameMap) -> None:
         self._names = names
-        self._parts: list[_Text | _Call | Part] = []
-        self._calls: list[_Call] = []
-        self._open: _Call | None = None
+        self._parts: list[_TextPart | _CallPart | Part] = []
+        self._calls: list[_CallPart] = []
+        self._open: _CallPart | None = None
         self._beside: list[Part] = []
         self._usage: dict[str, Json] = {}
         self._finish = self._why = self._id = ""
@@ -112,7 +112,7 @@ class Answer:
             )
         finish = FINISHES.get(self._finish, "error")
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        texts = [part for part in self._parts if isinstance(part, _Text)]
+        texts = [part for part in self._parts if isinstance(part, _TextPart)]
         return Turn(
             "".join(piece for text in texts if not text.is_thought for piece in text.pieces),
             "".join(piece for text in texts if text.is_thought for piece in text.pieces),
@@ -131,7 +131,7 @@ class Answer:
         content = json_bodies.mapping(candidate.get("content") or {}, "the content of a candidate")
         for part in json_bodies.items(content.get("parts") or [], "`parts`"):
             self._take_part(json_bodies.mapping(part, "a part"), deltas)
-        told = received.that_go_back({key: candidate[key] for key in _TOLD_OF_SEARCHES if candidate.get(key)})
+        told = received.sendable_fields({key: candidate[key] for key in _TOLD_OF_SEARCHES if candidate.get(key)})
         self._beside += ({key: value} for key, value in told.items())
         self._finish = _text(candidate, "finishReason") or self._finish
         self._why = _text(candidate, "finishMessage") or self._why
@@ -140,16 +140,16 @@ class Answer:
         if part.get("functionCall") is not None:
             self._take_call(part, json_bodies.mapping(part["functionCall"], "a `functionCall`"), deltas)
         elif part.get("text") is not None:
-            self._take_text(_Text(part), deltas)
-        elif kept := received.that_go_back(part):
+            self._take_text(_TextPart(part), deltas)
+        elif kept := received.sendable_fields(part):
             self._parts.append(kept)
 
-    def _take_text(self, text: _Text, deltas: list[Delta]) -> None:
+    def _take_text(self, text: _TextPart, deltas: list[Delta]) -> None:
         if self._parts:
             last = self._parts[-1]
         else:
             last = None
-        if isinstance(last, _Text) and last.continues_in(text):
+        if isinstance(last, _TextPart) and last.continues_in(text):
             last.pieces += text.pieces
         elif text.pieces or text.besides:
             self._parts.append(text)
@@ -163,7 +163,7 @@ class Answer:
         if call is None or told.get("name"):
             if not any(told.values()):
                 return  # the end of a call that had ended
-            call = _Call(len(self._calls), part, told)
+            call = _CallPart(len(self._calls), part, told)
             self._calls.append(call)
             self._parts.append(call)
         call.grow(told)
@@ -176,7 +176,7 @@ class Answer:
             deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), call.arguments))
 
 
-class _Text:
+class _TextPart:
     """A part with text, as far as it came."""
 
     __slots__ = ("besides", "is_thought", "pieces")
@@ -188,9 +188,9 @@ class _Text:
         else:
             self.pieces = []
         self.is_thought = bool(part.get("thought"))
-        self.besides = received.that_go_back({k: v for k, v in part.items() if k not in ("text", "thought")})
+        self.besides = received.sendable_fields({k: v for k, v in part.items() if k not in ("text", "thought")})
 
-    def continues_in(self, other: _Text) -> bool:
+    def continues_in(self, other: _TextPart) -> bool:
         """Whether two parts can be one: a signature belongs to the very part that it came with."""
         return not (self.besides or other.besides) and self.is_thought == other.is_thought
 
@@ -203,7 +203,7 @@ class _Text:
         return {"text": "".join(self.pieces), **thought, **self.besides}
 
 
-class _Call:
+class _CallPart:
     """A part with a call, as far as it came."""
 
     __slots__ = (
@@ -226,7 +226,7 @@ class _Call:
         self._args: Json = None
         self._leaves: dict[tuple[str | int, ...], list[Json]] = {}
         self._text: str | None = None
-        self._besides = received.that_go_back({k: v for k, v in part.items() if k != "functionCall"})
+        self._besides = received.sendable_fields({k: v for k, v in part.items() if k != "functionCall"})
         self._sent = {key: told[key] for key in ("id", "name") if key in told}
 
     def grow(self, told: Mapping[str, Json]) -> None:
@@ -257,7 +257,7 @@ class _Call:
     def raw(self) -> Part:
         """Return the part as it goes back."""
         args = self._value()
-        if args and received.can_go_back(args):
+        if args and received.is_sendable(args):
             kept = {"args": args}
         else:
             kept = {"args": {}}
@@ -269,7 +269,7 @@ class _Call:
             return args
         root = json.loads(json.dumps(args))  # what was received stays as it is
         for path, pieces in self._leaves.items():
-            _put(root, path, _joined(pieces))
+            _put(root, path, _join_pieces(pieces))
         return root
 
 
@@ -295,7 +295,7 @@ def _steps(path: str) -> Iterator[str | int]:
         raise json_bodies.unreadable(f"the path of an argument is {received.beginning(path)}")
 
 
-def _joined(pieces: Sequence[Json]) -> Json:
+def _join_pieces(pieces: Sequence[Json]) -> Json:
     """Return a text from its pieces, or the one value that came."""
     if pieces and all(isinstance(piece, str) for piece in pieces):
         return "".join(pieces)
@@ -322,9 +322,9 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
     raise json_bodies.unreadable("the paths of a call's arguments contradict one another")
 
 
-def chunks_of(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
+def parse_chunks(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
     """Return the chunks of a whole body: one, or the list that a streamed answer is without `alt=sse`."""
-    told = json_bodies.loaded(body)
+    told = json_bodies.parse_body(body)
     return [json_bodies.mapping(each, "the body") for each in (told if isinstance(told, list) else [told])]
 
 

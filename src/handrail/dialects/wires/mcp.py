@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handrail.dialects import ToolLike, remembered
+from handrail.dialects import ToolLike, memoize
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.writing import kept, names_of
+from handrail.dialects.writing import as_collection, name_map
 from handrail.errors import Json
 from handrail.tools.tool import BaseTool
 
@@ -27,16 +27,16 @@ class Mcp:
 
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:  # noqa: ARG002
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
-        tools = kept(tools)
-        names = names_of(tools, NAMES)
-        defined: list[dict[str, Json]] = remembered(tools, Mcp, lambda: [_described(tool, names) for tool in tools])
+        tools = as_collection(tools)
+        names = name_map(tools, NAMES)
+        defined: list[dict[str, Json]] = memoize(tools, Mcp, lambda: [_describe_tool(tool, names) for tool in tools])
         return defined
 
 
 MCP = Mcp()
 
 
-def _described(tool: ToolLike, names: NameMap) -> dict[str, Json]:
+def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     told: dict[str, Json] = {
         "name": names.to_wire(tool.name),
         "title": _title(tool.name),

@@ -19,22 +19,22 @@ from handrail.core.results import label
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import SOUNDS
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.chat_answers import (
     CALL_GOES_BACK,
     GOES_BACK,
     ChatStream,
+    build_turn,
+    chat_names,
     foreign_in,
-    named,
-    turn_in,
-    turn_of,
+    parse_turn,
 )
 from handrail.dialects.writing import (
+    as_collection,
     as_history,
     event,
     fit_to_send,
     in_call_order,
-    kept,
     pieces,
     result_text,
 )
@@ -69,7 +69,7 @@ _CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIChat(Wire):
+class OpenAIChat(BaseWire):
     """The dialect; its fields are where OpenAI and its copies cannot be served alike.
 
     Attributes:
@@ -101,8 +101,8 @@ class OpenAIChat(Wire):
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = named(tools)
+        tools = as_collection(tools)
+        names = chat_names(tools)
         body: dict[str, Json] = {
             "messages": [self.encode_message(each, names) for each in with_media_shown(fit_to_send(messages, tools))]
         }
@@ -141,11 +141,11 @@ class OpenAIChat(Wire):
             case ToolMessage(result):
                 return _encode_result(result)
             case AssistantMessage(turn):
-                return _encode_assistant(turn, names or named(()))
+                return _encode_assistant(turn, names or chat_names(()))
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = named(tools)
+        names = chat_names(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -156,7 +156,7 @@ class OpenAIChat(Wire):
         """
         ordered = in_call_order(calls, results)
         told = [_encode_result(result) for result in ordered]
-        return told + [self.encode_message(each) for each in _shown_by(ordered)]
+        return told + [self.encode_message(each) for each in _media_messages(ordered)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class OpenAIChat(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        return received.whole_turn(turn_in(json_bodies.object_of(body), tools))
+        return received.whole_turn(parse_turn(json_bodies.parse_object(body), tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -182,7 +182,7 @@ class OpenAIChat(Wire):
         if why := foreign_in(message):
             raise foreign("OpenAI chat message", why)
         calls = message.get("tool_calls") or message.get("function_call")
-        return received.whole_turn(turn_of(message, "calls" if calls else "stop", Usage(), tools))
+        return received.whole_turn(build_turn(message, "calls" if calls else "stop", Usage(), tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
@@ -190,7 +190,7 @@ class OpenAIChat(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
         if path.endswith("/chat/completions"):
             return {}
@@ -209,18 +209,18 @@ class OpenAIChat(Wire):
         rest = dict(body)
         messages = conversation_of(rest.pop("messages", ()))
         asked = rest.pop("tools", None) or ()
-        tools = [_described(tool) for tool in asked if not _is_provider_s(tool)]
+        tools = [_parse_tool(tool) for tool in asked if not _is_provider_s(tool)]
         rest.pop("stream_options", None)
         limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(rest.pop("tool_choice", None)),
+            tool_choice=_parse_choice(rest.pop("tool_choice", None)),
             parallel=rest.pop("parallel_tool_calls", None),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=next((limit for limit in limits if limit is not None), None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_form_of(rest),
+            output=_take_output(rest),
             provider_tools=tuple(filter(_is_provider_s, asked)),
             extra=rest,
         )
@@ -228,7 +228,7 @@ class OpenAIChat(Wire):
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
-        names = named(tools)
+        names = chat_names(tools)
         message: dict[str, Json] = {
             "role": "assistant",
             "content": turn.text or None,
@@ -267,7 +267,7 @@ class OpenAIChat(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        names = named(tools)
+        names = chat_names(tools)
         head = _head(envelope, "chat.completion.chunk")
         spare: dict[str, Json] = {"usage": None} if envelope.usage else {}
         opening = {
@@ -342,13 +342,13 @@ def with_media_shown(spoken: Iterable[Message]) -> Iterator[Message]:
         if isinstance(message, ToolMessage):
             results.append(message.result)
         elif results:
-            yield from _shown_by(results)
+            yield from _media_messages(results)
             results = []
         yield message
-    yield from _shown_by(results)
+    yield from _media_messages(results)
 
 
-def _shown_by(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
+def _media_messages(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
     """Give one message with all that the results show, each under the name of its tool."""
     parts: list[Mapping[str, Json] | Media] = []
     for result in results:
@@ -419,7 +419,7 @@ def _encode_result(result: ToolResult) -> dict[str, Json]:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _form_of(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
     told = fields.get("response_format")
     if isinstance(told, Mapping):
@@ -437,7 +437,7 @@ def _is_provider_s(tool: Json) -> bool:
     return isinstance(tool, Mapping) and tool.get("type", "function") != "function"
 
 
-def _described(tool: Json) -> Described:
+def _parse_tool(tool: Json) -> Described:
     if isinstance(tool, Mapping):
         function = tool.get("function")
     else:
@@ -452,7 +452,7 @@ def _described(tool: Json) -> Described:
     return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
+def _parse_choice(choice: Json) -> str:
     if isinstance(choice, Mapping):
         return str((choice.get("function") or choice).get("name", "auto"))
     if choice:

@@ -30,18 +30,18 @@ from handrail.dialects import (
     received,
 )
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import SOUNDS, Attachment, data_url, describe_hidden, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.responses_items import CALLS, Answer, Place
+from handrail.dialects.wires.responses_items import CALLS, OutputAssembler, TextPosition
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
+    as_collection,
     as_history,
     event,
     fit_to_send,
     in_call_order,
-    kept,
-    names_of,
+    name_map,
     pieces,
     result_text,
 )
@@ -92,7 +92,7 @@ _LAST_EVENTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _TextEvent:
     """An event that tells a text: of which kind of item, where in it, and in which field of the event."""
 
     item: str
@@ -100,26 +100,26 @@ class _Telling:
     field: str
 
 
-_PIECES: Mapping[str, _Telling] = {
-    "response.output_text.delta": _Telling("message", "text", "delta"),
-    "response.refusal.delta": _Telling("message", "refusal", "delta"),
-    "response.reasoning_text.delta": _Telling("reasoning", "thought", "delta"),
-    "response.reasoning_summary_text.delta": _Telling("reasoning", "summary", "delta"),
-    "response.function_call_arguments.delta": _Telling("function_call", "call", "delta"),
-    "response.custom_tool_call_input.delta": _Telling("custom_tool_call", "call", "delta"),
+_PIECES: Mapping[str, _TextEvent] = {
+    "response.output_text.delta": _TextEvent("message", "text", "delta"),
+    "response.refusal.delta": _TextEvent("message", "refusal", "delta"),
+    "response.reasoning_text.delta": _TextEvent("reasoning", "thought", "delta"),
+    "response.reasoning_summary_text.delta": _TextEvent("reasoning", "summary", "delta"),
+    "response.function_call_arguments.delta": _TextEvent("function_call", "call", "delta"),
+    "response.custom_tool_call_input.delta": _TextEvent("custom_tool_call", "call", "delta"),
 }
-_WHOLES: Mapping[str, _Telling] = {
-    "response.output_text.done": _Telling("message", "text", "text"),
-    "response.refusal.done": _Telling("message", "refusal", "refusal"),
-    "response.reasoning_text.done": _Telling("reasoning", "thought", "text"),
-    "response.reasoning_summary_text.done": _Telling("reasoning", "summary", "text"),
-    "response.function_call_arguments.done": _Telling("function_call", "call", "arguments"),
-    "response.custom_tool_call_input.done": _Telling("custom_tool_call", "call", "input"),
+_WHOLES: Mapping[str, _TextEvent] = {
+    "response.output_text.done": _TextEvent("message", "text", "text"),
+    "response.refusal.done": _TextEvent("message", "refusal", "refusal"),
+    "response.reasoning_text.done": _TextEvent("reasoning", "thought", "text"),
+    "response.reasoning_summary_text.done": _TextEvent("reasoning", "summary", "text"),
+    "response.function_call_arguments.done": _TextEvent("function_call", "call", "arguments"),
+    "response.custom_tool_call_input.done": _TextEvent("custom_tool_call", "call", "input"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIResponses(Wire):
+class OpenAIResponses(BaseWire):
     """The dialect."""
 
     name: str = "openai-responses"
@@ -146,8 +146,8 @@ class OpenAIResponses(Wire):
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         # What continues a conversation that the provider keeps is a part of one, and looks broken by itself.
         is_part = not {"previous_response_id", "conversation"}.isdisjoint(options.extra)
         history: Sequence[Message]
@@ -190,7 +190,7 @@ class OpenAIResponses(Wire):
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = _names_of(tools)
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -209,7 +209,7 @@ class OpenAIResponses(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
+        told = json_bodies.parse_object(body)
         _raise_if_failed(told)
         json_bodies.items(told.get("output"), "`output`")
         return received.whole_turn(_turn(told, tools))
@@ -235,7 +235,7 @@ class OpenAIResponses(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
         if path.endswith("/responses"):
             return {}
@@ -254,17 +254,17 @@ class OpenAIResponses(Wire):
         rest = {name: value for name, value in body.items() if value is not None and _STATELESS.get(name) != value}
         instructions = rest.pop("instructions", None)
         messages = _messages(rest.pop("input", []))
-        entries = [_asked(tool, "a tool") for tool in _listed(rest.pop("tools", []), "`tools`")]
-        tools = [_described(tool) for tool in entries if tool.get("type") == "function"]
+        entries = [_require_object(tool, "a tool") for tool in _require_list(rest.pop("tools", []), "`tools`")]
+        tools = [_parse_tool(tool) for tool in entries if tool.get("type") == "function"]
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(rest.pop("tool_choice", None)),
+            tool_choice=_parse_choice(rest.pop("tool_choice", None)),
             parallel=rest.pop("parallel_tool_calls", None),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=rest.pop("max_output_tokens", None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_form_of(rest),
+            output=_take_output(rest),
             provider_tools=tuple(tool for tool in entries if tool.get("type") != "function"),
             extra=rest,
         )
@@ -276,8 +276,8 @@ class OpenAIResponses(Wire):
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
-        tools = kept(tools)
-        output = list(_output(turn, _names_of(tools), envelope.id))
+        tools = as_collection(tools)
+        output = list(_output(turn, _name_map(tools), envelope.id))
         return {**self._head(envelope, tools), **_ending(turn), "output": output}
 
     def _head(self, envelope: Envelope, tools: Collection[ToolLike]) -> dict[str, Json]:
@@ -315,9 +315,9 @@ class OpenAIResponses(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        tools = kept(tools)
+        tools = as_collection(tools)
         head = self._head(envelope, tools)
-        output = list(_output(turn, _names_of(tools), envelope.id))
+        output = list(_output(turn, _name_map(tools), envelope.id))
         told: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
         for index, item in enumerate(output):
             told += _item_events(item, index, piece_chars)
@@ -337,12 +337,12 @@ class ResponsesStream(EventStream):
 
     def __init__(self, dialect: OpenAIResponses, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = Answer(_names_of(tools).from_wire)
+        self._answer = OutputAssembler(_name_map(tools).from_wire)
         self._end: Mapping[str, Json] = {}
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        told = json_bodies.parse_object(event.data)
         named = told.get("type")
         if isinstance(named, str):
             name = named
@@ -354,10 +354,10 @@ class ResponsesStream(EventStream):
             return  # the last event tells the whole answer, so one that comes after it adds nothing
         index = told.get("output_index")
         if telling := _PIECES.get(name) or _WHOLES.get(name):
-            item = self._answer.item_of(telling.item, told.get("item_id"), index)
+            item = self._answer.find_item(telling.item, told.get("item_id"), index)
             text = json_bodies.string(told.get(telling.field) or "", f"`{telling.field}` of an event")
             part = told.get("summary_index")
-            place = Place(telling.kind, part if isinstance(part, int) else 0)
+            place = TextPosition(telling.kind, part if isinstance(part, int) else 0)
             (self._answer.say if name in _PIECES else self._answer.whole)(item, place, text, deltas)
         elif name == "response.output_item.added":
             self._answer.announce(told.get("item"), index)
@@ -384,8 +384,8 @@ class ResponsesStream(EventStream):
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
@@ -521,13 +521,13 @@ def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Jso
 def _encode_media(media: Media) -> dict[str, Json]:
     """Return what a tool shows. A sound is named only: no result may hold one."""
     if media.media_type.startswith("audio/"):
-        return {"type": "input_text", "text": not_shown(media)}
+        return {"type": "input_text", "text": describe_hidden(media)}
     return _encode_part(media)
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     """Return a part of a message. What neither we nor the chat form know is the provider's own, and passes."""
-    seen = shown(part)
+    seen = parse_attachment(part)
     if seen is not None:
         return _encode_shown(seen, part)
     if isinstance(part, Mapping):
@@ -539,7 +539,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     return own
 
 
-def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Json]:
+def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
     link = _link(seen)
     kind = seen.media_type.partition("/")[0]
     if kind == "image":
@@ -576,7 +576,7 @@ def _raise_if_failed(told: Mapping[str, Json]) -> None:
 
 
 def _turn(told: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
-    answer = Answer(_names_of(tools).from_wire)
+    answer = OutputAssembler(_name_map(tools).from_wire)
     answer.close(told.get("output"), [])
     return answer.turn(_finish(told), _usage(told.get("usage")), id=told.get("id"))
 
@@ -611,13 +611,13 @@ def _usage(usage: Json) -> Usage:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _asked(value: Json, what: str) -> Mapping[str, Json]:
+def _require_object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, json_bodies.OBJECT):
         raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not an object")
     return value
 
 
-def _listed(value: Json, what: str) -> list[Json]:
+def _require_list(value: Json, what: str) -> list[Json]:
     if not isinstance(value, list):
         raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not a list")
     return value
@@ -628,8 +628,8 @@ def _messages(told: Json) -> list[Message]:
         return [UserMessage(told)]
     messages: list[Message] = []
     said: list[Mapping[str, Json]] = []
-    for item in _listed(told, "`input`"):
-        entry = _asked(item, "an item of `input`")
+    for item in _require_list(told, "`input`"):
+        entry = _require_object(item, "an item of `input`")
         message = _message(entry)
         if message is None:
             said.append(entry)
@@ -648,7 +648,7 @@ def _message(item: Mapping[str, Json]) -> Message | None:
     """Return a message of a person or a tool; None for items of the model, and for items that are no messages."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
-        media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := shown(part))]
+        media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := parse_attachment(part))]
         return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
     if item.get("type") == "item_reference":
         raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
@@ -670,7 +670,7 @@ def _content(content: Json) -> tuple[str, list[dict[str, Json]]]:
     """Return the text of a content, and its parts in the chat form where it has any."""
     if content is None or isinstance(content, str):
         return content or "", []
-    told = [_asked(part, "a part of a message") for part in _listed(content, "the content of a message")]
+    told = [_require_object(part, "a part of a message") for part in _require_list(content, "the content of a message")]
     texts = [str(part.get("text", "")) for part in told if part.get("type") in ("input_text", "output_text", "text")]
     return "".join(texts), [_chat_part(part) for part in told]
 
@@ -695,7 +695,7 @@ def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
     return dict(part)
 
 
-def _link(seen: Shown) -> str:
+def _link(seen: Attachment) -> str:
     return seen.url or data_url(seen.media_type, seen.base64)
 
 
@@ -708,10 +708,10 @@ def _told_back(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
         raise ConfigError(f"what the model said cannot be read in the request: {error}") from error
 
 
-def _described(tool: Mapping[str, Json]) -> Described:
+def _parse_tool(tool: Mapping[str, Json]) -> Described:
     if not tool.get("name"):
         raise ConfigError("the request has a function without a name")
-    parameters = dict(_asked(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
+    parameters = dict(_require_object(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
     if tool.get("strict"):
         strict = parameters
     else:
@@ -719,13 +719,13 @@ def _described(tool: Mapping[str, Json]) -> Described:
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
+def _parse_choice(choice: Json) -> str:
     if isinstance(choice, Mapping):
         return str(choice.get("name", "auto"))
     return str(choice or "auto")
 
 
-def _form_of(rest: dict[str, Json]) -> Output | None:
+def _take_output(rest: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of what a request says of its text."""
     match rest.get("text"):
         case {

@@ -34,7 +34,7 @@ _DECIDED_BY_ANSWERS = frozenset({"container"})
 """Fields before the history that change with it: a request that has one is written anew as a whole."""
 
 
-class _Told(Struct, frozen=True):
+class _EncodedRequest(Struct, frozen=True):
     """A request that was written: the fields before its tools and its history, and that without brackets.
 
     Attributes:
@@ -45,19 +45,19 @@ class _Told(Struct, frozen=True):
     tools: Json
     options: Options
     frame: bytes
-    tools_too: bytes
+    tools_bytes: bytes
     history: bytes
     ids: frozenset[str]
 
 
-class Written:
+class RequestEncoder:
     """Writes requests on one wire. Safe for threads."""
 
     def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
         self._field = str(getattr(wire, "history", ""))  # a wire that does not say where its history stands keeps none
         self._tools: tuple[Json, bytes] = None, b""
-        self._told: OrderedDict[int, _Told] = OrderedDict()
+        self._requests: OrderedDict[int, _EncodedRequest] = OrderedDict()
         self._size, self._lock = 0, Lock()
 
     def body(self, messages: Sequence[Message], tools: Any, options: Options) -> bytes:
@@ -69,14 +69,14 @@ class Written:
         """
         if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "remembered"):
             fields = self._wire.encode_request(messages, tools, options)
-            tools_too = self._tools_of(fields, options)
+            tools_too = self._take_tools(fields, options)
             return b"".join((_frame(fields), tools_too))[:-1] + b"}"
         defined: Json = self._wire.definitions(tools, strict=options.strict)
-        told = self._gone_on(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
+        told = self._extend(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
         return b"".join(
             (
                 told.frame,
-                told.tools_too,
+                told.tools_bytes,
                 b'"',
                 self._field.encode(),
                 b'":[',
@@ -85,11 +85,13 @@ class Written:
             )
         )
 
-    def _gone_on(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told | None:
+    def _extend(
+        self, messages: Sequence[Message], tools: Any, defined: Json, options: Options
+    ) -> _EncodedRequest | None:
         """Spell what is new behind what was told; None where there is no such thing."""
         cut = _cut(messages)
         if cut:
-            told = self._told.get(id(messages[cut - 1]))
+            told = self._requests.get(id(messages[cut - 1]))
         else:
             told = None
         if told is None or told.tools is not defined or told.options != options or not _begins(messages, told.messages):
@@ -105,36 +107,36 @@ class Written:
         if not history or history[0].get("role") in ("user", "tool"):
             return None  # this wire leaves the answer out, so that what stands before and behind it may join
         self._forget(told)
-        gone_on = _Told(
+        gone_on = _EncodedRequest(
             (*messages,),
             defined,
             options,
             told.frame,
-            told.tools_too,
-            told.history + b"," + _spelled(history),
+            told.tools_bytes,
+            told.history + b"," + _encode_history(history),
             told.ids | ids,
         )
-        return self._kept(gone_on, history)
+        return self._remember(gone_on, history)
 
-    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told:
+    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
-        tools_too = self._tools_of(fields, options)
-        told = _Told(
+        tools_too = self._take_tools(fields, options)
+        told = _EncodedRequest(
             (*messages,),
             defined,
             options,
             _frame(fields),
             tools_too,
-            _spelled(history),
+            _encode_history(history),
             _ids(messages),
         )
         is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
         if is_kept:
-            return self._kept(told, history)
+            return self._remember(told, history)
         return told
 
-    def _tools_of(self, fields: dict[str, Json], options: Options) -> bytes:
+    def _take_tools(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
         # read once: another thread may write it
         tools = fields.pop("tools", None)
@@ -147,19 +149,19 @@ class Written:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from error
         return b"" if tools is None else kept[1]
 
-    def _kept(self, told: _Told, history: Sequence[Mapping[str, Json]]) -> _Told:
+    def _remember(self, told: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
         """Keep what was told, unless the next answer might join with its end."""
         if history and history[-1].get("role") not in _ANSWERS:
             with self._lock:
-                self._told[id(told.messages[-1])] = told
+                self._requests[id(told.messages[-1])] = told
                 self._size += len(told.history)
                 while self._size > MOST_KEPT_BYTES:
-                    self._size -= len(self._told.popitem(last=False)[1].history)
+                    self._size -= len(self._requests.popitem(last=False)[1].history)
         return told
 
-    def _forget(self, told: _Told) -> None:
+    def _forget(self, told: _EncodedRequest) -> None:
         with self._lock:
-            if self._told.pop(id(told.messages[-1]), None) is not None:
+            if self._requests.pop(id(told.messages[-1]), None) is not None:
                 self._size -= len(told.history)
 
 
@@ -188,7 +190,7 @@ def _ids(messages: Sequence[Message]) -> frozenset[str]:
     return frozenset(call.id for each in messages if isinstance(each, AssistantMessage) for call in each.turn.calls)
 
 
-def _spelled(history: Json) -> bytes:
+def _encode_history(history: Json) -> bytes:
     return _json(history)[1:-1]
 
 

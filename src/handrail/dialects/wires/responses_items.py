@@ -55,7 +55,7 @@ _WAITING: Mapping[str, str] = {
 """Items that the provider needs an answer to before it can continue, and what that answer is."""
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """Where in an item a text stands.
 
     Attributes:
@@ -92,7 +92,7 @@ _APART = "\n\n"
 """Between two thoughts: summaries are paragraphs with headings of their own."""
 
 
-class Item:
+class OutputItem:
     """One item on its way."""
 
     __slots__ = ("call", "fields", "is_closed", "is_whole", "pieces", "type")
@@ -100,23 +100,23 @@ class Item:
     def __init__(self, type: str) -> None:
         self.type = type
         self.fields: dict[str, Json] = {}
-        self.pieces: dict[Place, list[str]] = {}
+        self.pieces: dict[TextPosition, list[str]] = {}
         self.is_whole = False
         self.is_closed = False  # free text is, once nothing more can be said
         self.call = -1  # which call of the answer it is
 
-    def said(self, place: Place) -> str:
+    def text_at(self, place: TextPosition) -> str:
         """Return what has been said there."""
         pieces = self.pieces.get(place)
         if not pieces:
             return ""
         if len(pieces) > 1:  # a character may have come in two
-            pieces[:] = [received.with_pairs_joined("".join(pieces))]
+            pieces[:] = [received.join_halves("".join(pieces))]
         return pieces[0]
 
     def arguments(self) -> str:
         """Return a call's arguments so far."""
-        said = self.said(Place("call"))
+        said = self.text_at(TextPosition("call"))
         if self.type != _FREE:
             return said
         if said or self.is_closed:
@@ -125,16 +125,16 @@ class Item:
             opened = ""
         return f"{opened}{_within_json(said)}{_FREE_CLOSES if self.is_closed else ''}"
 
-    def as_told(self) -> dict[str, Json]:
+    def raw(self) -> dict[str, Json]:
         """Return the item as the provider told it, or as it would have, had it come to that."""
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
         if field := CALLS.get(self.type):
-            return {**self.fields, "type": self.type, field: self.said(Place("call"))}
+            return {**self.fields, "type": self.type, field: self.text_at(TextPosition("call"))}
         parts: dict[str, list[Json]] = {}
         for place in self.pieces:
             part = _PARTS[place.kind]
-            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.said(place)})
+            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.text_at(place)})
         if self.type == "message":
             role = {"role": "assistant"}
         else:
@@ -142,7 +142,7 @@ class Item:
         return {**self.fields, "type": self.type, **role, **parts}
 
 
-class Answer:
+class OutputAssembler:
     """All items of one answer, with what they say in the order in which it was said.
 
     Args:
@@ -150,12 +150,12 @@ class Answer:
     """
 
     def __init__(self, own_name: Callable[[str], str]) -> None:
-        self.items: list[Item] = []
+        self.items: list[OutputItem] = []
         self._own_name = own_name
-        self._by_id: dict[str, Item] = {}
-        self._by_call_id: dict[str, Item] = {}
-        self._by_index: dict[int, Item] = {}
-        self._calls: list[Item] = []
+        self._by_id: dict[str, OutputItem] = {}
+        self._by_call_id: dict[str, OutputItem] = {}
+        self._by_index: dict[int, OutputItem] = {}
+        self._calls: list[OutputItem] = []
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._thoughts: list[str] = []
@@ -167,14 +167,14 @@ class Answer:
         call_id = _text(fields, "call_id")
         item = self._by_id.get(_text(fields, "id"))
         if item is None or item.type != type or (item.is_whole and _text(item.fields, "call_id") != call_id):
-            self._tell(self._begin(type), fields, index)
+            self._update(self._begin(type), fields, index)
         elif not item.is_whole:
-            self._tell(item, fields, index)
+            self._update(item, fields, index)
 
     def complete(self, told: Json, index: Json, deltas: list[Delta]) -> None:
         """Take an item that is whole, and say what was not said of it."""
         fields = json_bodies.mapping(told, "an item of the answer")
-        item = self._announced(fields, _number(index)) or self._begin(_type(fields))
+        item = self._find_announced(fields, _number(index)) or self._begin(_type(fields))
         self._complete(item, fields, index, deltas)
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
@@ -182,7 +182,7 @@ class Answer:
         listed = [
             json_bodies.mapping(told, "an item of the answer") for told in (output if isinstance(output, list) else ())
         ]
-        for fields, item in zip(listed, self._told_again(listed), strict=True):
+        for fields, item in zip(listed, self._match_items(listed), strict=True):
             if item is None or not item.is_whole:
                 self._complete(item or self._begin(_type(fields)), fields, None, deltas)
             elif item.type in CALLS:
@@ -193,7 +193,7 @@ class Answer:
                     self.say(item, place, text, deltas)
             self._close_free_text(item, deltas)
 
-    def item_of(self, type: str, id: Json, index: Json) -> Item:
+    def find_item(self, type: str, id: Json, index: Json) -> OutputItem:
         """Return the item that an event speaks of: by its id, else by its index, else the last one."""
         number = _number(index)
         if isinstance(id, str):
@@ -211,10 +211,10 @@ class Answer:
         if item is not None and item.type == type:
             return item
         begun = self._begin(type)
-        self._tell(begun, {"id": id} if isinstance(id, str) and id else {}, index)
+        self._update(begun, {"id": id} if isinstance(id, str) and id else {}, index)
         return begun
 
-    def say(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
+    def say(self, item: OutputItem, place: TextPosition, text: str, deltas: list[Delta]) -> None:
         """Add the next piece of an item's text."""
         if not text or item.is_closed:
             return
@@ -239,13 +239,13 @@ class Answer:
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def whole(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
+    def whole(self, item: OutputItem, place: TextPosition, text: str, deltas: list[Delta]) -> None:
         """Take a text that is told whole: what of it was not said yet is said now.
 
         Raises:
             ModelError: It is a call's, and contradicts what was said.
         """
-        said = item.said(place)
+        said = item.text_at(place)
         if len(text) > len(said) and text.startswith(said):
             self.say(item, place, text[len(said) :], deltas)
         elif place.kind == "call" and text and text != said and not _same_json(text, said):
@@ -265,7 +265,7 @@ class Answer:
                 finish = "refused"
             else:
                 finish = "stop"
-        told = [received.that_go_back(item.as_told()) for item in self.items]
+        told = [received.sendable_fields(item.raw()) for item in self.items]
         head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
         return Turn(
             "".join(self._text),
@@ -291,22 +291,22 @@ class Answer:
         ]
         return "; and for ".join(wanted)
 
-    def _call(self, item: Item) -> ToolCall:
+    def _call(self, item: OutputItem) -> ToolCall:
         id = _text(item.fields, "call_id") or _text(item.fields, "id")
         return ToolCall(id, self._name(item), item.arguments())
 
-    def _name(self, item: Item) -> str:
+    def _name(self, item: OutputItem) -> str:
         return self._own_name(_text(item.fields, "name"))
 
-    def _begin(self, type: str) -> Item:
-        item = Item(type)
+    def _begin(self, type: str) -> OutputItem:
+        item = OutputItem(type)
         self.items.append(item)
         if type in CALLS:
             item.call = len(self._calls)
             self._calls.append(item)
         return item
 
-    def _tell(self, item: Item, fields: Mapping[str, Json], index: Json) -> None:
+    def _update(self, item: OutputItem, fields: Mapping[str, Json], index: Json) -> None:
         item.fields.update(fields)
         if id := _text(fields, "id"):
             self._by_id[id] = item
@@ -315,26 +315,26 @@ class Answer:
         if (number := _number(index)) is not None:
             self._by_index[number] = item
 
-    def _complete(self, item: Item, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
-        self._tell(item, fields, index)
+    def _complete(self, item: OutputItem, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
+        self._update(item, fields, index)
         self._say_rest(item, fields, deltas)
         self._close_free_text(item, deltas)
         item.is_whole = True
 
-    def _close_free_text(self, item: Item, deltas: list[Delta]) -> None:
+    def _close_free_text(self, item: OutputItem, deltas: list[Delta]) -> None:
         if item.type == _FREE and not item.is_closed:
             item.is_closed = True
-            if Place("call") in item.pieces:
+            if TextPosition("call") in item.pieces:
                 opened = ""
             else:
                 opened = _FREE_OPENS
             deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
 
-    def _say_rest(self, item: Item, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _say_rest(self, item: OutputItem, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
         for place, text in _texts(fields, item.type):
             self.whole(item, place, text, deltas)
 
-    def _announced(self, fields: Mapping[str, Json], index: int | None) -> Item | None:
+    def _find_announced(self, fields: Mapping[str, Json], index: int | None) -> OutputItem | None:
         """Return the item that is now told whole. Only its own id can tell it a second time."""
         type = _type(fields)
         found = self._by_id.get(_text(fields, "id"))
@@ -346,13 +346,13 @@ class Answer:
         )
         return next((each for each in others if each and each.type == type and not each.is_whole), None)
 
-    def _told_again(self, listed: list[Mapping[str, Json]]) -> list[Item | None]:
+    def _match_items(self, listed: list[Mapping[str, Json]]) -> list[OutputItem | None]:
         """Return the item that each entry of the list at the answer's end tells once more, or None if it is a new one.
 
         By its ids; and what is then left in the order of each type, because some servers make up all ids anew.
         """
         left = dict.fromkeys(self.items)
-        found: list[Item | None] = []
+        found: list[OutputItem | None] = []
         for fields in listed:
             item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
             if item in left and item.type == _type(fields):
@@ -362,7 +362,7 @@ class Answer:
             found.append(item)
             if item is not None:
                 del left[item]
-        rest: dict[str, deque[Item]] = {}
+        rest: dict[str, deque[OutputItem]] = {}
         for item in left:
             rest.setdefault(item.type, deque()).append(item)
         for number, fields in enumerate(listed):
@@ -371,14 +371,14 @@ class Answer:
         return found
 
 
-def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]:
+def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition, str]]:
     """Return all that an item says, and where."""
     if field := CALLS.get(type):
         yield (
-            Place("call"),
+            TextPosition("call"),
             json_bodies.json_text(fields.get(field), "what a tool is called with"),
         )
-    said: dict[Place, list[str]] = {}
+    said: dict[TextPosition, list[str]] = {}
     for field in ("summary", "content") if type in ("message", "reasoning") else ():
         parts = fields.get(field) or []
         if isinstance(parts, str):  # one text for the only part
@@ -392,7 +392,7 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]
             told = json_bodies.mapping(part, f"a part of `{field}`")
             kind, key = _KINDS.get((type, field, str(told.get("type"))), ("", ""))
             if kind:
-                place = Place(kind, number if kind == "summary" else 0)
+                place = TextPosition(kind, number if kind == "summary" else 0)
                 said.setdefault(place, []).append(json_bodies.string(told.get(key) or "", f"a part of `{field}`"))
     yield from ((place, "".join(texts)) for place, texts in said.items())
 
