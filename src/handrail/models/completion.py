@@ -60,7 +60,7 @@ class CompletionModel(HttpModel):
     def body(self, request: Request, streamed: bool) -> bytes:
         """Return a request as bytes, with a prompt of today; see `HttpModel.body`."""
         self.wire = self.wire.on(self._today())
-        self._written = RequestEncoder(self.wire)  # the date is the wire's
+        self._encoder = RequestEncoder(self.wire)  # the date is the wire's
         return super().body(request, streamed)
 
     def read(self, answer: bytes, request: Request) -> Turn:
@@ -72,19 +72,27 @@ class CompletionModel(HttpModel):
         return self.wire.stream(request.tools, opened=self._opened(request))
 
     def _opened(self, request: Request) -> str:
-        return self.wire.prompt.opened(request.tools, request.options)
+        return self.wire.prompt.answer_opening(request.tools, request.options)
 
 
 class CompletionServer(Provider, frozen=True):
     """A server of one's own, asked with the prompts of one family."""
 
-    def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
+    def model_at(
+        self,
+        name: str,
+        dialect_name: str,
+        address: str,
+        headers: Mapping[str, str],
+        **settings: Any,
+    ) -> HttpModel:
         """Return the model; see `Provider.model_at`."""
-        return CompletionModel(name, cast(PromptDialect, dialect(spoken)), address, headers, **how)
+        prompts = cast(PromptDialect, dialect(dialect_name))
+        return CompletionModel(name, prompts, address, headers, **settings)
 
 
 COMPLETIONS: Mapping[str, CompletionServer] = {
     name: CompletionServer(name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL")
     for name in plugins.PROMPTS
 }
-"""By the name of the prompt dialect; `plugins` lists the same names."""
+"""By the name of the prompt dialect."""
