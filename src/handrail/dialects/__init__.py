@@ -196,15 +196,15 @@ def wire_dialect(name: str) -> WireDialect:
     Raises:
         ConfigError: There is no such dialect, or it writes prompts.
     """
-    spoken = dialect(name)
-    if _WIRES.get(name) is spoken:
-        return spoken
-    if not isinstance(spoken, WireDialect):
+    wire = dialect(name)
+    if _WIRES.get(name) is wire:
+        return wire
+    if not isinstance(wire, WireDialect):
         raise ConfigError(
             f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'"
         )
-    _WIRES[name] = spoken
-    return spoken
+    _WIRES[name] = wire
+    return wire
 
 
 # Checking an object against a protocol asks for each of its attributes: 40 microseconds, on every message.

@@ -148,14 +148,14 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     else:
         ending = ""
     taken = {call.id for call in calls}
-    told = []
+    completed = []
     for position, call in enumerate(calls):
         if not call.id:
             made = next(id for id in _candidate_ids(position, ending) if id not in taken)
             taken.add(made)
             call = replace(call, id=made)
-        told.append(call)
-    return told
+        completed.append(call)
+    return completed
 
 
 def was_made(id: str) -> bool:

@@ -75,14 +75,14 @@ def parse_attachment(part: Mapping[str, Json] | Media) -> Attachment | None:
         return _from_bytes(part)
     kind = part.get("type")
     if isinstance(kind, str):
-        read = _READERS.get(kind)
+        parse = _READERS.get(kind)
     else:
-        read = None
-    if read is None:
+        parse = None
+    if parse is None:
         return None
-    told = part.get(str(kind))
+    content = part.get(str(kind))
     try:
-        return read(told if isinstance(told, Mapping) else {"url": told})
+        return parse(content if isinstance(content, Mapping) else {"url": content})
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
 
@@ -111,23 +111,23 @@ def _from_url(media_type: str, url: str, name: str = "") -> Attachment:
     return Attachment(head[1] or media_type, encoded, name=name)
 
 
-def _image(told: Mapping[str, Json]) -> Attachment:
-    return _from_url("image/*", _text(told, "url"))
+def _image(fields: Mapping[str, Json]) -> Attachment:
+    return _from_url("image/*", _text(fields, "url"))
 
 
-def _sound(told: Mapping[str, Json]) -> Attachment:
-    return Attachment(f"audio/{_text(told, 'format')}", _text(told, "data"))
+def _sound(fields: Mapping[str, Json]) -> Attachment:
+    return Attachment(f"audio/{_text(fields, 'format')}", _text(fields, "data"))
 
 
-def _file(told: Mapping[str, Json]) -> Attachment:
-    name = str(told.get("filename") or "")
-    if told.get("file_id"):
-        return Attachment("", name=name, file_id=_text(told, "file_id"))
-    return _from_url("application/octet-stream", _text(told, "file_data"), name)
+def _file(fields: Mapping[str, Json]) -> Attachment:
+    name = str(fields.get("filename") or "")
+    if fields.get("file_id"):
+        return Attachment("", name=name, file_id=_text(fields, "file_id"))
+    return _from_url("application/octet-stream", _text(fields, "file_data"), name)
 
 
-def _text(told: Mapping[str, Json], key: str) -> str:
-    value = told[key]
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields[key]
     if not isinstance(value, str) or not value:
         raise ValueError(f"`{key}` is no text, or empty")
     return value

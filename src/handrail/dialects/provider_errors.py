@@ -115,13 +115,13 @@ def error_in(body: Json | bytes) -> ProviderError | None:
         body = body[0]
     if not isinstance(body, Mapping):
         return None
-    told = body.get("error") or body.get("errors")
-    if isinstance(told, list) and told:
-        told = told[0]
-    if isinstance(told, Mapping):
-        return _parse_error(told)
-    if told:
-        return ProviderError(message=_as_text(told))
+    error = body.get("error") or body.get("errors")
+    if isinstance(error, list) and error:
+        error = error[0]
+    if isinstance(error, Mapping):
+        return _parse_error(error)
+    if error:
+        return ProviderError(message=_as_text(error))
     if body.get("object") == "error" or body.get("type") == "error":
         return _parse_error(body)
     if body.get("detail") and "choices" not in body:
@@ -144,16 +144,16 @@ def classify(
         now: Lets `Retry-After` be a date. Without it the answer's own `Date` header is taken.
     """
     error = error_in(body) or _flat(body)
-    known = {name.lower(): value for name, value in headers.items()}
+    lowered = {name.lower(): value for name, value in headers.items()}
     failed = error.status
     if status is not None and status >= 300:
         failed = status
-    wait_s = _wait_s(known, now)
+    wait_s = _wait_s(lowered, now)
     return ModelError(
         _sentence(failed, error),
         status=failed,
         code=error.code,
-        retryable=_retryable(failed, known, error),
+        retryable=_retryable(failed, lowered, error),
         retry_after_s=error.retry_after_s if wait_s is None else wait_s,
     )
 
@@ -161,20 +161,20 @@ def classify(
 def _flat(body: Json | bytes) -> ProviderError:
     """Return the error in a body that only its status or its event calls one."""
     if isinstance(body, (str, bytes)):
-        told = _parse_json(body)
+        fields = _parse_json(body)
     else:
-        told = body
-    if isinstance(told, Mapping) and told.get("message"):
-        return _parse_error(told)
+        fields = body
+    if isinstance(fields, Mapping) and fields.get("message"):
+        return _parse_error(fields)
     return ProviderError(message=_as_text(body))
 
 
 def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderError) -> bool:
     if not _HOPELESS.isdisjoint(error.words):
         return False
-    told = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
-    if told is not None:
-        return told
+    advice = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
+    if advice is not None:
+        return advice
     if status is None:
         return not _PASSING.isdisjoint(error.words)
     return status >= 500 or status in _PASSING_STATUSES
@@ -218,8 +218,8 @@ def _delays_s(details: Json) -> Iterator[float]:
             delay = detail.get("retryDelay")
         else:
             delay = None
-        if isinstance(delay, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
-            yield min(float(found[1]), _LONGEST_WAIT_S)
+        if isinstance(delay, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+            yield min(float(match[1]), _LONGEST_WAIT_S)
 
 
 def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
@@ -259,14 +259,14 @@ def _parse_json(text: str | bytes) -> Json:
         return None
 
 
-def _as_text(told: Json | bytes) -> str:
-    if isinstance(told, bytes):
-        return told.decode("utf-8", "replace")
+def _as_text(reason: Json | bytes) -> str:
+    if isinstance(reason, bytes):
+        return reason.decode("utf-8", "replace")
     try:
-        if isinstance(told, str):
-            text = told
+        if isinstance(reason, str):
+            text = reason
         else:
-            text = json.dumps(told, ensure_ascii=False, default=str)
+            text = json.dumps(reason, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return "its reason cannot be read"
     return text.encode("utf-8", "replace").decode()

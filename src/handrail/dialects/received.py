@@ -29,21 +29,21 @@ MOST_LEVELS = 64
 _MOST_SHOWN_CHARS = 80
 
 
-def encodable(told: Json) -> Json:
+def encodable(value: Json) -> Json:
     """Return a JSON value that UTF-8 can encode: half a character becomes a question mark."""
     try:
-        text = json.dumps(told, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
     except (
         TypeError,
         ValueError,
         RecursionError,
     ):  # no JSON, or too deep: nothing that a provider sent
-        return told
+        return value
     try:
         text.encode()
     except UnicodeEncodeError:
         return json.loads(legible(text))
-    return told
+    return value
 
 
 _HALF = re.compile("[\ud800-\udfff]")

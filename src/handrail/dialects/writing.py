@@ -47,22 +47,22 @@ def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None)
 def as_object(arguments: str) -> Json:
     """Return a call's arguments as the object that they have in a history, for wires that carry no text."""
     text = as_history(arguments)
-    told = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
+    value = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
     is_flat = text.count("{") + text.count("[") <= received.MOST_LEVELS
     # A history is strict JSON, so nothing but its depth can be too much for a request.
-    if is_flat or received.is_sendable(told):
-        return told
+    if is_flat or received.is_sendable(value):
+        return value
     return {"INVALID_JSON": arguments}
 
 
 def result_text(result: ToolResult) -> str:
     """Return what the model reads of a result."""
     if result.failure:
-        told = result.failure.as_json()
+        value = result.failure.as_json()
     else:
-        told = result.value
+        value = result.value
     # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
-    return result.text or ("" if told is None else text_of(told))
+    return result.text or ("" if value is None else text_of(value))
 
 
 def in_call_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult]:

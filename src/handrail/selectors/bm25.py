@@ -92,8 +92,8 @@ class Bm25:
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
         name, a toolset may not; the best of them stands for all.
         """
-        known = [(word, found) for word in sorted(wanted) if (found := self._postings.get(word))]
-        left = dict.fromkeys((word for word, _ in known), 1.0)
+        matching = [(word, counts) for word in sorted(wanted) if (counts := self._postings.get(word))]
+        left = dict.fromkeys((word for word, _ in matching), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
         waiting = [(-score, place) for place, score in scores.items()]
         heapq.heapify(waiting)
@@ -102,7 +102,7 @@ class Bm25:
             tool = self.tools[place]
             if tool.name in chosen:
                 continue
-            shares = [(word, found[place]) for word, found in known if place in found]
+            shares = [(word, counts[place]) for word, counts in matching if place in counts]
             whole = sum(worth for _, worth in shares)
             if whole:
                 share = sum(worth * left[word] for word, worth in shares) / whole
@@ -123,15 +123,15 @@ class Bm25:
         The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
         """
-        known = [(len(found), word, found) for word in wanted if (found := self._postings.get(word))]
+        matching = [(len(counts), word, counts) for word in wanted if (counts := self._postings.get(word))]
         scores: dict[int, float] = {}
-        for _, _, found in sorted(known):
+        for _, _, counts in sorted(matching):
             if len(scores) < ENOUGH:
-                for place, worth in found.items():
+                for place, worth in counts.items():
                     scores[place] = scores.get(place, 0.0) + worth
             else:
-                for place in scores.keys() & found.keys():
-                    scores[place] += found[place]
+                for place in scores.keys() & counts.keys():
+                    scores[place] += counts[place]
         return scores
 
     def __repr__(self) -> str:
@@ -197,15 +197,15 @@ def postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, floa
     Args:
         weighed: The words of each text, each with the sum of its weights.
     """
-    sizes = [sum(found.values()) for found in weighed]
+    sizes = [sum(counts.values()) for counts in weighed]
     if any(sizes):
         usual = sum(sizes) / len(sizes)
     else:
         usual = 1.0
     worth: dict[str, dict[int, float]] = {}
-    for place, found in enumerate(weighed):
+    for place, counts in enumerate(weighed):
         room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
-        for word, weight in found.items():
+        for word, weight in counts.items():
             worth.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
     for found_at in worth.values():
         rarity = math.log(1 + (len(weighed) - len(found_at) + 0.5) / (len(found_at) + 0.5))

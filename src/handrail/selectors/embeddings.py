@@ -44,8 +44,8 @@ class Vectors:
         """Return the `k` tools nearest in meaning, best first, no two of one name."""
         if not query.strip():
             return []
-        (asked,) = self._embedded([query[:TEXT_CHARACTERS]])
-        nearness = sorted((-_dot(asked, vector), place) for place, vector in enumerate(self._vectors))
+        (wanted,) = self._embedded([query[:TEXT_CHARACTERS]])
+        nearness = sorted((-_dot(wanted, vector), place) for place, vector in enumerate(self._vectors))
         chosen: dict[str, Any] = {}
         for _, place in nearness[: 4 * k]:
             chosen.setdefault(self.tools[place].name, self.tools[place])
@@ -54,8 +54,8 @@ class Vectors:
     def _embedded(self, texts: Sequence[str]) -> list[array[float]]:
         model = getattr(self._embed, "model", "")
         keys = [sha256(f"{model}\0{text}".encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
-        known = dict(self._cache.get(list(dict.fromkeys(keys))))
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        vectors = dict(self._cache.get(list(dict.fromkeys(keys))))
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         for start in range(0, len(missing), BATCH):
             batch = dict(list(missing.items())[start : start + BATCH])
             found = self._embed(list(batch.values()))
@@ -66,8 +66,8 @@ class Vectors:
                 )
             made = {key: _unit(vector) for key, vector in zip(batch, found, strict=True)}
             self._cache.put(made)
-            known |= made
-        return [known[key] for key in keys]
+            vectors |= made
+        return [vectors[key] for key in keys]
 
     def __repr__(self) -> str:
         return f"<Vectors of {len(self.tools)} tools of dimension {len(self._vectors[0]) if self._vectors else 0}>"

@@ -41,10 +41,10 @@ class Endpoint:
             headers = {"authorization": f"Bearer {key}"}
         else:
             headers = {}
-        asked = {"model": self.model, "input": texts, "encoding_format": "float"}
+        body = {"model": self.model, "input": texts, "encoding_format": "float"}
         where = f"{self.base_url.rstrip('/')}/embeddings"
         try:
-            answer = self.client.post(where, json=asked, headers=headers, timeout=self.timeout_s)
+            answer = self.client.post(where, json=body, headers=headers, timeout=self.timeout_s)
             if answer.is_error:
                 raise ModelError(
                     f"{where} answered {answer.status_code} to {len(texts)} texts",

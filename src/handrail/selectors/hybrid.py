@@ -24,19 +24,19 @@ class Fused:
     """Two rankings as one. Where the second cannot read the question, or fails, the first stands alone.
 
     Args:
-        known: The scripts that the second one can read, such as `latin`; see `words.scripts`.
+        readable: The scripts that the second one can read, such as `latin`; see `words.scripts`.
     """
 
-    def __init__(self, first: Ranking, second: Ranking, known: frozenset[str]) -> None:
+    def __init__(self, first: Ranking, second: Ranking, readable: frozenset[str]) -> None:
         self._first = first
         self._second = second
-        self._known = known
+        self._readable = readable
 
     def top(self, query: str, k: int = 5) -> Sequence[Any]:
         """Return up to `k` tools, best first."""
         depth = max(DEPTH, k)
         words = self._first.top(query, depth)
-        if not scripts(query) <= self._known:
+        if not scripts(query) <= self._readable:
             return words[:k]
         try:
             meaning = self._second.top(query, depth)

@@ -125,12 +125,12 @@ class Searching(Ranked):
 
     def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
         # Asked again each turn rather than read from its result, which may have been folded away by then.
-        kept: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
-        if query not in kept:
-            if len(kept) >= MOST_SEARCHES_KEPT:
-                kept.clear()
-            kept[query] = self.ranking(tools).top(query, self._found)
-        return kept[query]
+        searches: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
+        if query not in searches:
+            if len(searches) >= MOST_SEARCHES_KEPT:
+                searches.clear()
+            searches[query] = self.ranking(tools).top(query, self._found)
+        return searches[query]
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
@@ -139,13 +139,13 @@ class Searching(Ranked):
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def search_tools(query: str) -> dict[str, Any]:
-            found = self._search(tools, query)
-            if not found:
+            matches = self._search(tools, query)
+            if not matches:
                 return {
                     "tools": [],
                     "note": "Nothing was found. Ask for what the tool does in other words, or in another language.",
                 }
-            return {"tools": _lines(found), "note": "These can be called now."}
+            return {"tools": _lines(matches), "note": "These can be called now."}
 
         return FunctionTool(
             search_tools,
@@ -186,11 +186,11 @@ class TwoStage:
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def load_tools(names: list[str]) -> dict[str, Any]:
-            known, unknown = _named(tools, names)
-            told: dict[str, Any] = {"loaded": list(known)}
+            chosen, unknown = _named(tools, names)
+            answer: dict[str, Any] = {"loaded": list(chosen)}
             if unknown:
-                told["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
-            return told
+                answer["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
+            return answer
 
         names = {
             "type": "array",
@@ -283,13 +283,13 @@ def listed(tools: Toolset, most_lines: int) -> str:
     """Return the tools line by line, those with tags below their group."""
     groups = groups_of(tools)
     plain = len(tools) <= most_lines or not groups.keys() - {""}
-    told: list[str] = []
+    lines: list[str] = []
     for group, members in sorted(groups.items()):
         if group:
-            told.append(f"[{group}] {len(members)} tools")
+            lines.append(f"[{group}] {len(members)} tools")
         if plain or not group:
-            told += (f"{name}: {summary}" for name, summary in _lines(members).items())
-    return "\n".join(told)
+            lines += (f"{name}: {summary}" for name, summary in _lines(members).items())
+    return "\n".join(lines)
 
 
 def groups_of(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
@@ -317,17 +317,17 @@ def _lines(tools: Iterable[Any]) -> dict[str, str]:
 
 def _named(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tools that these names mean, a group's name all of its tools, and the names that mean none."""
-    known: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     unknown: list[str] = []
     groups = groups_of(tools)
     for name in names if isinstance(names, list) else [names]:
         if name in tools:
-            known[name] = None
+            chosen[name] = None
         elif isinstance(name, str) and name and name in groups:
-            known |= dict.fromkeys(tool.name for tool in groups[name])
+            chosen |= dict.fromkeys(tool.name for tool in groups[name])
         else:
             unknown.append(str(name))
-    return list(known), unknown
+    return list(chosen), unknown
 
 
 def _one_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:

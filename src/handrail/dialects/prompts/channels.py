@@ -68,16 +68,16 @@ class Channels(Struct, frozen=True):
         begins = marks(self.starts, self.channel, self.recipient)
         while True:
             source.mark()
-            begun = yield from source.read_mark(begins)
-            if begun and begun != self.starts:
-                source.back(begun)
+            opening = yield from source.read_mark(begins)
+            if opening and opening != self.starts:
+                source.back(opening)
             header = ""
             mark = ""
-            if begun:
+            if opening:
                 header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
             if not mark:
                 rest = source.unmark()
-                if not (self.channel and begun and source.ended and source.at == len(source.text)):
+                if not (self.channel and opening and source.ended and source.at == len(source.text)):
                     taker.text(rest)  # else the answer ended within a header, which nobody needs
                 closed = yield from source.flow(follows, taker.text)
             else:
@@ -135,8 +135,8 @@ class Channels(Struct, frozen=True):
 
     def encode(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""
-        said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
-        messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
+        sections = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
+        messages = [f"{header}{self.body}{body}" for header, body in sections if body and header]
         for call in calls:
             if self.inside:
                 body = self.inside.encode([call], schemas)

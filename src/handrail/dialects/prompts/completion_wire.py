@@ -131,7 +131,7 @@ class Completions(Struct, frozen=True):
 
     def fields(self, prompt: str, options: Options, guide: Json) -> dict[str, Json]:
         """Return what a request says; `guide` is the schema that the server is to hold the answer to, if any."""
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "model": options.model,
             "prompt": prompt,
             "max_tokens": options.max_tokens or MOST_TOKENS,
@@ -144,20 +144,20 @@ class Completions(Struct, frozen=True):
         }
         if guide is not None:
             form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": guide}}
-            told |= {"response_format": form, "json_schema": guide}
-        return {name: value for name, value in told.items() if value is not None}
+            fields |= {"response_format": form, "json_schema": guide}
+        return {name: value for name, value in fields.items() if value is not None}
 
     # ------------------------------------------------------------------ being answered
 
-    def piece(self, told: Mapping[str, Json]) -> CompletionChunk:
+    def parse_chunk(self, body: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one event of a stream, says."""
-        choices = told.get("choices")
+        choices = body.get("choices")
         if choices:
             first = (json_bodies.items(choices, "`choices`") or [{}])[0]
         else:
             first = {}
         choice = json_bodies.mapping(first, "a choice")
-        usage = told.get("usage")
+        usage = body.get("usage")
         return CompletionChunk(
             json_bodies.string(choice.get("text") or "", "`text`"),
             _finish(choice.get("finish_reason")),
@@ -170,18 +170,18 @@ class Completions(Struct, frozen=True):
         Raises:
             ModelError: The body is an error, or unreadable.
         """
-        told = json_bodies.parse_object(body)
-        if not self.is_answer(told):
-            if provider_errors.error_in(told):
-                raise provider_errors.classify(None, {}, told)
+        answer = json_bodies.parse_object(body)
+        if not self.is_answer(answer):
+            if provider_errors.error_in(answer):
+                raise provider_errors.classify(None, {}, answer)
             raise json_bodies.unreadable(f"it has none of {self.name}'s text in it")
-        piece = self.piece(told)
-        turn = self.prompt.decode(piece.text, tools, opened=opened, finish=piece.finish)
-        return replace(turn, usage=piece.usage or Usage())
+        chunk = self.parse_chunk(answer)
+        turn = self.prompt.decode(chunk.text, tools, opened=opened, finish=chunk.finish)
+        return replace(turn, usage=chunk.usage or Usage())
 
-    def is_answer(self, told: Mapping[str, Json]) -> bool:
+    def is_answer(self, body: Mapping[str, Json]) -> bool:
         """Whether a body holds an answer."""
-        return bool(told.get("choices"))
+        return bool(body.get("choices"))
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer."""
@@ -252,24 +252,24 @@ class Completions(Struct, frozen=True):
             yield writing.event(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
             yield "data: [DONE]\n\n"
 
-    def encode_chunk(self, piece: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or an event of a stream, that says this; see `piece`."""
-        finish = piece.finish and _WORDS[piece.finish]
-        told: dict[str, Json] = {
+        finish = chunk.finish and _WORDS[chunk.finish]
+        fields: dict[str, Json] = {
             "id": envelope.id,
             "object": "text_completion",
             "created": envelope.created,
             "model": envelope.model,
-            "choices": [{"index": 0, "text": piece.text, "logprobs": None, "finish_reason": finish}],
+            "choices": [{"index": 0, "text": chunk.text, "logprobs": None, "finish_reason": finish}],
         }
-        if piece.usage:
-            tokens = piece.usage.input_tokens, piece.usage.output_tokens
-            told["usage"] = {
+        if chunk.usage:
+            tokens = chunk.usage.input_tokens, chunk.usage.output_tokens
+            fields["usage"] = {
                 "prompt_tokens": tokens[0],
                 "completion_tokens": tokens[1],
                 "total_tokens": sum(tokens),
             }
-        return told
+        return fields
 
     def _text(self, turn: Turn) -> str:
         return self.prompt.answer(turn, opened=self.opened).removesuffix(next(iter(self.prompt.stops), ""))
@@ -289,7 +289,7 @@ class Generate(Completions, frozen=True):
             "temperature": options.temperature,
             "stop": list(self.prompt.stops) or None,
         }
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "model": options.model,
             "prompt": prompt,
             "raw": True,
@@ -297,19 +297,19 @@ class Generate(Completions, frozen=True):
             "format": guide,
             "options": {name: value for name, value in sampling.items() if value is not None},
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
-    def piece(self, told: Mapping[str, Json]) -> CompletionChunk:
+    def parse_chunk(self, body: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one line of a stream, says."""
-        text = json_bodies.string(told.get("response") or "", "`response`")
-        if not told.get("done"):
+        text = json_bodies.string(body.get("response") or "", "`response`")
+        if not body.get("done"):
             return CompletionChunk(text)
-        usage = Usage(json_bodies.count(told, "prompt_eval_count"), json_bodies.count(told, "eval_count"))
-        return CompletionChunk(text, _finish(told.get("done_reason")) or "stop", usage)
+        usage = Usage(json_bodies.count(body, "prompt_eval_count"), json_bodies.count(body, "eval_count"))
+        return CompletionChunk(text, _finish(body.get("done_reason")) or "stop", usage)
 
-    def is_answer(self, told: Mapping[str, Json]) -> bool:
+    def is_answer(self, body: Mapping[str, Json]) -> bool:
         """Whether a body holds an answer."""
-        return "response" in told
+        return "response" in body
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer, a JSON object a line."""
@@ -338,23 +338,23 @@ class Generate(Completions, frozen=True):
         if turn.finish != "error":
             yield _line(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
 
-    def encode_chunk(self, piece: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or a line of a stream, that says this; see `piece`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}
-        told: dict[str, Json] = {**head, "response": piece.text, "done": bool(piece.finish)}
-        if piece.finish:
-            told["done_reason"] = _WORDS[piece.finish]
-        if piece.usage:
-            told |= {
-                "prompt_eval_count": piece.usage.input_tokens,
-                "eval_count": piece.usage.output_tokens,
+        fields: dict[str, Json] = {**head, "response": chunk.text, "done": bool(chunk.finish)}
+        if chunk.finish:
+            fields["done_reason"] = _WORDS[chunk.finish]
+        if chunk.usage:
+            fields |= {
+                "prompt_eval_count": chunk.usage.input_tokens,
+                "eval_count": chunk.usage.output_tokens,
             }
-        return told
+        return fields
 
 
-def _line(told: Json) -> str:
-    return json.dumps(told, ensure_ascii=False) + "\n"
+def _line(body: Json) -> str:
+    return json.dumps(body, ensure_ascii=False) + "\n"
 
 
 def _tokens(usage: Mapping[str, Json]) -> Usage:
@@ -389,13 +389,13 @@ class _CompletionStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.parse_object(event.data)
-        if told.get("error"):
-            raise provider_errors.classify(None, {}, told)
-        piece = self._wire.piece(told)
-        deltas += self._reader.feed(piece.text)
-        self._finish = piece.finish or self._finish
-        self._usage = piece.usage or self._usage
+        payload = json_bodies.parse_object(event.data)
+        if payload.get("error"):
+            raise provider_errors.classify(None, {}, payload)
+        chunk = self._wire.parse_chunk(payload)
+        deltas += self._reader.feed(chunk.text)
+        self._finish = chunk.finish or self._finish
+        self._usage = chunk.usage or self._usage
 
     def whole(self) -> Turn:
         """Return the turn of all events taken; without a reason for its end it broke off."""

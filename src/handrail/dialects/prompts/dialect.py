@@ -124,16 +124,16 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         else:
             tools = writing.as_collection(tools)
         names = writing.name_map(tools, self.names)
-        told = _PromptWriter(self, names, tools)
-        opening = told.opening(conversation_of(messages), options)
+        writer = _PromptWriter(self, names, tools)
+        opening = writer.opening(conversation_of(messages), options)
         return "".join((self.template.bos, *opening))
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text that carries the results back to the model, in the order of the calls."""
-        told = _PromptWriter(self, writing.name_map((), self.names), ())
-        return told.results(calls, writing.in_call_order(calls, results), self._ids(calls))
+        writer = _PromptWriter(self, writing.name_map((), self.names), ())
+        return writer.results(calls, writing.in_call_order(calls, results), self._ids(calls))
 
-    def opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def call_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return the beginning of the call that the options demand, which a prompt with these options ends with."""
         choice = (options or Options()).tool_choice
         tools = writing.as_collection(tools)
@@ -144,7 +144,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             raise ConfigError(f"tool_choice names {choice!r}, which is none of the tools")
         names = writing.name_map(tools, self.names)
         # What all calls that are welcome begin with. The two of each differ where an id or the arguments begin.
-        begun = _common_prefix(
+        prefix = _common_prefix(
             [
                 self.encode_answer(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
                 for name in sorted(wanted)
@@ -153,15 +153,15 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         )
         # A model goes on best at the end of a word: its tokens hold the space and the bracket before the next one.
         if len(wanted) == 1:
-            return begun.rstrip(' \n{<"')
-        return begun.rstrip(" \n")
+            return prefix.rstrip(' \n{<"')
+        return prefix.rstrip(" \n")
 
-    def opened(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def answer_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return what a prompt with these options already holds of the answer; see `opened_by`.
 
         A call that is opened comes without any thought before it.
         """
-        opening = self.opening(tools, options)
+        opening = self.call_opening(tools, options)
         if opening:
             return self.template.thoughtless + opening
         return self.template.opens
@@ -186,15 +186,15 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         opens, closes = template.assistant
         if not opens:
             return prompt.count(closes)
-        begun = prompt.count(opens)
+        count = prompt.count(opens)
         if template.after_results is not None:  # an answer that goes on after results has no opening of its own
             result = template.result[0].partition("{")[0]
             others = (
                 result,
                 template.user[0],
             )  # a result after another one, and results that nobody answered
-            begun += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
-        return begun - 1
+            count += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
+        return count - 1
 
     def answer(self, turn: Turn, tools: Iterable[ToolLike] | None = None, *, opened: str | None = None) -> str:
         """Return the text with which a model of this family goes on after a prompt, with the mark that ends it.
@@ -263,11 +263,11 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer on its way."""
         if tools is None:
-            kept = None
+            offered = None
         else:
-            kept = writing.as_collection(tools)
-        names = writing.name_map(kept, self.names)
-        return PromptStream(texts.make_reader(self.syntax, self._describe_tools(kept, names), opened=opened), names)
+            offered = writing.as_collection(tools)
+        names = writing.name_map(offered, self.names)
+        return PromptStream(texts.make_reader(self.syntax, self._describe_tools(offered, names), opened=opened), names)
 
 
 class PromptStream:
@@ -464,8 +464,8 @@ class _PromptWriter:
         else:
             answer = template.answer
         if template.after_results is not None and has_results(entries):
-            return template.after_results + self._dialect.opening(self._own_tools, options)
-        return answer + self._dialect.opened(self._own_tools, options)
+            return template.after_results + self._dialect.call_opening(self._own_tools, options)
+        return answer + self._dialect.answer_opening(self._own_tools, options)
 
     def _safe(self, text: str) -> str:
         return break_tokens(text, self._dialect.tokens)
@@ -488,9 +488,9 @@ def _completion_text(body: Json) -> str:
     Raises:
         ModelError: It is no such answer: read as text, its calls would be passed over in silence.
     """
-    told = json_bodies.mapping(body, "the body")
-    choices = told.get("choices")
+    answer = json_bodies.mapping(body, "the body")
+    choices = answer.get("choices")
     if choices:
         choice = json_bodies.mapping(json_bodies.items(choices, "`choices`")[0], "`choices[0]`")
         return json_bodies.string(choice.get("text"), "the text")
-    return json_bodies.string(told.get("response"), "`response`")
+    return json_bodies.string(answer.get("response"), "`response`")

@@ -59,15 +59,15 @@ def _qwen3(opening: Opening) -> PromptHead:
     return _qwen(opening, None)
 
 
-def _qwen(opening: Opening, unless_told: str | None) -> PromptHead:
+def _qwen(opening: Opening, default: str | None) -> PromptHead:
     if opening.system is None:
-        system = unless_told
+        system = default
     else:
         system = opening.system
     tools = "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
     parts = [system, _QWEN_TOOLS.replace("{tools}", tools) if tools else None]
-    told = [part for part in parts if part is not None]
-    return PromptHead("\n\n".join(told).join(SYSTEM) if told else "")
+    texts = [part for part in parts if part is not None]
+    return PromptHead("\n\n".join(texts).join(SYSTEM) if texts else "")
 
 
 QWEN3: Final = Template(
@@ -141,15 +141,15 @@ def _signature(tool: Described) -> str:
 
 def _python_type(schema: Json) -> str:
     if isinstance(schema, Mapping):
-        told = schema.get("type")
+        kind = schema.get("type")
     else:
-        told = None
-    if told == "array" and isinstance(schema.get("items"), Mapping):
+        kind = None
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
         return f"list[{_python_type(schema['items'])}]"
-    if isinstance(told, list):
-        return f"Union[{','.join(_PYTHON_TYPES.get(each, 'Any') for each in told)}]"
-    if isinstance(told, str):
-        return _PYTHON_TYPES.get(told, "Any")
+    if isinstance(kind, list):
+        return f"Union[{','.join(_PYTHON_TYPES.get(each, 'Any') for each in kind)}]"
+    if isinstance(kind, str):
+        return _PYTHON_TYPES.get(kind, "Any")
     return "Any"
 
 

@@ -131,17 +131,17 @@ def _is_call(shape: JsonCalls, value: Json) -> bool:
 def _objects(shape: JsonCalls, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
     """Read a list of calls, or calls in a row. Return whether there was one."""
     in_list = yield from source.read_literal("[")
-    found = False
+    has_call = False
     while True:
         yield from source.space()
         if not (yield from source.read_literal("{")):
-            if found and in_list and (yield from source.read_literal("]")):
+            if has_call and in_list and (yield from source.read_literal("]")):
                 source.mark()
-            return found
+            return has_call
         if (yield from _Object(shape, source, taker).read()):
-            found = True
+            has_call = True
         elif not in_list or (source.ended and source.at == len(source.text)):
-            return found
+            return has_call
         else:
             taker.text(source.unmark())
             source.mark()
@@ -161,7 +161,7 @@ class _Object:
         self._taker = taker
         self._name = ""
         self._id = ""
-        self._begun = False
+        self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
 
     def read(self) -> Step[bool]:
@@ -169,13 +169,13 @@ class _Object:
         source = self._source
         taker = self._taker
         if (yield from self._members()):
-            if not self._name or (self._shape.exact and not self._begun and self._held is None):
+            if not self._name or (self._shape.exact and not self._has_begun and self._held is None):
                 return False
-            if not self._begun:
+            if not self._has_begun:
                 self._begin()
                 taker.more("".join(self._held or ("{}",)))
             taker.end()
-        elif self._begun:
+        elif self._has_begun:
             # The object is no JSON. What is left of it goes to the arguments: nothing is lost, and `jsontext` judges.
             passed = source.unmark()
             rest, mark = yield from source.upto(marks(*self._shape.ends))
@@ -217,14 +217,14 @@ class _Object:
             self._name = key
             return (yield from self._arguments(first))
         if key in shape.arguments:
-            told = self._begun or self._held is not None  # told twice, they have two readings
-            if told:
+            is_repeated = self._has_begun or self._held is not None  # told twice, they have two readings
+            if is_repeated:
                 return False
             return (yield from self._arguments(first))
         if key == "function" and first == "{":  # the form of the chat APIs: name and arguments one level down
             self._source.at += 1
             return (yield from self._members())
-        if shape.exact and not self._begun and key not in {*shape.name, *shape.id, "type"}:
+        if shape.exact and not self._has_begun and key not in {*shape.name, *shape.id, "type"}:
             return False
         value = yield from self._text()
         if key in shape.name and value not in ("", self._name):
@@ -233,7 +233,7 @@ class _Object:
             self._name = value
         elif key in shape.id and not self._id:
             self._id = value
-            if self._begun:
+            if self._has_begun:
                 self._taker.identify(value)
         return not (self._source.ended and self._source.at == len(self._source.text))
 
@@ -249,7 +249,7 @@ class _Object:
         return (yield from self._source.json_value(self._held.append))
 
     def _begin(self) -> None:
-        self._begun = True
+        self._has_begun = True
         self._source.unmark()
         self._taker.begin(self._name, self._id)
 

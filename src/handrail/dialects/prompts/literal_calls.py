@@ -350,10 +350,10 @@ class _Literals:
             end = self._text.index(quote, begin)
             self._at = end + len(quote)
             return self._text[begin:end]
-        found = marks(quote, "\\")
+        ends = marks(quote, "\\")
         at = begin
         while True:
-            at, mark = found.find(self._text, at, True)
+            at, mark = ends.find(self._text, at, True)
             if not mark:
                 raise ValueError("a string is open")
             if mark == quote:
@@ -362,11 +362,11 @@ class _Literals:
             at += 2
 
     def _match(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._space())
-        if not found:
+        match = pattern.match(self._text, self._space())
+        if not match:
             raise ValueError("no literal")
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _expect(self, mark: str) -> None:
         if not self._accept(mark):
@@ -379,25 +379,25 @@ class _Literals:
         return True
 
     def _space(self) -> int:
-        found = _SPACE.match(self._text, self._at)
-        if found:
-            self._at = found.end()
+        match = _SPACE.match(self._text, self._at)
+        if match:
+            self._at = match.end()
         else:
             self._at = self._at
         return self._at
 
 
-def _unescape(found: re.Match[str]) -> str:
-    hexadecimal = found[1] or found[2] or found[3]
-    if hexadecimal or found[4]:
+def _unescape(match: re.Match[str]) -> str:
+    hexadecimal = match[1] or match[2] or match[3]
+    if hexadecimal or match[4]:
         if hexadecimal:
             code = int(hexadecimal, 16)
         else:
-            code = int(found[4], 8)
+            code = int(match[4], 8)
         if code < 0x110000:
             return chr(code)
-        return found[0]
-    return _ESCAPED.get(found[5], found[0])
+        return match[0]
+    return _ESCAPED.get(match[5], match[0])
 
 
 def _number(text: str) -> Json:
@@ -418,10 +418,10 @@ def _object(members: Sequence[tuple[str, Json]]) -> str:
 
 def _open_object(members: Sequence[tuple[str, Json]], pending: str | None) -> str:
     """Return the beginning of the arguments, as far as the model came."""
-    said = _object(members)[:-1]
+    beginning = _object(members)[:-1]
     if pending is None:
-        return said
-    return f"{said}{', ' if members else ''}{_json(pending)}: "
+        return beginning
+    return f"{beginning}{', ' if members else ''}{_json(pending)}: "
 
 
 def _json(value: Json) -> str:

@@ -59,7 +59,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 # ---------------------------------------------------------------------- calls as JSON
 
-_ASKED = (
+_REQUEST = (
     "Given the following functions, please respond with a JSON for a function call with its proper arguments that best "
     "answers the given prompt.\n\n"
     'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.'
@@ -77,18 +77,18 @@ def _list_tools(opening: Opening) -> str:
 
 def _meta(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = f"{_ASKED}Do not use variables.\n\n{_list_tools(opening)}"
+        request = f"{_REQUEST}Do not use variables.\n\n{_list_tools(opening)}"
     else:
-        asked = ""
-    return PromptHead(_system(opening, opening.system or ""), in_first=asked)
+        request = ""
+    return PromptHead(_system(opening, opening.system or ""), in_first=request)
 
 
 def _vllm(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = f"{_ASKED} Do not use variables.\n\n{_list_tools(opening)}"
+        request = f"{_REQUEST} Do not use variables.\n\n{_list_tools(opening)}"
     else:
-        asked = ""
-    return PromptHead(_system(opening, _system_text(opening)), in_first=asked)
+        request = ""
+    return PromptHead(_system(opening, _system_text(opening)), in_first=request)
 
 
 def _system_text(opening: Opening) -> str:
@@ -113,7 +113,7 @@ META: Final = Template(
     calls_alone=True,
 )
 
-_ASKED_AT_FIRST = (
+_REQUEST_AT_FIRST = (
     "You have access to the following functions. To call a function, please respond with JSON for a function call. "
     'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}. '
     "Do not use variables.\n\n"
@@ -122,15 +122,15 @@ _ASKED_AT_FIRST = (
 
 def _vllm_small(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = _ASKED_AT_FIRST + _list_tools(opening)
+        request = _REQUEST_AT_FIRST + _list_tools(opening)
     else:
-        asked = ""
-    return PromptHead(_system(opening, asked + _system_text(opening)))
+        request = ""
+    return PromptHead(_system(opening, request + _system_text(opening)))
 
 
 # ---------------------------------------------------------------------- calls as Python
 
-_ASKED_IN_PYTHON = (
+_REQUEST_IN_PYTHON = (
     "You have access to the following functions. To call functions, please respond with a python list of the calls. "
     "Respond in the format [func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)] "
     "Do not use variables.\n\n"
@@ -139,17 +139,17 @@ _ASKED_IN_PYTHON = (
 
 def _pythonic(opening: Opening) -> PromptHead:
     if opening.tools:
-        asked = _ASKED_IN_PYTHON + _list_tools(opening)
+        request = _REQUEST_IN_PYTHON + _list_tools(opening)
     else:
-        asked = ""
-    return PromptHead(_system(opening, asked + _system_text(opening)))
+        request = ""
+    return PromptHead(_system(opening, request + _system_text(opening)))
 
 
 def _turn4(role: str) -> Wrap:
     return f"<|header_start|>{role}<|header_end|>\n\n", "<|eot|>"
 
 
-_ASKED4 = "Here is a list of functions in JSON format that you can invoke{how}\n"
+_REQUEST4 = "Here is a list of functions in JSON format that you can invoke{how}\n"
 _HOW4 = ". Use exact format: [func_name1(param1=value1, param2=value2), func_name2(...)]"
 _SYSTEM4 = """\
 You are a helpful assistant and an expert in function composition. You can answer general questions using your \
@@ -205,10 +205,10 @@ def _llama4(opening: Opening) -> PromptHead:
         return PromptHead("" if opening.system is None else opening.system.join(_turn4("system")))
     tools = as_json([function_schema(tool) for tool in opening.tools], indent=4)
     if opening.system is None:
-        told = _SYSTEM4 + _ASKED4.replace("{how}", ":") + tools
+        system = _SYSTEM4 + _REQUEST4.replace("{how}", ":") + tools
     else:
-        told = f"{opening.system}\n{_ASKED4.replace('{how}', _HOW4)}{tools}"
-    return PromptHead(told.join(_turn4("system")))
+        system = f"{opening.system}\n{_REQUEST4.replace('{how}', _HOW4)}{tools}"
+    return PromptHead(system.join(_turn4("system")))
 
 
 LLAMA4: Final = Template(

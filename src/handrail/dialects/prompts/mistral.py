@@ -127,8 +127,8 @@ _PARALLEL = (
 
 def _parallel(opening: Opening) -> PromptHead:
     """Begin as vLLM's template for parallel calls does: with tools, the system message first says how to call."""
-    told = [text for text in (_PARALLEL if opening.tools else None, opening.system) if text is not None]
-    return _as_in_templates(" ")(replace(opening, system="\n\n".join(told) if told else None))
+    texts = [text for text in (_PARALLEL if opening.tools else None, opening.system) if text is not None]
+    return _as_in_templates(" ")(replace(opening, system="\n\n".join(texts) if texts else None))
 
 
 _SMALL_SYSTEM = """\

@@ -150,8 +150,8 @@ def _qwen35(opening: Opening) -> PromptHead:
         tools = _QWEN35_TOOLS.replace("{tools}", _list_tools(opening))
     else:
         tools = None
-    told = [text for text in (tools, opening.system) if text is not None]
-    return PromptHead("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+    texts = [text for text in (tools, opening.system) if text is not None]
+    return PromptHead("\n\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 # ---------------------------------------------------------------------- GLM
@@ -178,14 +178,14 @@ For each function call, output the function name and arguments within the follow
 
 def _glm(opening: Opening) -> PromptHead:
     if opening.tools:
-        told = [_GLM_TOOLS.replace("{tools}", _list_tools(opening))]
+        texts = [_GLM_TOOLS.replace("{tools}", _list_tools(opening))]
     else:
-        told = []
+        texts = []
     if opening.system is None:
-        told += []
+        texts += []
     else:
-        told += [opening.system]
-    return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in told))
+        texts += [opening.system]
+    return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in texts))
 
 
 # ---------------------------------------------------------------------- DeepSeek
@@ -228,14 +228,14 @@ def _kimi_k2_thinking(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are Kimi, an AI assistant created by Moonshot AI.")
 
 
-def _kimi(opening: Opening, unless_told: str) -> PromptHead:
+def _kimi(opening: Opening, default: str) -> PromptHead:
     listed = as_json([function_schema(tool) for tool in opening.tools])
     if opening.tools:
         tools = f"<|im_system|>tool_declare<|im_middle|>{listed}<|im_end|>"
     else:
         tools = ""
     if opening.system is None:
-        system = unless_told
+        system = default
     else:
         system = opening.system
     return PromptHead(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
@@ -259,13 +259,13 @@ def _harmony(opening: Opening) -> PromptHead:
         f"# Valid channels: analysis, commentary, final. Channel must be included for every message.{route}<|end|>"
     )
     if opening.system is None:
-        told = ""
+        developer = ""
     else:
-        told = f"# Instructions\n\n{opening.system}\n\n"
+        developer = f"# Instructions\n\n{opening.system}\n\n"
     if opening.tools:
         types = "".join(_as_type(tool) for tool in opening.tools)
-        told += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
-    return PromptHead(system + (f"<|start|>developer<|message|>{told}<|end|>" if told else ""))
+        developer += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
+    return PromptHead(system + (f"<|start|>developer<|message|>{developer}<|end|>" if developer else ""))
 
 
 def _as_type(tool: Described) -> str:
@@ -361,10 +361,10 @@ def _minimax(opening: Opening) -> PromptHead:
     else:
         system = opening.system
     if opening.tools:
-        asked = _MINIMAX_TOOLS.replace("{tools}", tools)
+        request = _MINIMAX_TOOLS.replace("{tools}", tools)
     else:
-        asked = ""
-    return PromptHead(f"]~!b[]~b]system\n{system}{asked}[e~[\n")
+        request = ""
+    return PromptHead(f"]~!b[]~b]system\n{system}{request}[e~[\n")
 
 
 # ---------------------------------------------------------------------- Granite
@@ -399,8 +399,8 @@ def _lfm2(opening: Opening) -> PromptHead:
         listed = f"List of tools: {as_json([function_schema(tool) for tool in opening.tools])}"
     else:
         listed = None
-    told = [text for text in (opening.system, listed) if text is not None]
-    return PromptHead("\n".join(told).join(hermes.SYSTEM) if told else "")
+    texts = [text for text in (opening.system, listed) if text is not None]
+    return PromptHead("\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 # ---------------------------------------------------------------------- Nemotron Nano v2
@@ -426,8 +426,8 @@ def _nemotron(opening: Opening) -> PromptHead:
         tools = _NEMOTRON_TOOLS.replace("{tools}", listed)
     else:
         tools = None
-    told = "\n\n".join(text for text in (opening.system, tools) if text is not None)
-    return PromptHead(f"<SPECIAL_10>System\n{told}\n\n")
+    system = "\n\n".join(text for text in (opening.system, tools) if text is not None)
+    return PromptHead(f"<SPECIAL_10>System\n{system}\n\n")
 
 
 # ---------------------------------------------------------------------- Gemma 4

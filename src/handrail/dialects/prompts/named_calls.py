@@ -89,7 +89,7 @@ class NamedCalls(Struct, frozen=True):
         name = name.strip()
         if self.counted:
             id = name
-            name = _uncounted(name)
+            name = _without_count(name)
         if not mark or not is_name(name):
             return False
         yield from source.space()
@@ -111,7 +111,7 @@ class NamedCalls(Struct, frozen=True):
 
     def _name(self, position: int, call: ToolCall) -> str:
         if self.counted:
-            if _uncounted(call.id) == call.name:
+            if _without_count(call.id) == call.name:
                 return call.id
             return f"functions.{call.name}:{position}"
         if self.id_mark and call.id:
@@ -119,6 +119,6 @@ class NamedCalls(Struct, frozen=True):
         return call.name
 
 
-def _uncounted(id: str) -> str:
-    found = _COUNTED.fullmatch(id)
-    return found["name"] if found else id
+def _without_count(id: str) -> str:
+    match = _COUNTED.fullmatch(id)
+    return match["name"] if match else id

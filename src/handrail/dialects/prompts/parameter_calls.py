@@ -105,8 +105,8 @@ class ParameterCalls(Struct, frozen=True):
             return
         closes = marks(*(closes for _, closes in self.sections))
         while True:
-            found = yield from self._one(source, taker)
-            if not found:
+            has_call = yield from self._one(source, taker)
+            if not has_call:
                 return
             source.mark()
             yield from source.space()
@@ -188,10 +188,10 @@ class ParameterCalls(Struct, frozen=True):
 
     def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
         """Return the value as what the text or the schema says that it is; what is neither stays text."""
-        said = _TYPE.search(attributes)
-        if said and said[0] in ('type="string"', 'string="true"'):
+        declared = _TYPE.search(attributes)
+        if declared and declared[0] in ('type="string"', 'string="true"'):
             return value
-        if said:
+        if declared:
             try:
                 return strictjson.loads(value)
             except strictjson.NotJson:
@@ -356,19 +356,19 @@ def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
 
 def _kinds(schema: Mapping[str, Json]) -> set[str]:
     """Return the types that a schema names, in itself or in its branches."""
-    said = schema.get("type")
-    if isinstance(said, str):
-        kinds = {said}
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        kinds = {kind}
     else:
-        kinds = set(said or ())
+        kinds = set(kind or ())
     return kinds.union(*(_kinds(branch) for branch in _branches(schema)))
 
 
 def _part(schema: Mapping[str, Json], word: str) -> Mapping[str, Json]:
     """Return a schema within a schema, from itself or from its first branch that has one; empty if none has."""
     for each in (schema, *_branches(schema)):
-        if isinstance(found := each.get(word), Mapping):
-            return found
+        if isinstance(part := each.get(word), Mapping):
+            return part
     return {}
 
 

@@ -63,9 +63,9 @@ class FencedCalls:
         """Take text that follows the calls; return whether they may still be calls."""
         self._tail.append(text)
         behind = (self._behind + text).lstrip(_SPACE)
-        said = behind.rstrip(_SPACE)
-        self._behind = said + behind[len(said) :][:1]  # of white space one character is enough
-        return _FENCE.startswith(said)
+        text_behind = behind.rstrip(_SPACE)
+        self._behind = text_behind + behind[len(text_behind) :][:1]  # of white space one character is enough
+        return _FENCE.startswith(text_behind)
 
     def section(self, raw: str) -> None:
         """Take the raw text of a section whose calls were reported."""

@@ -31,7 +31,7 @@ from handrail.dialects.prompts.reader import Reasoning, Syntax
 from handrail.messages import Finish, Turn
 from handrail.ports import Described
 
-_ASKED = (
+_REQUEST = (
     "Answer as well as you can. You have these tools, each with the JSON Schema of its input:\n\n"
     "{tools}\n\n"
     "Use this form, and stop after an action's input:\n\n"
@@ -49,11 +49,11 @@ def _head(opening: Opening) -> PromptHead:
     tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
     names = ", ".join(tool.name for tool in opening.tools)
     if tools:
-        asked = _ASKED.replace("{names}", names).replace("{tools}", tools)
+        request = _REQUEST.replace("{names}", names).replace("{tools}", tools)
     else:
-        asked = None
-    told = [part for part in (opening.system, asked) if part is not None]
-    return PromptHead("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+        request = None
+    texts = [part for part in (opening.system, request) if part is not None]
+    return PromptHead("\n\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 SYNTAX: Final = Syntax(
@@ -86,9 +86,9 @@ class ReAct(PromptDialect, frozen=True):
             else:
                 thought = ""
             return f"{thought}Final Answer: {turn.text}"
-        said = " ".join(each for each in (turn.reasoning, turn.text) if each)
+        thought = " ".join(each for each in (turn.reasoning, turn.text) if each)
         steps = [f"Action: {call.name}\nAction Input: {call.arguments}" for call in turn.calls]
-        return "\n".join([f"Thought: {said}", *steps] if said else steps)
+        return "\n".join([f"Thought: {thought}", *steps] if thought else steps)
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer; see `PromptDialect.stream`."""

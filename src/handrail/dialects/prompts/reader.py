@@ -153,9 +153,9 @@ class TextReader:
         calls = call_assembly.with_ids([ToolCall(call.id, call.name, "".join(call.pieces)) for call in self._calls])
         return Turn("".join(self._text), "".join(self._reasoning), tuple(calls), self._finish(finish))
 
-    def _finish(self, said: Finish | None) -> Finish:
-        if said not in (None, "stop", "calls"):
-            return said
+    def _finish(self, stated: Finish | None) -> Finish:
+        if stated not in (None, "stop", "calls"):
+            return stated
         if self._cut or not all(call.whole for call in self._calls):
             return "error"
         return "calls" if self._calls else "stop"
@@ -306,11 +306,11 @@ class TextReader:
                 self._release()
             return
         if self._lead or self._space:
-            said = text.lstrip(_SPACE)
-            self._hold(text[: len(text) - len(said)])
-            if not said:
+            visible = text.lstrip(_SPACE)
+            self._hold(text[: len(text) - len(visible)])
+            if not visible:
                 return
-            text = "".join(self._space) + said
+            text = "".join(self._space) + visible
             self._space = []
         if text:
             self._fresh = self._lead = self._reasoned = False
@@ -335,12 +335,12 @@ class TextReader:
                 self.text("".join(self._tag) or text)
                 self._tag = []
             return
-        said = text.strip(_SPACE)
-        if not said:
+        visible = text.strip(_SPACE)
+        if not visible:
             self._hold(text)
             return
         if self._reasoning:
-            before = [*self._space, text[: text.index(said[0])]]
+            before = [*self._space, text[: text.index(visible[0])]]
         else:
             before = []
         after = text[len(text.rstrip(_SPACE)) :]
@@ -348,9 +348,9 @@ class TextReader:
             self._space = [after]
         else:
             self._space = []
-        said = "".join([*before, said])
-        self._reasoning.append(said)
-        self._deltas.append(ReasoningDelta(said))
+        visible = "".join([*before, visible])
+        self._reasoning.append(visible)
+        self._deltas.append(ReasoningDelta(visible))
 
     def end_reasoning(self, mark: str) -> None:
         """Reasoning ends; see `Taker`. Where it stays in the text, an empty one is left out with its marks."""

@@ -85,8 +85,8 @@ def without_old_calls(entries: Sequence[Entry]) -> list[Entry]:
         (place for place, each in enumerate(entries) if isinstance(each, UserMessage)),
         default=0,
     )
-    told: list[Entry] = [each for each in entries[:last] if not (isinstance(each, AnswerTurn) and _has_calls(each))]
-    return [*told, *entries[last:]]
+    texts: list[Entry] = [each for each in entries[:last] if not (isinstance(each, AnswerTurn) and _has_calls(each))]
+    return [*texts, *entries[last:]]
 
 
 def _has_calls(answer: AnswerTurn) -> bool:

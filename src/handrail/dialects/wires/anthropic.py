@@ -128,8 +128,8 @@ class Anthropic(BaseWire):
         tools = as_collection(tools)
         names = _name_map(tools)
         sent = fit_to_send(messages, tools)
-        system, spoken = _conversation(sent, names)
-        told = {
+        system, conversation = _conversation(sent, names)
+        fields = {
             "model": options.model or None,
             "system": system or None,
             "temperature": options.temperature,
@@ -138,8 +138,8 @@ class Anthropic(BaseWire):
         }
         body: dict[str, Json] = {
             "max_tokens": DEFAULT_MAX_TOKENS if options.max_tokens is None else options.max_tokens,
-            "messages": spoken,
-            **{key: value for key, value in told.items() if value is not None},
+            "messages": conversation,
+            **{key: value for key, value in fields.items() if value is not None},
             **self._tool_fields(tools, names, options),
             **options.extra,
         }
@@ -169,9 +169,9 @@ class Anthropic(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [_encode_result(result) for result in in_call_order(calls, results)]
-        if told:
-            return [{"role": "user", "content": told}]
+        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
+        if blocks:
+            return [{"role": "user", "content": blocks}]
         return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -182,11 +182,11 @@ class Anthropic(BaseWire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.parse_object(body)
-        if provider_errors.error_in(told):
-            raise provider_errors.classify(None, {}, told)
-        blocks = [ContentBlock.whole(block) for block in json_bodies.items(told.get("content"), "`content`")]
-        return received.whole_turn(build_turn(blocks, MessageEnd.of(told, told.get("usage")), _name_map(tools)))
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer):
+            raise provider_errors.classify(None, {}, answer)
+        blocks = [ContentBlock.whole(block) for block in json_bodies.items(answer.get("content"), "`content`")]
+        return received.whole_turn(build_turn(blocks, MessageEnd.of(answer, answer.get("usage")), _name_map(tools)))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -230,12 +230,12 @@ class Anthropic(BaseWire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = dict(body)
-        spoken = json_bodies.items(rest.pop("messages", []), "`messages`")
+        contents = json_bodies.items(rest.pop("messages", []), "`messages`")
         messages = [*_parse_message({"role": "system", "content": rest.pop("system", None)})]
-        messages += (message for each in spoken for message in _parse_message(json_bodies.mapping(each, "a message")))
+        messages += (message for each in contents for message in _parse_message(json_bodies.mapping(each, "a message")))
         listed = json_bodies.items(rest.pop("tools", None) or [], "`tools`")
-        asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_parse_tool(tool) for tool in asked if _is_ours(tool)]
+        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
+        tools = [_parse_tool(tool) for tool in entries if _is_ours(tool)]
         choice = json_bodies.mapping(rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`")
         alone = choice.get("disable_parallel_tool_use")
         output = _take_output(rest.pop("output_config", None), rest)
@@ -248,7 +248,7 @@ class Anthropic(BaseWire):
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=output,
-            provider_tools=tuple(tool for tool in asked if not _is_ours(tool)),
+            provider_tools=tuple(tool for tool in entries if not _is_ours(tool)),
             extra=rest,
         )
         return messages, tools, options
@@ -278,23 +278,23 @@ class Anthropic(BaseWire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        told = _encode_usage(turn.usage)
+        usage = _encode_usage(turn.usage)
         head = {
             **_head(envelope),
             "content": [],
             **dict.fromkeys(_end(turn)),
-            "usage": {**told, "output_tokens": 0},
+            "usage": {**usage, "output_tokens": 0},
         }
         yield _event("message_start", message=head)
         for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), unsigned=True)):
-            begun, deltas = in_deltas(block, arguments, piece_chars)
-            yield _event("content_block_start", index=index, content_block=begun)
+            start, deltas = in_deltas(block, arguments, piece_chars)
+            yield _event("content_block_start", index=index, content_block=start)
             for delta in deltas:
                 yield _event("content_block_delta", index=index, delta=delta)
             yield _event("content_block_stop", index=index)
         if turn.finish == "error":
             return
-        yield _event("message_delta", delta=_end(turn), usage=told)
+        yield _event("message_delta", delta=_end(turn), usage=usage)
         yield _event("message_stop")
 
 
@@ -317,19 +317,19 @@ class AnthropicStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.parse_object(event.data)
-        kind = told.get("type") or event.type
-        if kind == "error" or event.type == "error" or told.get("error"):
-            raise provider_errors.classify(None, {}, told)
+        payload = json_bodies.parse_object(event.data)
+        kind = payload.get("type") or event.type
+        if kind == "error" or event.type == "error" or payload.get("error"):
+            raise provider_errors.classify(None, {}, payload)
         if isinstance(kind, str):
-            read = _EVENTS.get(kind)
+            handle = _EVENTS.get(kind)
         else:
-            read = None
-        if read is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
-            read(self, told, deltas)
+            handle = None
+        if handle is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
+            handle(self, payload, deltas)
 
-    def _start(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        message = json_bodies.mapping(told.get("message") or {}, "the message that a stream begins with")
+    def _start(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        message = json_bodies.mapping(payload.get("message") or {}, "the message that a stream begins with")
         self._note(message, message.get("usage"))
         # Gateways send this event twice. Calls of a running program come in it, whole.
         for block in json_bodies.items(message.get("content") or [], "`content`") if not self._blocks else ():
@@ -346,9 +346,9 @@ class AnthropicStream(EventStream):
                 deltas.append(delta(text))
         return block
 
-    def _begin_indexed(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        index = _index(told)
-        content = json_bodies.mapping(told.get("content_block"), "a block")
+    def _begin_indexed(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        index = _index(payload)
+        content = json_bodies.mapping(payload.get("content_block"), "a block")
         named = index, str(content.get("id") or "")
         if named in self._named:
             return  # gateways repeat events, and one call must not become two
@@ -358,19 +358,19 @@ class AnthropicStream(EventStream):
             self._named.add(named)
         self._open[index] = self._begin(content, deltas)
 
-    def _grow(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        block = self._open.get(_index(told))
+    def _grow(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        block = self._open.get(_index(payload))
         if block is None:
             raise json_bodies.unreadable("a piece of a block came before the block")
-        for name, text in block.grow(json_bodies.mapping(told.get("delta"), "a delta of the stream")):
+        for name, text in block.grow(json_bodies.mapping(payload.get("delta"), "a delta of the stream")):
             if name == "input":
                 if block.is_call:
                     deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif name in DELTAS:
                 deltas.append(DELTAS[name](text))
 
-    def _finish_indexed(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        if (block := self._open.pop(_index(told), None)) is not None:
+    def _finish_indexed(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        if (block := self._open.pop(_index(payload), None)) is not None:
             self._close(block, deltas)
 
     def _close(self, block: ContentBlock, deltas: list[Delta]) -> None:
@@ -379,13 +379,13 @@ class AnthropicStream(EventStream):
             text = block.take_whole_input()
             deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
 
-    def _near_the_end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _near_the_end(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
         self._note(
-            json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"),
-            told.get("usage"),
+            json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"),
+            payload.get("usage"),
         )
 
-    def _end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _end(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
         for block in self._open.values():
             self._close(block, deltas)
         self._open.clear()
@@ -413,8 +413,8 @@ _EVENTS = {
 }
 
 
-def _index(told: Mapping[str, Json]) -> int:
-    index = told.get("index", 0)
+def _index(payload: Mapping[str, Json]) -> int:
+    index = payload.get("index", 0)
     if not isinstance(index, int):
         raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
     return index
@@ -428,28 +428,28 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:
-        told["description"] = tool.description
+        definition["description"] = tool.description
     if strict:
         lossless = portability.for_anthropic_strict(dict(tool.parameters))
     else:
         lossless = None
     if isinstance(lossless, dict):
-        return {**told, "input_schema": lossless, "strict": True}
-    return {**told, "input_schema": {"type": "object", **tool.parameters}}
+        return {**definition, "input_schema": lossless, "strict": True}
+    return {**definition, "input_schema": {"type": "object", **tool.parameters}}
 
 
 def _tool_choice(options: Options, names: NameMap) -> Json:
     choice = options.tool_choice
     if choice in _CHOICES:
-        told: dict[str, Json] = {"type": _CHOICES[choice]}
+        fields: dict[str, Json] = {"type": _CHOICES[choice]}
     else:
         is_provided = any(tool.get("name") == choice for tool in options.provider_tools)
-        told = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
+        fields = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
     if options.parallel is None or choice == "none":
-        return told
-    return {**told, "disable_parallel_tool_use": not options.parallel}
+        return fields
+    return {**fields, "disable_parallel_tool_use": not options.parallel}
 
 
 def _format(output: Output) -> dict[str, Json]:
@@ -476,21 +476,21 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
             if not groups or groups[-1][0] != role:
                 groups.append((role, []))
             groups[-1][1].append(content)
-    spoken: list[dict[str, Json]] = []
+    conversation: list[dict[str, Json]] = []
     for role, contents in groups:
         if len(contents) == 1:
             content = contents[0]
         else:
             content = [block for each in contents for block in _as_blocks(each)]
-        spoken.append({"role": role, "content": content})
-    return "\n\n".join(filter(None, system)), spoken
+        conversation.append({"role": role, "content": content})
+    return "\n\n".join(filter(None, system)), conversation
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
     """Return the id of the newest container that an answer names, unless it has expired."""
     answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
-    newest = next((told for told in own if isinstance(told, Mapping)), {})
+    newest = next((container for container in own if isinstance(container, Mapping)), {})
     id = newest.get("id")
     expires_at = newest.get("expires_at")
     if isinstance(id, str) and not _is_past(expires_at, clock):
@@ -501,10 +501,10 @@ def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str |
 def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
     """Whether a time that the API gave has passed; False if it cannot be parsed."""
     try:
-        told = datetime.fromisoformat(moment)
+        time = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
         return False
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() <= clock()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() <= clock()
 
 
 def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMap) -> str | list[Block]:
@@ -723,13 +723,13 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
         case "assistant":
             yield AssistantMessage(DIALECT.decode_message({"role": role, "content": blocks}))
         case "user":
-            said = [block for block in blocks if block.get("type") != "tool_result"]
+            contents = [block for block in blocks if block.get("type") != "tool_result"]
             yield from (ToolMessage(_result(block)) for block in blocks if block.get("type") == "tool_result")
-            if said or not blocks:
+            if contents or not blocks:
                 parts: tuple[Mapping[str, Json] | Media, ...] = ()
-                if [*map(set, said)] != [{"type", "text"}]:
-                    parts = tuple(map(_part, said))
-                yield UserMessage(_join_text(said), parts)
+                if [*map(set, contents)] != [{"type", "text"}]:
+                    parts = tuple(map(_part, contents))
+                yield UserMessage(_join_text(contents), parts)
         case _:
             raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
 

@@ -68,11 +68,11 @@ class ContentBlock:
     @classmethod
     def start(cls, content: Json) -> ContentBlock:
         """Return the block that an event begins."""
-        told = json_bodies.mapping(content, "a block")
-        json_bodies.string(told.get("type"), "a block's type")
+        fields = json_bodies.mapping(content, "a block")
+        json_bodies.string(fields.get("type"), "a block's type")
         for name in DELTAS:
-            json_bodies.string(told.get(name) or "", f"`{name}` of a block")
-        return cls(received.sendable_fields(told), told.get("input"))
+            json_bodies.string(fields.get(name) or "", f"`{name}` of a block")
+        return cls(received.sendable_fields(fields), fields.get("input"))
 
     @classmethod
     def whole(cls, content: Json) -> ContentBlock:
@@ -107,8 +107,8 @@ class ContentBlock:
 
     def text(self, name: str) -> str:
         """Return a field's text, whole."""
-        begun = self.fields.get(name)
-        return "".join((begun if isinstance(begun, str) else "", *self.pieces.get(name, ())))
+        beginning = self.fields.get(name)
+        return "".join((beginning if isinstance(beginning, str) else "", *self.pieces.get(name, ())))
 
     def raw(self) -> Block:
         """Return the block as it goes back."""
@@ -135,10 +135,10 @@ class MessageEnd(Struct, frozen=True):
     container: Json = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Json], usage: Json) -> MessageEnd:
+    def of(cls, fields: Mapping[str, Json], usage: Json) -> MessageEnd:
         """Return what an answer, or the last events of a stream, tell of its end."""
-        word = told.get("stop_reason")
-        details = told.get("stop_details")
+        word = fields.get("stop_reason")
+        details = fields.get("stop_details")
         if isinstance(details, Mapping):
             why = details.get("explanation")
         else:
@@ -147,7 +147,7 @@ class MessageEnd(Struct, frozen=True):
             finish = FINISHES.get(word, "error")
         else:
             finish = "error"
-        return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
+        return cls(finish, why if isinstance(why, str) else "", _usage(usage), fields.get("container"))
 
 
 def build_turn(blocks: Sequence[ContentBlock], ending: MessageEnd, names: NameMap) -> Turn:

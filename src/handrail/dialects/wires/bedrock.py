@@ -147,15 +147,15 @@ class Bedrock(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = _name_map(tools)
-        system, spoken = _conversation(fit_to_send(messages, tools), names)
+        system, conversation = _conversation(fit_to_send(messages, tools), names)
         settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
-        told = {
+        fields = {
             "system": [{"text": system}] if system else None,
             "inferenceConfig": {key: value for key, value in settings.items() if value is not None} or None,
-            "toolConfig": self._tool_config(tools, names, options, _has_calls(spoken)),
+            "toolConfig": self._tool_config(tools, names, options, _has_calls(conversation)),
             "outputConfig": {"textFormat": _format(options.output)} if options.output else None,
         }
-        return {"messages": spoken} | {key: value for key, value in told.items() if value} | dict(options.extra)
+        return {"messages": conversation} | {key: value for key, value in fields.items() if value} | dict(options.extra)
 
     def _tool_config(
         self, tools: Collection[ToolLike], names: NameMap, options: Options, has_calls: bool
@@ -165,12 +165,12 @@ class Bedrock(BaseWire):
         if not (tools or options.provider_tools) or (choice == "none" and not has_calls):
             return None
         defined = self.definitions(tools, strict=options.strict)
-        told: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
+        config: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
         if choice in ("auto", "none"):
-            return told
+            return config
         if choice == "required":
-            return {**told, "toolChoice": {"any": {}}}
-        return {**told, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
+            return {**config, "toolChoice": {"any": {}}}
+        return {**config, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
         """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
@@ -183,9 +183,9 @@ class Bedrock(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [_encode_result(result) for result in in_call_order(calls, results)]
-        if told:
-            return [{"role": "user", "content": told}]
+        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
+        if blocks:
+            return [{"role": "user", "content": blocks}]
         return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
@@ -202,12 +202,12 @@ class Bedrock(BaseWire):
             for each in _read_frames(body):
                 stream.take(each, [])
             return received.whole_turn(stream.whole())
-        told = json_bodies.parse_object(body)
-        if provider_errors.error_in(told) or isinstance(told.get("message"), str):
-            raise provider_errors.classify(None, {}, told)
-        output = json_bodies.mapping(told.get("output"), "`output`")
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
+            raise provider_errors.classify(None, {}, answer)
+        output = json_bodies.mapping(answer.get("output"), "`output`")
         content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
-        turn = _turn(_parse_blocks(content), told.get("stopReason"), told.get("usage"), _name_map(tools))
+        turn = _turn(_parse_blocks(content), answer.get("stopReason"), answer.get("usage"), _name_map(tools))
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -237,9 +237,9 @@ class Bedrock(BaseWire):
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream."""
-        asked = _PATH.search(path)
-        if asked:
-            return {"model": unquote(asked[1]), "stream": bool(asked[2])}
+        match = _PATH.search(path)
+        if match:
+            return {"model": unquote(match[1]), "stream": bool(match[2])}
         return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
@@ -256,12 +256,12 @@ class Bedrock(BaseWire):
         rest = dict(body)
         system = _join_text(_blocks(rest.pop("system", None)))
         messages: list[Message] = [SystemMessage(system)] if system else []
-        for spoken in json_bodies.items(rest.pop("messages", []), "`messages`"):
-            messages += _parse_message(json_bodies.mapping(spoken, "a message"))
+        for message in json_bodies.items(rest.pop("messages", []), "`messages`"):
+            messages += _parse_message(json_bodies.mapping(message, "a message"))
         config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
         listed = json_bodies.items(config.get("tools") or [], "`tools`")
-        asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_parse_tool(tool["toolSpec"]) for tool in asked if "toolSpec" in tool]
+        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
+        tools = [_parse_tool(tool["toolSpec"]) for tool in entries if "toolSpec" in tool]
         settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
         options = Options(
             model=str(rest.pop("model", "")),
@@ -271,7 +271,7 @@ class Bedrock(BaseWire):
             temperature=settings.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=_take_output(rest),
-            provider_tools=tuple(tool for tool in asked if "toolSpec" not in tool),
+            provider_tools=tuple(tool for tool in entries if "toolSpec" not in tool),
             extra=rest | ({"inferenceConfig": settings} if settings else {}),
         )
         return messages, tools, options
@@ -332,25 +332,25 @@ class ConverseStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event, whose one key says what it is; see `EventStream.take`."""
-        told = json_bodies.parse_object(event.data)
+        payload = json_bodies.parse_object(event.data)
         for kind, status in _EXCEPTIONS.items():
-            if kind in told:
-                raise provider_errors.classify(status, {}, told[kind])
-        if provider_errors.error_in(told):
-            raise provider_errors.classify(None, {}, told)
+            if kind in payload:
+                raise provider_errors.classify(status, {}, payload[kind])
+        if provider_errors.error_in(payload):
+            raise provider_errors.classify(None, {}, payload)
         for kind in ("contentBlockStart", "contentBlockDelta", "contentBlockStop"):
-            if kind in told:
-                self._take_block(kind, json_bodies.mapping(told[kind], f"`{kind}`"), deltas)
-        if "messageStop" in told:
-            self._stop = json_bodies.mapping(told["messageStop"], "`messageStop`").get("stopReason")
-        if "metadata" in told:
-            self._usage = json_bodies.mapping(told["metadata"], "`metadata`").get("usage")
+            if kind in payload:
+                self._take_block(kind, json_bodies.mapping(payload[kind], f"`{kind}`"), deltas)
+        if "messageStop" in payload:
+            self._stop = json_bodies.mapping(payload["messageStop"], "`messageStop`").get("stopReason")
+        if "metadata" in payload:
+            self._usage = json_bodies.mapping(payload["metadata"], "`metadata`").get("usage")
 
-    def _take_block(self, kind: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        index = told.get("contentBlockIndex", 0)
+    def _take_block(self, kind: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        index = payload.get("contentBlockIndex", 0)
         if not isinstance(index, int):
             raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
-        start = received.sendable_fields(json_bodies.mapping(told.get("start") or {}, "the start of a block"))
+        start = received.sendable_fields(json_bodies.mapping(payload.get("start") or {}, "the start of a block"))
         block = self._open.get(index)
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
@@ -361,10 +361,10 @@ class ConverseStream(EventStream):
             self._blocks.append(block)
             block.begin(start, self._calls)
             self._calls += block.is_call
-        said = block.grow(json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"))
+        pieces = block.grow(json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"))
         if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
-            said = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
-        for field, text in said:
+            pieces = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
+        for field, text in pieces:
             if field == "input" and block.is_call:
                 deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif field in _DELTAS:
@@ -407,17 +407,19 @@ class _StreamedBlock:
         thought = delta.get("reasoningContent")
         call = delta.get("toolUse")
         thought = json_bodies.mapping(thought or {}, "`reasoningContent`")
-        told = {
+        values = {
             "text": delta.get("text"),
             "thought": thought.get("text"),
             "signature": thought.get("signature"),
             "redactedContent": thought.get("redactedContent"),
             "input": json_bodies.mapping(call or {}, "`toolUse`").get("input"),
         }
-        said = [(field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in told.items() if value]
-        for field, text in said:
+        pieces = [
+            (field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in values.items() if value
+        ]
+        for field, text in pieces:
             self.pieces.setdefault(field, []).append(text)
-        return said
+        return pieces
 
     @property
     def arguments(self) -> str:
@@ -426,7 +428,7 @@ class _StreamedBlock:
 
     def whole(self) -> Block:
         """Return the block as a whole answer would hold it."""
-        texts = {field: "".join(found) for field, found in self.pieces.items()}
+        texts = {field: "".join(texts_of_field) for field, texts_of_field in self.pieces.items()}
         if "redactedContent" in texts:
             self.fields["reasoningContent"] = {"redactedContent": texts["redactedContent"]}
         elif "thought" in texts or "signature" in texts:
@@ -448,16 +450,16 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:  # an empty one is refused
-        told["description"] = tool.description
+        definition["description"] = tool.description
     if strict:
         lossless = getattr(tool, "strict_parameters", None)
     else:
         lossless = None
     if lossless is not None:
-        return {"toolSpec": {**told, "inputSchema": {"json": lossless}, "strict": True}}
-    return {"toolSpec": {**told, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
+        return {"toolSpec": {**definition, "inputSchema": {"json": lossless}, "strict": True}}
+    return {"toolSpec": {**definition, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
 
 
 def _format(output: Output) -> dict[str, Json]:
@@ -475,7 +477,7 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
-    said = [
+    encoded = [
         (
             "assistant" if isinstance(message, AssistantMessage) else "user",
             _encode(message, names),
@@ -483,10 +485,10 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         for message in messages
         if not isinstance(message, SystemMessage)
     ]
-    spoken: list[dict[str, Json]] = []
-    for role, group in groupby((each for each in said if each[1]), lambda each: each[0]):
-        spoken.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
-    return "\n\n".join(filter(None, system)), spoken
+    conversation: list[dict[str, Json]] = []
+    for role, group in groupby((each for each in encoded if each[1]), lambda each: each[0]):
+        conversation.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
+    return "\n\n".join(filter(None, system)), conversation
 
 
 def _encode(message: Message, names: NameMap) -> list[Block]:
@@ -565,25 +567,25 @@ def _is_server_side(block: Mapping[str, Json]) -> bool:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    told = {
+    tool_use = {
         "toolUseId": _IDS.to_wire(call.id),
         "name": names.to_wire(call.name),
         "input": as_object(call.arguments),
     }
-    return {**sent, "toolUse": told}, call.arguments
+    return {**sent, "toolUse": tool_use}, call.arguments
 
 
 def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
-    told: list[Block] = [{"text": text}] if text.strip() else []
+    content: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
         thing = parse_attachment(media)
-        told.append((_encode_attachment(thing) if thing else None) or {"text": describe_hidden(media)})
+        content.append((_encode_attachment(thing) if thing else None) or {"text": describe_hidden(media)})
     status = "success" if result.ok else "error"
     return {
         "toolResult": {
             "toolUseId": _IDS.to_wire(result.call_id),
-            "content": told,
+            "content": content,
             "status": status,
         }
     }
@@ -647,16 +649,16 @@ def _arguments(block: Block) -> str:
 def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
     if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
         raise ModelError(f"the model wrote what its provider cannot read ({stop})", code=stop, retryable=True)
-    found: list[ToolCall] = []
+    calls_on_wire: list[ToolCall] = []
     content: list[Block] = []
     for block, arguments in answered:
         if _is_call(block):
-            told = json_bodies.mapping(block["toolUse"], "a `toolUse`")
-            id, name = (json_bodies.string(told.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
-            found.append(ToolCall(id, name, arguments))
-            block = {**block, "toolUse": {**told, "input": as_object(arguments)}}
+            tool_use = json_bodies.mapping(block["toolUse"], "a `toolUse`")
+            id, name = (json_bodies.string(tool_use.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
+            calls_on_wire.append(ToolCall(id, name, arguments))
+            block = {**block, "toolUse": {**tool_use, "input": as_object(arguments)}}
         content.append(received.sendable_fields(block))
-    calls = with_ids(found)
+    calls = with_ids(calls_on_wire)
     return Turn(
         _join_text(content),
         "".join(map(_thought, content)),
@@ -673,8 +675,8 @@ def _join_text(blocks: Iterable[Block]) -> str:
 
 
 def _thought(block: Block) -> str:
-    told = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
-    text = json_bodies.mapping(told or {}, "`reasoningText`").get("text")
+    reasoning = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
+    text = json_bodies.mapping(reasoning or {}, "`reasoningText`").get("text")
     return json_bodies.string(text or "", "the text of reasoning")
 
 
@@ -733,19 +735,19 @@ _KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
 
 
 def _parse_tool(spec: Json) -> Described:
-    told = json_bodies.mapping(spec, "`toolSpec`")
-    schema = told.get("inputSchema")
+    definition = json_bodies.mapping(spec, "`toolSpec`")
+    schema = definition.get("inputSchema")
     if isinstance(schema, Mapping):
         parameters = schema.get("json")
     else:
         parameters = None
-    if not told.get("name") or not isinstance(parameters, dict):
+    if not definition.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `inputSchema.json`")
-    if told.get("strict"):
+    if definition.get("strict"):
         strict = parameters
     else:
         strict = None
-    return Described(str(told["name"]), str(told.get("description") or ""), parameters, strict)
+    return Described(str(definition["name"]), str(definition.get("description") or ""), parameters, strict)
 
 
 def _parse_choice(choice: Json) -> str:
@@ -761,8 +763,8 @@ def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields."""
     config = fields.get("outputConfig")
     try:
-        told = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
-        form = Output(json.loads(told["schema"]), str(told.get("name") or "answer"))
+        schema = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
+        form = Output(json.loads(schema["schema"]), str(schema.get("name") or "answer"))
     except (KeyError, TypeError, ValueError):
         return None
     del fields["outputConfig"]
@@ -776,12 +778,12 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
         yield AssistantMessage(DIALECT.decode_message({"role": "assistant", "content": blocks}))
         return
     yield from (ToolMessage(_result(block["toolResult"])) for block in blocks if "toolResult" in block)
-    said = [block for block in blocks if "toolResult" not in block]
-    if said or not blocks:
+    contents = [block for block in blocks if "toolResult" not in block]
+    if contents or not blocks:
         parts: tuple[Mapping[str, Json] | Media, ...] = ()
-        if any(set(block) != {"text"} for block in said):
-            parts = tuple(map(_part, said))
-        yield UserMessage(_join_text(said), parts)
+        if any(set(block) != {"text"} for block in contents):
+            parts = tuple(map(_part, contents))
+        yield UserMessage(_join_text(contents), parts)
 
 
 def _part(block: Block) -> Mapping[str, Json] | Media:
@@ -789,31 +791,31 @@ def _part(block: Block) -> Mapping[str, Json] | Media:
 
 
 def _media(block: Mapping[str, Json]) -> Media | None:
-    told = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
-    source = told.get("source")
+    fields = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
+    source = fields.get("source")
     if not isinstance(source, Mapping):
         return None
-    media_type = _MEDIA_TYPES.get(told.get("format"), "")
-    name = str(told.get("name") or "")
-    place = source.get("s3Location")
-    if isinstance(place, Mapping):
-        return Media(media_type, url=str(place.get("uri")), name=name)
+    media_type = _MEDIA_TYPES.get(fields.get("format"), "")
+    name = str(fields.get("name") or "")
+    location = source.get("s3Location")
+    if isinstance(location, Mapping):
+        return Media(media_type, url=str(location.get("uri")), name=name)
     return Media(media_type, Attachment(media_type, str(source.get("bytes") or "")).bytes, name=name)
 
 
-def _result(told: Json) -> ToolResult:
-    told = json_bodies.mapping(told, "`toolResult`")
-    blocks = _blocks(told.get("content"))
+def _result(fields: Json) -> ToolResult:
+    fields = json_bodies.mapping(fields, "`toolResult`")
+    blocks = _blocks(fields.get("content"))
     texts = [
         json.dumps(block["json"], ensure_ascii=False) if "json" in block else _join_text([block]) for block in blocks
     ]
     text = "".join(texts)
-    if told.get("status") == "error":
+    if fields.get("status") == "error":
         failure = Failure(Code.TOOL_ERROR, text)
     else:
         failure = None
     media = tuple(filter(None, map(_media, blocks)))
-    return ToolResult(str(told.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
+    return ToolResult(str(fields.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

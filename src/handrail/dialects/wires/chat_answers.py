@@ -78,7 +78,7 @@ class ChatStream(EventStream):
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
-        self._kept: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
+        self._raw_reasoning: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
         self._details: list[Mapping[str, Json]] = []
         self._finish: Finish | None = None
         self._usage = Usage()
@@ -103,8 +103,8 @@ class ChatStream(EventStream):
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
         # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
-        begun = self._calls.calls or self._text or self._reasoning or self._refusal
-        if "delta" in choice or begun:
+        has_content = self._calls.calls or self._text or self._reasoning or self._refusal
+        if "delta" in choice or has_content:
             delta = choice.get("delta")
         else:
             delta = choice.get("message")
@@ -134,7 +134,7 @@ class ChatStream(EventStream):
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
             if delta.get(key):
-                self._kept.setdefault(key, []).append(json_bodies.string(delta[key], f"`{key}`"))
+                self._raw_reasoning.setdefault(key, []).append(json_bodies.string(delta[key], f"`{key}`"))
         details = _details(delta)
         self._details += details
         if thought := _reasoning(delta, details):
@@ -164,7 +164,7 @@ class ChatStream(EventStream):
         raw: dict[str, Json] = {"role": "assistant", "content": text or None}
         if refusal:
             raw["refusal"] = refusal
-        raw |= {key: "".join(pieces) for key, pieces in self._kept.items()}
+        raw |= {key: "".join(pieces) for key, pieces in self._raw_reasoning.items()}
         if self._details:
             raw["reasoning_details"] = _merge_details(self._details)
         if calls:
@@ -304,8 +304,8 @@ def _has_old_call(message: Mapping[str, Json]) -> bool:
     function = message.get("function_call")
     if not function:
         return False
-    said = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
-    return _call_parts({"function": function})[1:] not in said
+    others = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
+    return _call_parts({"function": function})[1:] not in others
 
 
 def _call_parts(entry: Json) -> tuple[str, str, str]:
@@ -317,10 +317,10 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
         raise json_bodies.unreadable(f"the function of a tool call is {json_bodies.kind(function)}, not an object")
     id = entry.get("id")
     name = function.get("name")
-    told = function.get("arguments")
-    if told is None:
-        told = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
-    arguments = json_bodies.json_text(told, "what a tool is called with")
+    value = function.get("arguments")
+    if value is None:
+        value = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
+    arguments = json_bodies.json_text(value, "what a tool is called with")
     if isinstance(id, str | int | float):
         call_id = str(id)
     else:
@@ -330,19 +330,19 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
-    told = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
-    indexes = [_index(index) for index in told]
-    if len(told) > 1 and len(set(indexes)) < len(told):
-        return range(len(told))
+    given = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
+    indexes = [_index(index) for index in given]
+    if len(given) > 1 and len(set(indexes)) < len(given):
+        return range(len(given))
     return indexes
 
 
-def _index(told: Json) -> int | None:
+def _index(index: Json) -> int | None:
     """Return an index; some servers write theirs as text, as protocol buffers do with long integers."""
-    if isinstance(told, str) and told.isdecimal() and len(told) < 5:
-        return int(told)
-    if isinstance(told, int):
-        return told
+    if isinstance(index, str) and index.isdecimal() and len(index) < 5:
+        return int(index)
+    if isinstance(index, int):
+        return index
     return None
 
 
@@ -367,8 +367,8 @@ def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]
     for key in _REASONING_KEYS:
         if message.get(key):
             return json_bodies.string(message[key], f"`{key}`")
-    told = (detail.get("text") or detail.get("summary") for detail in details)
-    return "".join(text for text in told if isinstance(text, str))
+    texts = (detail.get("text") or detail.get("summary") for detail in details)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:

@@ -120,7 +120,7 @@ class Cohere(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = _name_map(tools)
-        told = {
+        fields = {
             "model": options.model or None,
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
@@ -129,7 +129,7 @@ class Cohere(BaseWire):
         return {
             "messages": [_encode(message, names) for message in _add_media(fit_to_send(messages, tools))],
             "stream": options.stream,
-            **{field: value for field, value in told.items() if value is not None},
+            **{field: value for field, value in fields.items() if value is not None},
             **self._tool_fields(tools, options),
             **options.extra,
         }
@@ -158,8 +158,8 @@ class Cohere(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [ToolMessage(result) for result in in_call_order(calls, results)]
-        return [_encode(message, _name_map(())) for message in _add_media(told)]
+        messages = [ToolMessage(result) for result in in_call_order(calls, results)]
+        return [_encode(message, _name_map(())) for message in _add_media(messages)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -169,11 +169,11 @@ class Cohere(BaseWire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.parse_object(body)
-        if provider_errors.error_in(told) or isinstance(told.get("message"), str):
-            raise provider_errors.classify(None, {}, told)
-        message = json_bodies.mapping(told.get("message"), "`message`")
-        turn = _turn(message, _finish(told.get("finish_reason")), _usage(told.get("usage")), tools)
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
+            raise provider_errors.classify(None, {}, answer)
+        message = json_bodies.mapping(answer.get("message"), "`message`")
+        turn = _turn(message, _finish(answer.get("finish_reason")), _usage(answer.get("usage")), tools)
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -216,8 +216,10 @@ class Cohere(BaseWire):
         output = _take_output(rest)
         strict = bool(rest.pop("strict_tools", False))
         choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
-        told = [_with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")]
-        messages, tools, options = _CHAT.decode_request({**rest, "messages": told, "tool_choice": choice})
+        contents = [
+            _with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")
+        ]
+        messages, tools, options = _CHAT.decode_request({**rest, "messages": contents, "tool_choice": choice})
         return messages, tools, replace(options, strict=strict, output=output)
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
@@ -300,13 +302,13 @@ class CohereStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.parse_object(event.data)
-        kind = told.get("type") or event.type
-        if kind == "error" or told.get("error") or (not kind and told.get("message")):
-            raise provider_errors.classify(None, {}, told)
-        delta = json_bodies.mapping(told.get("delta") or {}, "a delta of the stream")
+        payload = json_bodies.parse_object(event.data)
+        kind = payload.get("type") or event.type
+        if kind == "error" or payload.get("error") or (not kind and payload.get("message")):
+            raise provider_errors.classify(None, {}, payload)
+        delta = json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
         message = json_bodies.mapping(delta.get("message") or {}, "a message of the stream")
-        index = told.get("index")
+        index = payload.get("index")
         if not isinstance(index, int | str | None):
             raise json_bodies.unreadable(f"an index is {json_bodies.kind(index)}, not a number")
         match kind:
@@ -326,10 +328,10 @@ class CohereStream(EventStream):
                 self._end = delta
 
     def _take_content(self, index: Json, content: Json, deltas: list[Delta]) -> None:
-        told = json_bodies.mapping(content or {}, "the content of a message")
+        fields = json_bodies.mapping(content or {}, "the content of a message")
         for kind, delta in _BLOCKS.items():
-            text = json_bodies.string(told.get(kind) or "", f"`{kind}` of a block")
-            if index not in self._blocks and kind in told:
+            text = json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block")
+            if index not in self._blocks and kind in fields:
                 self._blocks[index] = {"type": kind}, []
             if not text:
                 continue
@@ -344,14 +346,14 @@ class CohereStream(EventStream):
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def _take_call(self, kind: str, index: Json, told: Json, deltas: list[Delta]) -> None:
-        told = json_bodies.mapping(told, "a call of the stream")
-        function = json_bodies.mapping(told.get("function") or {}, "the function of a call")
+    def _take_call(self, kind: str, index: Json, fields: Json, deltas: list[Delta]) -> None:
+        fields = json_bodies.mapping(fields, "a call of the stream")
+        function = json_bodies.mapping(fields.get("function") or {}, "the function of a call")
         call = self._open.get(index)
         if kind == "tool-call-start" or call is None:
             if kind == "tool-call-end":
                 return
-            id = json_bodies.string(told.get("id") or "", "a call's id")
+            id = json_bodies.string(fields.get("id") or "", "a call's id")
             if call is not None and id and id == call.id:
                 return  # gateways repeat events, and one call must not become two
             call = _StreamedCall(
@@ -369,7 +371,7 @@ class CohereStream(EventStream):
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "content": [{**block, block["type"]: "".join(texts)} for block, texts in self._blocks.values()],
             "tool_plan": "".join(self._plan),
             "tool_calls": [
@@ -384,7 +386,7 @@ class CohereStream(EventStream):
         }
         message = {
             "role": "assistant",
-            **{name: value for name, value in told.items() if value},
+            **{name: value for name, value in fields.items() if value},
         }
         turn = _turn(
             message,
@@ -455,7 +457,7 @@ def _encode(message: Message, names: NameMap) -> dict[str, Json]:
 
 def _add_media(messages: Iterable[Message]) -> Iterator[Message]:
     """Give the messages with what results show behind them; what no model here can see is named in the result."""
-    return openai_chat.with_media_shown(map(_name_hidden_media, messages))
+    return openai_chat.add_media(map(_name_hidden_media, messages))
 
 
 def _name_hidden_media(message: Message) -> Message:
@@ -474,13 +476,13 @@ def _is_visible(thing: Attachment | None) -> bool:
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     raw = turn.raw or {}
     sent = raw.get("content")
-    told = {
+    fields = {
         "content": sent if _is_own(sent) else turn.text or turn.refusal,
         "tool_plan": raw.get("tool_plan"),
         "tool_calls": _CHAT.encode_message(AssistantMessage(turn), names).get("tool_calls"),
         "citations": raw.get("citations"),
     }
-    return {"role": "assistant", **{name: value for name, value in told.items() if value}}
+    return {"role": "assistant", **{name: value for name, value in fields.items() if value}}
 
 
 def _is_own(content: Json) -> bool:
@@ -531,10 +533,10 @@ def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iter
         blocks = json_bodies.items(content, "`content`")
     texts: dict[str, list[str]] = {kind: [] for kind in _BLOCKS}
     for block in blocks:
-        told = json_bodies.mapping(block, "a block")
-        kind = told.get("type")
+        fields = json_bodies.mapping(block, "a block")
+        kind = fields.get("type")
         if isinstance(kind, str) and kind in texts:
-            texts[kind].append(json_bodies.string(told.get(kind) or "", f"`{kind}` of a block"))
+            texts[kind].append(json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block"))
     plan = json_bodies.string(message.get("tool_plan") or "", "`tool_plan`")
     called = _CHAT.decode_message({"role": "assistant", "tool_calls": message.get("tool_calls")}, tools).calls
     return Turn(
@@ -563,11 +565,11 @@ def _usage(usage: Json) -> Usage:
 
 def _with_plain_content(message: Json) -> dict[str, Json]:
     """Return a message with a tool's documents as text."""
-    told = dict(json_bodies.mapping(message, "a message"))
-    if told.get("role") == "tool" and isinstance(told.get("content"), list):
-        blocks = [json_bodies.mapping(block, "a block") for block in told["content"]]
-        told["content"] = "\n".join(_document_text(block) for block in blocks)
-    return told
+    fields = dict(json_bodies.mapping(message, "a message"))
+    if fields.get("role") == "tool" and isinstance(fields.get("content"), list):
+        blocks = [json_bodies.mapping(block, "a block") for block in fields["content"]]
+        fields["content"] = "\n".join(_document_text(block) for block in blocks)
+    return fields
 
 
 def _document_text(block: Mapping[str, Json]) -> str:
@@ -595,8 +597,8 @@ def _take_output(fields: dict[str, Json]) -> Output | None:
 
 
 def _encode_blocks(turn: Turn) -> list[Block]:
-    told = {"thinking": turn.reasoning, "text": turn.text}
-    return [{"type": kind, kind: text} for kind, text in told.items() if text]
+    texts = {"thinking": turn.reasoning, "text": turn.text}
+    return [{"type": kind, kind: text} for kind, text in texts.items() if text]
 
 
 def _encode_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:

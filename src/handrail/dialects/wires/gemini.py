@@ -109,10 +109,10 @@ class Gemini(BaseWire):
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path says what other providers' bodies say."""
         if "/" in model:
-            place = model
+            resource = model
         else:
-            place = f"models/{model}"
-        return f"/v1beta/{quote(place)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+            resource = f"models/{model}"
+        return f"/v1beta/{quote(resource)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
@@ -137,8 +137,8 @@ class Gemini(BaseWire):
         body: dict[str, Json] = {"contents": contents}
         if system:
             body["systemInstruction"] = {"parts": [{"text": system}]}
-        if told := _generation_config(options):
-            body["generationConfig"] = told
+        if config := _generation_config(options):
+            body["generationConfig"] = config
         body |= self._tool_fields(tools, names, options)
         for name, value in options.extra.items():
             if name in _SHARED_FIELDS and isinstance(value, Mapping):
@@ -181,8 +181,8 @@ class Gemini(BaseWire):
             ValueError: The results are not one for each call.
         """
         names = _name_map(())
-        told = zip(calls, in_call_order(calls, results), strict=True)
-        parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
+        pairs = zip(calls, in_call_order(calls, results), strict=True)
+        parts = [part for call, result in pairs for part in _encode_result(result, names.to_wire(call.name))]
         if parts:
             return [{"role": "user", "parts": parts}]
         return []
@@ -225,9 +225,9 @@ class Gemini(BaseWire):
 
     def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
-        asked = _PATH.search(path)
-        if asked:
-            return {"model": unquote(asked[1]), "stream": asked[2].startswith("stream")}
+        match = _PATH.search(path)
+        if match:
+            return {"model": unquote(match[1]), "stream": match[2].startswith("stream")}
         return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
@@ -258,8 +258,8 @@ class Gemini(BaseWire):
                     calls = [*message.turn.calls]
                 else:
                     calls = calls
-        asked = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
-        declared = [each for tool in asked for each in tool.pop("functionDeclarations", None) or ()]
+        entries = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
+        declared = [each for tool in entries for each in tool.pop("functionDeclarations", None) or ()]
         config = _camel(rest.pop("generationConfig", None) or {})
         choices = _camel(rest.pop("toolConfig", None) or {})
         calling = _camel(choices.pop("functionCallingConfig", None) or {})
@@ -271,7 +271,7 @@ class Gemini(BaseWire):
             temperature=config.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=_take_output(config),
-            provider_tools=tuple(tool for tool in asked if tool),
+            provider_tools=tuple(tool for tool in entries if tool),
             extra=rest | {key: value for key, value in zip(_SHARED_FIELDS, (config, choices), strict=True) if value},
         )
         return messages, [_parse_tool(_camel(each)) for each in declared], options
@@ -330,16 +330,16 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
 
 
 def _generation_config(options: Options) -> dict[str, Json]:
-    told: dict[str, Json] = {
+    config: dict[str, Json] = {
         "maxOutputTokens": options.max_tokens,
         "temperature": options.temperature,
     }
     if options.output is not None:
-        told |= {
+        config |= {
             "responseMimeType": "application/json",
             "responseJsonSchema": options.output.schema,
         }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
@@ -352,15 +352,15 @@ def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
 
 
 def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
+    declaration: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
     schema = dict(tool.parameters)
     if not any(value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING):
-        return told  # Gemini refuses an object without properties
+        return declaration  # Gemini refuses an object without properties
     subset = portability.for_gemini(schema)
     if isinstance(subset, dict) and _is_lossless(schema):
-        return {**told, "parameters": subset}
+        return {**declaration, "parameters": subset}
     # Any JSON Schema is taken here, if only by newer models and versions of the API.
-    return {**told, "parametersJsonSchema": {"type": "object", **schema}}
+    return {**declaration, "parametersJsonSchema": {"type": "object", **schema}}
 
 
 _SAYS_NOTHING = words("type title description $schema $comment")
@@ -381,27 +381,27 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
-    spoken = [message for message in messages if not isinstance(message, SystemMessage)]
+    others = [message for message in messages if not isinstance(message, SystemMessage)]
     contents: list[dict[str, Json]] = []
-    called: Mapping[str, str] = {}
-    for are_results, group in groupby(spoken, lambda message: isinstance(message, ToolMessage)):
+    names_by_id: Mapping[str, str] = {}
+    for are_results, group in groupby(others, lambda message: isinstance(message, ToolMessage)):
         if are_results:
             results = [message.result for message in group if isinstance(message, ToolMessage)]
-            told = (_encode_result(each, names.to_wire(called[each.call_id])) for each in results)
-            contents.append({"role": "user", "parts": [*chain.from_iterable(told)]})
+            encoded = (_encode_result(each, names.to_wire(names_by_id[each.call_id])) for each in results)
+            contents.append({"role": "user", "parts": [*chain.from_iterable(encoded)]})
             continue
         for message in group:
             match message:
                 case UserMessage(text, parts):
                     if parts:
-                        said = [*map(_encode_part, parts)]
+                        content = [*map(_encode_part, parts)]
                     else:
-                        said = [{"text": text}]
-                    contents.append({"role": "user", "parts": said})
+                        content = [{"text": text}]
+                    contents.append({"role": "user", "parts": content})
                 case AssistantMessage(turn):
-                    called = {call.id: call.name for call in turn.calls}
-                    if said := [*_encode_turn(turn, names)]:  # a content without parts is refused
-                        contents.append({"role": "model", "parts": said})
+                    names_by_id = {call.id: call.name for call in turn.calls}
+                    if content := [*_encode_turn(turn, names)]:  # a content without parts is refused
+                        contents.append({"role": "model", "parts": content})
     return "\n\n".join(filter(None, system)), contents
 
 
@@ -503,12 +503,12 @@ def _encode_attachment(thing: Attachment) -> Part:
     if not media_type or media_type.endswith("/*"):
         media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
     if media_type:
-        told = {"mimeType": media_type}
+        fields = {"mimeType": media_type}
     else:
-        told = {}
+        fields = {}
     if thing.base64:
-        return {"inlineData": {**told, "data": thing.base64}}
-    return {"fileData": {**told, "fileUri": thing.url or thing.file_id}}
+        return {"inlineData": {**fields, "data": thing.base64}}
+    return {"fileData": {**fields, "fileUri": thing.url or thing.file_id}}
 
 
 # -- reading a message -------------------------------------------------------------------------------------------------
@@ -518,18 +518,18 @@ _VALUES = ("args", "response")
 """Fields that hold somebody's own values, with names of their own."""
 
 
-def _in_json(told: Json, name: str = "") -> Json:
+def _in_json(value: Json, name: str = "") -> Json:
     """Return what Google's own client tells in Python's terms as it stood on the wire: names, bytes, what is absent."""
     try:
-        if isinstance(told, Mapping) and name not in _VALUES:
-            return {key: _in_json(value, key) for key, value in _camel(told).items() if value is not None}
-        if isinstance(told, list):
-            return [_in_json(value) for value in told]
+        if isinstance(value, Mapping) and name not in _VALUES:
+            return {key: _in_json(value, key) for key, value in _camel(value).items() if value is not None}
+        if isinstance(value, list):
+            return [_in_json(value) for value in value]
     except RecursionError as error:
         raise json_bodies.unreadable("it is nested too deep") from error
-    if isinstance(told, bytes):
-        return b64encode(told).decode()
-    return told
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return value
 
 
 def _foreign(message: Json) -> str:
@@ -548,8 +548,8 @@ def _foreign(message: Json) -> str:
 
 def _camel(fields: Json) -> dict[str, Json]:
     """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
-    told = json_bodies.mapping(fields, "a part of the request")
-    return {re.sub(r"(?<=[a-z])_([a-z])", lambda found: found[1].upper(), key): told[key] for key in told}
+    given = json_bodies.mapping(fields, "a part of the request")
+    return {re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), key): given[key] for key in given}
 
 
 def _parse_parts(content: Json) -> list[Part]:
@@ -575,18 +575,18 @@ def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> It
         return
     waiting = list(calls)
     results = list[ToolResult]()
-    said = list[Part]()
+    others = list[Part]()
     for part in parts:
         if "functionResponse" in part:
             results.append(_result(_camel(part["functionResponse"]), waiting))
         elif results and (media := _media(part)):
             results[-1].media = (*results[-1].media, media)
         else:
-            said.append(part)
+            others.append(part)
     yield from map(ToolMessage, results)
-    if said or not results:
-        is_text = [set(part) for part in said] in ([], [{"text"}])
-        yield UserMessage(_join_text(said), () if is_text else tuple(map(_part, said)))
+    if others or not results:
+        is_text = [set(part) for part in others] in ([], [{"text"}])
+        yield UserMessage(_join_text(others), () if is_text else tuple(map(_part, others)))
 
 
 def _part(part: Part) -> Mapping[str, Json] | Media:
@@ -597,22 +597,22 @@ def _part(part: Part) -> Mapping[str, Json] | Media:
 
 
 def _media(part: Part) -> Media | None:
-    told = _camel(part.get("inlineData") or part.get("fileData") or {})
-    media_type = str(told.get("mimeType") or "")
-    uri = str(told.get("fileUri") or "")
-    data = Attachment(media_type, str(told.get("data") or "")).bytes
+    fields = _camel(part.get("inlineData") or part.get("fileData") or {})
+    media_type = str(fields.get("mimeType") or "")
+    uri = str(fields.get("fileUri") or "")
+    data = Attachment(media_type, str(fields.get("data") or "")).bytes
     if data or uri:
         return Media(media_type, data, uri)
     return None
 
 
-def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
-    id = told.get("id")
-    name = str(told.get("name") or "")
-    response = told.get("response")
-    found = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
-    if found is not None:
-        waiting.remove(found)
+def _result(fields: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
+    id = fields.get("id")
+    name = str(fields.get("name") or "")
+    response = fields.get("response")
+    call = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
+    if call is not None:
+        waiting.remove(call)
     if isinstance(response, dict) and len(response) == 1:
         key, value = next(iter(response.items()))
     else:
@@ -630,15 +630,15 @@ def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
         failure = Failure(Code.TOOL_ERROR, text)
     else:
         failure = None
-    return ToolResult(str(id or (found.id if found else "")), name, whole, failure, text)
+    return ToolResult(str(id or (call.id if call else "")), name, whole, failure, text)
 
 
-def _parse_tool(told: Mapping[str, Json]) -> Described:
-    if not told.get("name"):
+def _parse_tool(declaration: Mapping[str, Json]) -> Described:
+    if not declaration.get("name"):
         raise ConfigError("the request declares a function without a name")
-    plain = told.get("parametersJsonSchema")
-    parameters = plain or _lower_types(told.get("parameters") or {"type": "object", "properties": {}})
-    return Described(str(told["name"]), str(told.get("description") or ""), parameters)
+    plain = declaration.get("parametersJsonSchema")
+    parameters = plain or _lower_types(declaration.get("parameters") or {"type": "object", "properties": {}})
+    return Described(str(declaration["name"]), str(declaration.get("description") or ""), parameters)
 
 
 def _lower_types(schema: Json) -> Json:
@@ -670,13 +670,13 @@ def _take_output(config: dict[str, Json]) -> Output | None:
 
 def _end(turn: Turn) -> dict[str, Json]:
     word = _FINISH_WORDS[turn.finish]
-    told = {"finishReason": word, "finishMessage": turn.refusal}
-    return {key: value for key, value in told.items() if value}
+    fields = {"finishReason": word, "finishMessage": turn.refusal}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _chunk(parts: Sequence[Part], envelope: Envelope, told: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
+def _chunk(parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
     return {
-        "candidates": [{"content": {"parts": parts, "role": "model"}, **told}],
+        "candidates": [{"content": {"parts": parts, "role": "model"}, **end}],
         "usageMetadata": {
             "promptTokenCount": usage.input_tokens,
             "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,

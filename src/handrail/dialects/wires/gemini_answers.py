@@ -55,7 +55,7 @@ _WORTH_ANOTHER_TRY = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFOR
 """The model wrote what Gemini's own parser refused, and nothing of it is told: mostly the next one is good."""
 
 _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
-_TOLD_OF_SEARCHES = ("groundingMetadata", "urlContextMetadata")
+_SEARCH_METADATA = ("groundingMetadata", "urlContextMetadata")
 
 
 class AnswerAssembler:
@@ -90,10 +90,10 @@ class AnswerAssembler:
             self._why = _text(feedback, "blockReasonMessage") or _text(feedback, "blockReason")
         self._id = self._id or _text(chunk, "responseId")
         for candidate in json_bodies.items(candidates or [], "`candidates`"):
-            told = json_bodies.mapping(candidate, "a candidate")
-            if told.get("index") in (0, None):
+            fields = json_bodies.mapping(candidate, "a candidate")
+            if fields.get("index") in (0, None):
                 self._candidates_came = True
-                self._take_candidate(told, deltas)
+                self._take_candidate(fields, deltas)
 
     def turn(self) -> Turn:
         """Return the turn of all chunks; `finish` is `error` where they did not say how it ended.
@@ -131,8 +131,8 @@ class AnswerAssembler:
         content = json_bodies.mapping(candidate.get("content") or {}, "the content of a candidate")
         for part in json_bodies.items(content.get("parts") or [], "`parts`"):
             self._take_part(json_bodies.mapping(part, "a part"), deltas)
-        told = received.sendable_fields({key: candidate[key] for key in _TOLD_OF_SEARCHES if candidate.get(key)})
-        self._beside += ({key: value} for key, value in told.items())
+        metadata = received.sendable_fields({key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)})
+        self._beside += ({key: value} for key, value in metadata.items())
         self._finish = _text(candidate, "finishReason") or self._finish
         self._why = _text(candidate, "finishMessage") or self._why
 
@@ -141,8 +141,8 @@ class AnswerAssembler:
             self._take_call(part, json_bodies.mapping(part["functionCall"], "a `functionCall`"), deltas)
         elif part.get("text") is not None:
             self._take_text(_TextPart(part), deltas)
-        elif kept := received.sendable_fields(part):
-            self._parts.append(kept)
+        elif fields := received.sendable_fields(part):
+            self._parts.append(fields)
 
     def _take_text(self, text: _TextPart, deltas: list[Delta]) -> None:
         if self._parts:
@@ -158,16 +158,16 @@ class AnswerAssembler:
         else:
             deltas += map(TextDelta, text.pieces)
 
-    def _take_call(self, part: Mapping[str, Json], told: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _take_call(self, part: Mapping[str, Json], fields: Mapping[str, Json], deltas: list[Delta]) -> None:
         call = self._open
-        if call is None or told.get("name"):
-            if not any(told.values()):
+        if call is None or fields.get("name"):
+            if not any(fields.values()):
                 return  # the end of a call that had ended
-            call = _CallPart(len(self._calls), part, told)
+            call = _CallPart(len(self._calls), part, fields)
             self._calls.append(call)
             self._parts.append(call)
-        call.grow(told)
-        if told.get("willContinue"):
+        call.grow(fields)
+        if fields.get("willContinue"):
             self._open = call
         else:
             self._open = None
@@ -218,27 +218,27 @@ class _CallPart:
         "position",
     )
 
-    def __init__(self, position: int, part: Mapping[str, Json], told: Mapping[str, Json]) -> None:
+    def __init__(self, position: int, part: Mapping[str, Json], fields: Mapping[str, Json]) -> None:
         self.position = position
-        self.id = json_bodies.string(told.get("id") or "", "a call's id")
-        self.name = json_bodies.string(told.get("name") or "", "a tool's name")
+        self.id = json_bodies.string(fields.get("id") or "", "a call's id")
+        self.name = json_bodies.string(fields.get("name") or "", "a tool's name")
         self.is_whole = False
         self._args: Json = None
         self._leaves: dict[tuple[str | int, ...], list[Json]] = {}
         self._text: str | None = None
         self._besides = received.sendable_fields({k: v for k, v in part.items() if k != "functionCall"})
-        self._sent = {key: told[key] for key in ("id", "name") if key in told}
+        self._sent = {key: fields[key] for key in ("id", "name") if key in fields}
 
-    def grow(self, told: Mapping[str, Json]) -> None:
+    def grow(self, fields: Mapping[str, Json]) -> None:
         """Add what a piece says of the arguments."""
-        if told.get("args") is not None:
-            self._args = told["args"]
-        for piece in json_bodies.items(told.get("partialArgs") or [], "`partialArgs`"):
+        if fields.get("args") is not None:
+            self._args = fields["args"]
+        for piece in json_bodies.items(fields.get("partialArgs") or [], "`partialArgs`"):
             argument = json_bodies.mapping(piece, "a partial argument")
-            found = [argument[key] for key in _VALUES if argument.get(key) is not None]
-            if found or "nullValue" in argument:
+            values = [argument[key] for key in _VALUES if argument.get(key) is not None]
+            if values or "nullValue" in argument:
                 path = tuple(_steps(json_bodies.string(argument.get("jsonPath"), "the path of an argument")))
-                self._leaves.setdefault(path, []).extend(found)
+                self._leaves.setdefault(path, []).extend(values)
 
     @property
     def arguments(self) -> str:
@@ -324,12 +324,12 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
 
 def parse_chunks(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
     """Return the chunks of a whole body: one, or the list that a streamed answer is without `alt=sse`."""
-    told = json_bodies.parse_body(body)
-    return [json_bodies.mapping(each, "the body") for each in (told if isinstance(told, list) else [told])]
+    value = json_bodies.parse_body(body)
+    return [json_bodies.mapping(each, "the body") for each in (value if isinstance(value, list) else [value])]
 
 
-def _text(told: Mapping[str, Json], key: str) -> str:
-    value = told.get(key)
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields.get(key)
     if isinstance(value, str):
         return value
     return ""

@@ -37,7 +37,7 @@ MCP = Mcp()
 
 
 def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
-    told: dict[str, Json] = {
+    description: dict[str, Json] = {
         "name": names.to_wire(tool.name),
         "title": _title(tool.name),
         "description": tool.description,
@@ -46,9 +46,9 @@ def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     if isinstance(tool, BaseTool):
         promised = tool.result_schema
         if promised is not None and promised.get("type") == "object":  # structured content is an object
-            told["outputSchema"] = promised
-        told["annotations"] = _hints(tool)
-    return told
+            description["outputSchema"] = promised
+        description["annotations"] = _hints(tool)
+    return description
 
 
 def _hints(tool: BaseTool) -> dict[str, Json]:
@@ -70,8 +70,8 @@ def _title(name: str) -> str:
     ('User info get', 'Get weather', 'Parse HTML page', '查询天气')
     """
     words = _BETWEEN_WORDS.sub(" ", name).split()
-    told = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
-    return told[:1].upper() + told[1:]
+    title = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
+    return title[:1].upper() + title[1:]
 
 
 _BETWEEN_WORDS = re.compile(r"[_.-]|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

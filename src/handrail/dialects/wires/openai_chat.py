@@ -104,9 +104,9 @@ class OpenAIChat(BaseWire):
         tools = as_collection(tools)
         names = chat_names(tools)
         body: dict[str, Json] = {
-            "messages": [self.encode_message(each, names) for each in with_media_shown(fit_to_send(messages, tools))]
+            "messages": [self.encode_message(each, names) for each in add_media(fit_to_send(messages, tools))]
         }
-        told = {
+        fields = {
             "model": options.model or None,
             self.max_tokens_field: options.max_tokens,
             "temperature": options.temperature,
@@ -114,7 +114,7 @@ class OpenAIChat(BaseWire):
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
-        body |= {field: value for field, value in told.items() if value is not None}
+        body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | dict(options.extra)
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -155,8 +155,8 @@ class OpenAIChat(BaseWire):
             ValueError: The results are not one for each call.
         """
         ordered = in_call_order(calls, results)
-        told = [_encode_result(result) for result in ordered]
-        return told + [self.encode_message(each) for each in _media_messages(ordered)]
+        messages = [_encode_result(result) for result in ordered]
+        return messages + [self.encode_message(each) for each in _media_messages(ordered)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class OpenAIChat(BaseWire):
         """
         rest = dict(body)
         messages = conversation_of(rest.pop("messages", ()))
-        asked = rest.pop("tools", None) or ()
-        tools = [_parse_tool(tool) for tool in asked if not _is_provider_s(tool)]
+        entries = rest.pop("tools", None) or ()
+        tools = [_parse_tool(tool) for tool in entries if not _is_provider_s(tool)]
         rest.pop("stream_options", None)
         limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
         options = Options(
@@ -221,7 +221,7 @@ class OpenAIChat(BaseWire):
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=_take_output(rest),
-            provider_tools=tuple(filter(_is_provider_s, asked)),
+            provider_tools=tuple(filter(_is_provider_s, entries)),
             extra=rest,
         )
         return messages, tools, options
@@ -335,10 +335,10 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
     return {"type": "function", "function": {"name": names.to_wire(choice)}}
 
 
-def with_media_shown(spoken: Iterable[Message]) -> Iterator[Message]:
+def add_media(messages: Iterable[Message]) -> Iterator[Message]:
     """Give the messages, and after the results of a turn what they show: a tool's message here holds text alone."""
     results: list[ToolResult] = []
-    for message in spoken:
+    for message in messages:
         if isinstance(message, ToolMessage):
             results.append(message.result)
         elif results:
@@ -421,9 +421,9 @@ def _encode_result(result: ToolResult) -> dict[str, Json]:
 
 def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
-    told = fields.get("response_format")
-    if isinstance(told, Mapping):
-        form = told.get("json_schema")
+    response_format = fields.get("response_format")
+    if isinstance(response_format, Mapping):
+        form = response_format.get("json_schema")
     else:
         form = None
     if not isinstance(form, Mapping) or not isinstance(form.get("schema"), Mapping):

@@ -159,16 +159,16 @@ class OpenAIResponses(BaseWire):
         if history and isinstance(history[0], SystemMessage):
             instructions = history[0].text
             history = history[1:]
-        told = {
+        fields = {
             "model": options.model or None,
             "instructions": instructions,
             "max_output_tokens": options.max_tokens,
             "temperature": options.temperature,
             "stream": options.stream or None,
         }
-        is_kept = bool(options.extra.get("store"))
-        body: dict[str, Json] = {"input": _items(history, names, is_kept), **_STATELESS}
-        body |= {field: value for field, value in told.items() if value is not None}
+        is_stored = bool(options.extra.get("store"))
+        body: dict[str, Json] = {"input": _items(history, names, is_stored), **_STATELESS}
+        body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -209,10 +209,10 @@ class OpenAIResponses(BaseWire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.parse_object(body)
-        _raise_if_failed(told)
-        json_bodies.items(told.get("output"), "`output`")
-        return received.whole_turn(_turn(told, tools))
+        answer = json_bodies.parse_object(body)
+        _raise_if_failed(answer)
+        json_bodies.items(answer.get("output"), "`output`")
+        return received.whole_turn(_turn(answer, tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from a whole response body, or from one item of its output.
@@ -318,13 +318,13 @@ class OpenAIResponses(BaseWire):
         tools = as_collection(tools)
         head = self._head(envelope, tools)
         output = list(_output(turn, _name_map(tools), envelope.id))
-        told: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
+        events: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
         for index, item in enumerate(output):
-            told += _item_events(item, index, piece_chars)
+            events += _item_events(item, index, piece_chars)
         if turn.finish != "error":
             whole = {**head, **_ending(turn), "output": output} | ({} if envelope.usage else {"usage": None})
-            told.append({"type": f"response.{whole['status']}", "response": whole})
-        for number, each in enumerate(told):
+            events.append({"type": f"response.{whole['status']}", "response": whole})
+        for number, each in enumerate(events):
             yield event({**each, "sequence_number": number}, each["type"])
 
 
@@ -342,32 +342,32 @@ class ResponsesStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.parse_object(event.data)
-        named = told.get("type")
+        payload = json_bodies.parse_object(event.data)
+        named = payload.get("type")
         if isinstance(named, str):
             name = named
         else:
             name = event.type
-        if name == "error" or (not name.startswith("response.") and provider_errors.error_in(told)):
-            raise provider_errors.classify(None, {}, told)
+        if name == "error" or (not name.startswith("response.") and provider_errors.error_in(payload)):
+            raise provider_errors.classify(None, {}, payload)
         if self._end:
             return  # the last event tells the whole answer, so one that comes after it adds nothing
-        index = told.get("output_index")
+        index = payload.get("output_index")
         if telling := _PIECES.get(name) or _WHOLES.get(name):
-            item = self._answer.find_item(telling.item, told.get("item_id"), index)
-            text = json_bodies.string(told.get(telling.field) or "", f"`{telling.field}` of an event")
-            part = told.get("summary_index")
-            place = TextPosition(telling.kind, part if isinstance(part, int) else 0)
-            (self._answer.say if name in _PIECES else self._answer.whole)(item, place, text, deltas)
+            item = self._answer.find_item(telling.item, payload.get("item_id"), index)
+            text = json_bodies.string(payload.get(telling.field) or "", f"`{telling.field}` of an event")
+            part = payload.get("summary_index")
+            position = TextPosition(telling.kind, part if isinstance(part, int) else 0)
+            (self._answer.say if name in _PIECES else self._answer.whole)(item, position, text, deltas)
         elif name == "response.output_item.added":
-            self._answer.announce(told.get("item"), index)
+            self._answer.announce(payload.get("item"), index)
         elif name == "response.output_item.done":
-            self._answer.complete(told.get("item"), index, deltas)
+            self._answer.complete(payload.get("item"), index, deltas)
         elif name in _LAST_EVENTS:
-            self._take_end(_LAST_EVENTS[name], told, deltas)
+            self._take_end(_LAST_EVENTS[name], payload, deltas)
 
-    def _take_end(self, status: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        response = told.get("response")
+    def _take_end(self, status: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        response = payload.get("response")
         end = {
             "status": status,
             **(response if isinstance(response, json_bodies.OBJECT) else {}),
@@ -428,7 +428,7 @@ def _with_form(options: Options) -> dict[str, Json]:
     return {**fields, "text": {**own, "format": form}}
 
 
-def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[dict[str, Json]]:
+def _items(messages: Iterable[Message], names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
     items: list[dict[str, Json]] = []
     free_text: set[str] = set()  # calls that are answered in another kind of item
     for message in messages:
@@ -443,30 +443,30 @@ def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[d
             case ToolMessage(result):
                 items.append(_encode_result(result, custom=result.call_id in free_text))
             case AssistantMessage(turn):
-                said = _encode_assistant(turn, names, is_kept)
-                free_text |= {item["call_id"] for item in said if item["type"] == "custom_tool_call"}
-                items += said
+                output = _encode_assistant(turn, names, is_stored)
+                free_text |= {item["call_id"] for item in output if item["type"] == "custom_tool_call"}
+                items += output
     return items
 
 
-def _encode_assistant(turn: Turn, names: NameMap, is_kept: bool) -> list[dict[str, Json]]:
-    told = (turn.raw or {}).get("output")
+def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
+    output = (turn.raw or {}).get("output")
     calls = iter(turn.calls)
     items = []
-    if not isinstance(told, list):  # it was said over another wire
-        told = [{"type": "message", "content": turn.text or turn.refusal}]
-    for item in told:
+    if not isinstance(output, list):  # it was said over another wire
+        output = [{"type": "message", "content": turn.text or turn.refusal}]
+    for item in output:
         if item["type"] in CALLS:
             items += [_encode_call(call, names, item) for call in islice(calls, 1)]
         elif item["type"] == "message":
-            if is_kept and item.get("id"):
+            if is_stored and item.get("id"):
                 items += [item]
             else:
                 items += _plain_message(item)
-        elif item["type"] != "reasoning" or is_kept or item.get("encrypted_content") or item.get("content"):
+        elif item["type"] != "reasoning" or is_stored or item.get("encrypted_content") or item.get("content"):
             items.append(item)
     items += [_encode_call(call, names) for call in calls]
-    if is_kept:
+    if is_stored:
         return items
     return [_without_id(item) for item in items]
 
@@ -476,8 +476,8 @@ def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
     content = item.get("content")
     if not isinstance(content, str):
         parts = [part for part in content or () if isinstance(part, Mapping)]
-        told = (part.get(key) for part in parts for key in ("text", "refusal"))
-        content = "".join(text for text in told if isinstance(text, str))
+        texts = (part.get(key) for part in parts for key in ("text", "refusal"))
+        content = "".join(text for text in texts if isinstance(text, str))
     if item.get("phase"):
         phase = {"phase": item["phase"]}
     else:
@@ -492,9 +492,9 @@ def _without_id(item: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in item.items() if key != "id" or item["type"] not in CALLS}
 
 
-def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None = None) -> dict[str, Json]:
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None) -> dict[str, Json]:
     spelled = {
-        **(told or {"type": "function_call"}),
+        **(sent or {"type": "function_call"}),
         "call_id": call.id,
         "name": names.to_wire(call.name),
     }
@@ -568,29 +568,29 @@ def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[st
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
 
-def _raise_if_failed(told: Mapping[str, Json]) -> None:
-    if told.get("error") or told.get("status") == "failed":
-        raise provider_errors.classify(None, {}, {"error": told.get("error") or "the provider does not say why"})
-    if "output" not in told and provider_errors.error_in(told):
-        raise provider_errors.classify(None, {}, told)
+def _raise_if_failed(answer: Mapping[str, Json]) -> None:
+    if answer.get("error") or answer.get("status") == "failed":
+        raise provider_errors.classify(None, {}, {"error": answer.get("error") or "the provider does not say why"})
+    if "output" not in answer and provider_errors.error_in(answer):
+        raise provider_errors.classify(None, {}, answer)
 
 
-def _turn(told: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
-    answer = OutputAssembler(_name_map(tools).from_wire)
-    answer.close(told.get("output"), [])
-    return answer.turn(_finish(told), _usage(told.get("usage")), id=told.get("id"))
+def _turn(answer: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
+    items = OutputAssembler(_name_map(tools).from_wire)
+    items.close(answer.get("output"), [])
+    return items.turn(_finish(answer), _usage(answer.get("usage")), id=answer.get("id"))
 
 
-def _finish(told: Mapping[str, Json]) -> Finish:
-    details = told.get("incomplete_details")
+def _finish(answer: Mapping[str, Json]) -> Finish:
+    details = answer.get("incomplete_details")
     if isinstance(details, json_bodies.OBJECT):
         reason = details.get("reason")
     else:
         reason = None
-    if told.get("status") == "incomplete":
+    if answer.get("status") == "incomplete":
         word = reason
     else:
-        word = told.get("status")
+        word = answer.get("status")
     if isinstance(word, str):
         return _FINISHES.get(word, "error")
     return "error"
@@ -623,24 +623,24 @@ def _require_list(value: Json, what: str) -> list[Json]:
     return value
 
 
-def _messages(told: Json) -> list[Message]:
-    if isinstance(told, str):
-        return [UserMessage(told)]
+def _messages(value: Json) -> list[Message]:
+    if isinstance(value, str):
+        return [UserMessage(value)]
     messages: list[Message] = []
-    said: list[Mapping[str, Json]] = []
-    for item in _require_list(told, "`input`"):
+    model_items: list[Mapping[str, Json]] = []
+    for item in _require_list(value, "`input`"):
         entry = _require_object(item, "an item of `input`")
         message = _message(entry)
         if message is None:
-            said.append(entry)
+            model_items.append(entry)
             continue
-        if said:
-            messages += [_told_back(said), message]
+        if model_items:
+            messages += [_told_back(model_items), message]
         else:
             messages += [message]
-        said = []
-    if said:
-        return [*messages, _told_back(said)]
+        model_items = []
+    if model_items:
+        return [*messages, _told_back(model_items)]
     return messages
 
 
@@ -670,9 +670,11 @@ def _content(content: Json) -> tuple[str, list[dict[str, Json]]]:
     """Return the text of a content, and its parts in the chat form where it has any."""
     if content is None or isinstance(content, str):
         return content or "", []
-    told = [_require_object(part, "a part of a message") for part in _require_list(content, "the content of a message")]
-    texts = [str(part.get("text", "")) for part in told if part.get("type") in ("input_text", "output_text", "text")]
-    return "".join(texts), [_chat_part(part) for part in told]
+    parts = [
+        _require_object(part, "a part of a message") for part in _require_list(content, "the content of a message")
+    ]
+    texts = [str(part.get("text", "")) for part in parts if part.get("type") in ("input_text", "output_text", "text")]
+    return "".join(texts), [_chat_part(part) for part in parts]
 
 
 def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
@@ -799,14 +801,14 @@ def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterato
     else:
         history = "content"
     if "status" in item:
-        begun = {"status": "in_progress"}
+        progress = {"status": "in_progress"}
     else:
-        begun = {}
+        progress = {}
     blank = "" if history == "arguments" else []
     yield {
         "type": "response.output_item.added",
         "output_index": index,
-        "item": {**item, **begun, history: blank},
+        "item": {**item, **progress, history: blank},
     }
     place = {"item_id": item["id"], "output_index": index}
     if history == "arguments":

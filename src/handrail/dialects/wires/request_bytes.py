@@ -25,7 +25,7 @@ from handrail.dialects import WireDialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import AssistantMessage, Message, Options, SystemMessage
 
-MOST_KEPT_BYTES = 16 * 1024 * 1024
+MOST_CACHED_BYTES = 16 * 1024 * 1024
 """Of all conversations under way. Beyond it those that were silent for the longest time are spelled anew."""
 
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
@@ -72,15 +72,15 @@ class RequestEncoder:
             tools_too = self._take_tools(fields, options)
             return b"".join((_frame(fields), tools_too))[:-1] + b"}"
         defined: Json = self._wire.definitions(tools, strict=options.strict)
-        told = self._extend(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
+        request = self._extend(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
         return b"".join(
             (
-                told.frame,
-                told.tools_bytes,
+                request.frame,
+                request.tools_bytes,
                 b'"',
                 self._field.encode(),
                 b'":[',
-                told.history,
+                request.history,
                 b"]}",
             )
         )
@@ -91,14 +91,23 @@ class RequestEncoder:
         """Spell what is new behind what was told; None where there is no such thing."""
         cut = _cut(messages)
         if cut:
-            told = self._requests.get(id(messages[cut - 1]))
+            previous = self._requests.get(id(messages[cut - 1]))
         else:
-            told = None
-        if told is None or told.tools is not defined or told.options != options or not _begins(messages, told.messages):
+            previous = None
+        if (
+            previous is None
+            or previous.tools is not defined
+            or previous.options != options
+            or not _starts_with(messages, previous.messages)
+        ):
             return None
         new = messages[cut:]
         ids = _ids(new)
-        if not told.ids.isdisjoint(ids) or not _is_sound(new) or any(isinstance(each, SystemMessage) for each in new):
+        if (
+            not previous.ids.isdisjoint(ids)
+            or not _is_sound(new)
+            or any(isinstance(each, SystemMessage) for each in new)
+        ):
             return None
         fields = self._wire.encode_request(new, tools, options)
         history = fields[self._field]
@@ -106,23 +115,23 @@ class RequestEncoder:
             return None
         if not history or history[0].get("role") in ("user", "tool"):
             return None  # this wire leaves the answer out, so that what stands before and behind it may join
-        self._forget(told)
-        gone_on = _EncodedRequest(
+        self._forget(previous)
+        extended = _EncodedRequest(
             (*messages,),
             defined,
             options,
-            told.frame,
-            told.tools_bytes,
-            told.history + b"," + _encode_history(history),
-            told.ids | ids,
+            previous.frame,
+            previous.tools_bytes,
+            previous.history + b"," + _encode_history(history),
+            previous.ids | ids,
         )
-        return self._remember(gone_on, history)
+        return self._remember(extended, history)
 
     def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
         tools_too = self._take_tools(fields, options)
-        told = _EncodedRequest(
+        request = _EncodedRequest(
             (*messages,),
             defined,
             options,
@@ -131,38 +140,38 @@ class RequestEncoder:
             _encode_history(history),
             _ids(messages),
         )
-        is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
-        if is_kept:
-            return self._remember(told, history)
-        return told
+        is_reusable = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
+        if is_reusable:
+            return self._remember(request, history)
+        return request
 
     def _take_tools(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
         # read once: another thread may write it
         tools = fields.pop("tools", None)
-        kept = self._tools
+        encoded = self._tools
         try:
-            if tools is not None and tools is not kept[0]:
-                kept = self._tools = tools, b'"tools":' + to_json(tools) + b","
+            if tools is not None and tools is not encoded[0]:
+                encoded = self._tools = tools, b'"tools":' + to_json(tools) + b","
             to_json(dict(options.extra))
         except _UNWRITABLE as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from error
-        return b"" if tools is None else kept[1]
+        return b"" if tools is None else encoded[1]
 
-    def _remember(self, told: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
+    def _remember(self, request: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
         """Keep what was told, unless the next answer might join with its end."""
         if history and history[-1].get("role") not in _ANSWERS:
             with self._lock:
-                self._requests[id(told.messages[-1])] = told
-                self._size += len(told.history)
-                while self._size > MOST_KEPT_BYTES:
+                self._requests[id(request.messages[-1])] = request
+                self._size += len(request.history)
+                while self._size > MOST_CACHED_BYTES:
                     self._size -= len(self._requests.popitem(last=False)[1].history)
-        return told
+        return request
 
-    def _forget(self, told: _EncodedRequest) -> None:
+    def _forget(self, request: _EncodedRequest) -> None:
         with self._lock:
-            if self._requests.pop(id(told.messages[-1]), None) is not None:
-                self._size -= len(told.history)
+            if self._requests.pop(id(request.messages[-1]), None) is not None:
+                self._size -= len(request.history)
 
 
 def _frame(fields: Mapping[str, Json]) -> bytes:
@@ -178,8 +187,8 @@ def _cut(messages: Sequence[Message]) -> int:
     return 0
 
 
-def _begins(messages: Sequence[Message], told: Sequence[Message]) -> bool:
-    return _cut(messages) == len(told) and all(map(operator.is_, told, messages))
+def _starts_with(messages: Sequence[Message], beginning: Sequence[Message]) -> bool:
+    return _cut(messages) == len(beginning) and all(map(operator.is_, beginning, messages))
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:

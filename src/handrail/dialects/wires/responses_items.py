@@ -105,9 +105,9 @@ class OutputItem:
         self.is_closed = False  # free text is, once nothing more can be said
         self.call = -1  # which call of the answer it is
 
-    def text_at(self, place: TextPosition) -> str:
+    def text_at(self, position: TextPosition) -> str:
         """Return what has been said there."""
-        pieces = self.pieces.get(place)
+        pieces = self.pieces.get(position)
         if not pieces:
             return ""
         if len(pieces) > 1:  # a character may have come in two
@@ -116,14 +116,14 @@ class OutputItem:
 
     def arguments(self) -> str:
         """Return a call's arguments so far."""
-        said = self.text_at(TextPosition("call"))
+        text = self.text_at(TextPosition("call"))
         if self.type != _FREE:
-            return said
-        if said or self.is_closed:
+            return text
+        if text or self.is_closed:
             opened = _FREE_OPENS
         else:
             opened = ""
-        return f"{opened}{_within_json(said)}{_FREE_CLOSES if self.is_closed else ''}"
+        return f"{opened}{_within_json(text)}{_FREE_CLOSES if self.is_closed else ''}"
 
     def raw(self) -> dict[str, Json]:
         """Return the item as the provider told it, or as it would have, had it come to that."""
@@ -132,9 +132,9 @@ class OutputItem:
         if field := CALLS.get(self.type):
             return {**self.fields, "type": self.type, field: self.text_at(TextPosition("call"))}
         parts: dict[str, list[Json]] = {}
-        for place in self.pieces:
-            part = _PARTS[place.kind]
-            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.text_at(place)})
+        for position in self.pieces:
+            part = _PARTS[position.kind]
+            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.text_at(position)})
         if self.type == "message":
             role = {"role": "assistant"}
         else:
@@ -160,9 +160,9 @@ class OutputAssembler:
         self._refusal: list[str] = []
         self._thoughts: list[str] = []
 
-    def announce(self, told: Json, index: Json) -> None:
+    def announce(self, entry: Json, index: Json) -> None:
         """Take an item that begins. What it already says is kept until it is told again, piece by piece or whole."""
-        fields = json_bodies.mapping(told, "an item of the answer")
+        fields = json_bodies.mapping(entry, "an item of the answer")
         type = _type(fields)
         call_id = _text(fields, "call_id")
         item = self._by_id.get(_text(fields, "id"))
@@ -171,16 +171,17 @@ class OutputAssembler:
         elif not item.is_whole:
             self._update(item, fields, index)
 
-    def complete(self, told: Json, index: Json, deltas: list[Delta]) -> None:
+    def complete(self, entry: Json, index: Json, deltas: list[Delta]) -> None:
         """Take an item that is whole, and say what was not said of it."""
-        fields = json_bodies.mapping(told, "an item of the answer")
+        fields = json_bodies.mapping(entry, "an item of the answer")
         item = self._find_announced(fields, _number(index)) or self._begin(_type(fields))
         self._complete(item, fields, index, deltas)
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
         """Take the list of all items at the answer's end, if there is one, and say whatever was told only there."""
         listed = [
-            json_bodies.mapping(told, "an item of the answer") for told in (output if isinstance(output, list) else ())
+            json_bodies.mapping(entry, "an item of the answer")
+            for entry in (output if isinstance(output, list) else ())
         ]
         for fields, item in zip(listed, self._match_items(listed), strict=True):
             if item is None or not item.is_whole:
@@ -188,9 +189,9 @@ class OutputAssembler:
             elif item.type in CALLS:
                 self._say_rest(item, fields, deltas)
         for item in self.items:
-            for place, text in () if item.is_whole else _texts(item.fields, item.type):
-                if place not in item.pieces:  # else it was announced with its beginning
-                    self.say(item, place, text, deltas)
+            for position, text in () if item.is_whole else _texts(item.fields, item.type):
+                if position not in item.pieces:  # else it was announced with its beginning
+                    self.say(item, position, text, deltas)
             self._close_free_text(item, deltas)
 
     def find_item(self, type: str, id: Json, index: Json) -> OutputItem:
@@ -210,22 +211,22 @@ class OutputAssembler:
             item = self.items[-1]
         if item is not None and item.type == type:
             return item
-        begun = self._begin(type)
-        self._update(begun, {"id": id} if isinstance(id, str) and id else {}, index)
-        return begun
+        started = self._begin(type)
+        self._update(started, {"id": id} if isinstance(id, str) and id else {}, index)
+        return started
 
-    def say(self, item: OutputItem, place: TextPosition, text: str, deltas: list[Delta]) -> None:
+    def say(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
         """Add the next piece of an item's text."""
         if not text or item.is_closed:
             return
-        begins = place not in item.pieces
-        item.pieces.setdefault(place, []).append(text)
-        if place.kind == "text":
+        begins = position not in item.pieces
+        item.pieces.setdefault(position, []).append(text)
+        if position.kind == "text":
             self._text.append(text)
             deltas.append(TextDelta(text))
-        elif place.kind == "refusal":
+        elif position.kind == "refusal":
             self._refusal.append(text)
-        elif place.kind == "call":
+        elif position.kind == "call":
             if item.type != _FREE:
                 shown = text
             else:
@@ -239,16 +240,16 @@ class OutputAssembler:
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def whole(self, item: OutputItem, place: TextPosition, text: str, deltas: list[Delta]) -> None:
+    def whole(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
         """Take a text that is told whole: what of it was not said yet is said now.
 
         Raises:
             ModelError: It is a call's, and contradicts what was said.
         """
-        said = item.text_at(place)
-        if len(text) > len(said) and text.startswith(said):
-            self.say(item, place, text[len(said) :], deltas)
-        elif place.kind == "call" and text and text != said and not _same_json(text, said):
+        so_far = item.text_at(position)
+        if len(text) > len(so_far) and text.startswith(so_far):
+            self.say(item, position, text[len(so_far) :], deltas)
+        elif position.kind == "call" and text and text != so_far and not _same_json(text, so_far):
             raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} are told twice, and differ")
 
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
@@ -265,7 +266,7 @@ class OutputAssembler:
                 finish = "refused"
             else:
                 finish = "stop"
-        told = [received.sendable_fields(item.raw()) for item in self.items]
+        output = [received.sendable_fields(item.raw()) for item in self.items]
         head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
         return Turn(
             "".join(self._text),
@@ -274,8 +275,8 @@ class OutputAssembler:
             finish,
             usage,
             refusal,
-            {**head, "output": told},
-            tuple(each for each, item in zip(told, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
+            {**head, "output": output},
+            tuple(each for each, item in zip(output, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
             waits_for,
         )
 
@@ -331,15 +332,15 @@ class OutputAssembler:
             deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
 
     def _say_rest(self, item: OutputItem, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
-        for place, text in _texts(fields, item.type):
-            self.whole(item, place, text, deltas)
+        for position, text in _texts(fields, item.type):
+            self.whole(item, position, text, deltas)
 
     def _find_announced(self, fields: Mapping[str, Json], index: int | None) -> OutputItem | None:
         """Return the item that is now told whole. Only its own id can tell it a second time."""
         type = _type(fields)
-        found = self._by_id.get(_text(fields, "id"))
-        if found is not None and found.type == type:
-            return found
+        item = self._by_id.get(_text(fields, "id"))
+        if item is not None and item.type == type:
+            return item
         others = (
             self._by_index.get(-1 if index is None else index),
             self._by_call_id.get(_text(fields, "call_id")),
@@ -352,23 +353,23 @@ class OutputAssembler:
         By its ids; and what is then left in the order of each type, because some servers make up all ids anew.
         """
         left = dict.fromkeys(self.items)
-        found: list[OutputItem | None] = []
+        matches: list[OutputItem | None] = []
         for fields in listed:
             item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
             if item in left and item.type == _type(fields):
                 item = item
             else:
                 item = None
-            found.append(item)
+            matches.append(item)
             if item is not None:
                 del left[item]
         rest: dict[str, deque[OutputItem]] = {}
         for item in left:
             rest.setdefault(item.type, deque()).append(item)
         for number, fields in enumerate(listed):
-            if found[number] is None and (others := rest.get(_type(fields))):
-                found[number] = others.popleft()
-        return found
+            if matches[number] is None and (others := rest.get(_type(fields))):
+                matches[number] = others.popleft()
+        return matches
 
 
 def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition, str]]:
@@ -378,7 +379,7 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition
             TextPosition("call"),
             json_bodies.json_text(fields.get(field), "what a tool is called with"),
         )
-    said: dict[TextPosition, list[str]] = {}
+    texts_by_position: dict[TextPosition, list[str]] = {}
     for field in ("summary", "content") if type in ("message", "reasoning") else ():
         parts = fields.get(field) or []
         if isinstance(parts, str):  # one text for the only part
@@ -389,12 +390,14 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition
                 }
             ]
         for number, part in enumerate(json_bodies.items(parts, f"`{field}` of the answer")):
-            told = json_bodies.mapping(part, f"a part of `{field}`")
-            kind, key = _KINDS.get((type, field, str(told.get("type"))), ("", ""))
+            fields_of_part = json_bodies.mapping(part, f"a part of `{field}`")
+            kind, key = _KINDS.get((type, field, str(fields_of_part.get("type"))), ("", ""))
             if kind:
-                place = TextPosition(kind, number if kind == "summary" else 0)
-                said.setdefault(place, []).append(json_bodies.string(told.get(key) or "", f"a part of `{field}`"))
-    yield from ((place, "".join(texts)) for place, texts in said.items())
+                position = TextPosition(kind, number if kind == "summary" else 0)
+                texts_by_position.setdefault(position, []).append(
+                    json_bodies.string(fields_of_part.get(key) or "", f"a part of `{field}`")
+                )
+    yield from ((position, "".join(texts)) for position, texts in texts_by_position.items())
 
 
 def _within_json(text: str) -> str:
@@ -402,9 +405,9 @@ def _within_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _same_json(told: str, said: str) -> bool:
+def _same_json(one: str, other: str) -> bool:
     try:
-        return bool(json.loads(told) == json.loads(said))
+        return bool(json.loads(one) == json.loads(other))
     except (ValueError, RecursionError):
         return False
 
