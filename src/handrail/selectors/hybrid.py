@@ -14,17 +14,17 @@ from handrail.ports import Ranking
 from handrail.selectors.terms import scripts
 
 FLATNESS = 60
-"""How little the first ranks stand out; the value of the paper, which nobody has bettered by much."""
+"""How little the first ranks stand out; the value of the paper, which later work has not bettered by much."""
 
 DEPTH = 50
 """Ranks of each that are fused."""
 
 
 class Fused:
-    """Two rankings as one. Where the second cannot read the question, or fails, the first stands alone.
+    """Two rankings as one. Where the second cannot read the question, or fails, the first alone decides.
 
     Args:
-        readable: The scripts that the second one can read, such as `latin`; see `words.scripts`.
+        readable: The scripts that the second one can read, such as `latin`; see `terms.scripts`.
     """
 
     def __init__(self, first: Ranking, second: Ranking, readable: frozenset[str]) -> None:

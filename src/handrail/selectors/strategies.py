@@ -37,7 +37,8 @@ CHARACTERS_PER_TOKEN = 4
 """Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
 
 
-SEARCH, LOAD = "search_tools", "load_tools"
+SEARCH = "search_tools"
+LOAD = "load_tools"
 
 EVERYTHING = Selection("all", None)
 
@@ -45,7 +46,8 @@ EVERYTHING = Selection("all", None)
 class All:
     """Shows every tool."""
 
-    name, waits = "all", False
+    name = "all"
+    waits = False
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:  # noqa: ARG002
         """See `Selector.select`."""
@@ -81,16 +83,16 @@ class Ranked:
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
         chosen = {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
-        return Selection(self.name, in_order(tools, chosen | called(messages)))
+        return Selection(self.name, in_order(tools, chosen | find_called(messages)))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
         """See `Selector.own_tools`: none."""
         return ()
 
     def ranking(self, tools: Toolset) -> Ranking:
-        """Return the ranking of these tools, made anew once the set has changed."""
-        made: Ranking = tools.remembered((self, "ranking"), lambda: self._rank(tools))
-        return made
+        """Return the ranking of these tools, computed again once the set has changed."""
+        ranking: Ranking = tools.remembered((self, "ranking"), lambda: self._rank(tools))
+        return ranking
 
 
 class Searching(Ranked):
@@ -116,10 +118,10 @@ class Searching(Ranked):
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(called(messages))
+        chosen = set(find_called(messages))
         if self._most:
             chosen |= {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
-        for arguments in arguments_of(SEARCH, messages):
+        for arguments in read_arguments(SEARCH, messages):
             chosen |= {tool.name for tool in self._search(tools, str(arguments.get("query", "")))}
         return Selection(self.name, (*in_order(tools, chosen), SEARCH))
 
@@ -127,15 +129,15 @@ class Searching(Ranked):
         # Asked again each turn rather than read from its result, which may have been folded away by then.
         searches: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
         if query not in searches:
-            if len(searches) >= MOST_SEARCHES_KEPT:
+            if len(searches) >= MOST_CACHED_SEARCHES:
                 searches.clear()
             searches[query] = self.ranking(tools).top(query, self._found)
         return searches[query]
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
-        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
-        return [made]
+        tool: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def search_tools(query: str) -> dict[str, Any]:
@@ -167,26 +169,27 @@ class TwoStage:
         most_lines: Beyond as many tools, groups are listed without their tools, which a group's name still loads.
     """
 
-    name, waits = "two-stage", False
+    name = "two-stage"
+    waits = False
 
     def __init__(self, *, most_lines: int = 300) -> None:
         self._most_lines = most_lines
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(called(messages))
-        for arguments in arguments_of(LOAD, messages):
-            chosen |= set(_named(tools, arguments.get("names"))[0])
+        chosen = set(find_called(messages))
+        for arguments in read_arguments(LOAD, messages):
+            chosen |= set(_resolve_names(tools, arguments.get("names"))[0])
         return Selection(self.name, (*in_order(tools, chosen), LOAD))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `load_tools`."""
-        made: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
-        return [made]
+        tool: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def load_tools(names: list[str]) -> dict[str, Any]:
-            chosen, unknown = _named(tools, names)
+            chosen, unknown = _resolve_names(tools, names)
             answer: dict[str, Any] = {"loaded": list(chosen)}
             if unknown:
                 answer["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
@@ -202,8 +205,8 @@ class TwoStage:
             load_tools,
             name=LOAD,
             effect="read",
-            description="Load tools before you call them; their parameters are told from the next turn on. Load all "
-            f"that you need at once. There are these:\n{listed(tools, self._most_lines)}",
+            description="Load tools before you call them; their parameters are shown from the next turn on. Load all "
+            f"that you need at once. There are these:\n{list_tools(tools, self._most_lines)}",
             parameters=_one_argument("names", names),
         )
 
@@ -220,7 +223,7 @@ class Automatic:
         most_tokens: int = MOST_TOKENS,
         beyond: Searching | None = None,
     ) -> None:
-        self._limits = most_tools, most_tokens
+        self._limits = (most_tools, most_tokens)
         self._beyond = beyond or Searching()
         self.waits = self._beyond.waits
 
@@ -247,7 +250,7 @@ class Automatic:
         return len(tools) > self._limits[0] or tokens(tools) > self._limits[1]
 
 
-MOST_SEARCHES_KEPT = 1_000
+MOST_CACHED_SEARCHES = 1_000
 
 
 def tokens(tools: Iterable[Any]) -> int:
@@ -256,21 +259,22 @@ def tokens(tools: Iterable[Any]) -> int:
     return sum(map(len, written)) // CHARACTERS_PER_TOKEN
 
 
-def called(messages: Sequence[Message]) -> set[str]:
+def find_called(messages: Sequence[Message]) -> set[str]:
     """Return the names by which the conversation has called tools."""
     return {call.name for call in _calls(messages)}
 
 
-def arguments_of(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+def read_arguments(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
     """Yield the arguments of every call of one tool, those that can be read."""
     for call in _calls(messages):
-        if call.name == name:
-            try:
-                read = json.loads(call.arguments)  # a history holds them as they were understood
-            except ValueError:
-                continue
-            if isinstance(read, dict):
-                yield read
+        if call.name != name:
+            continue
+        try:
+            arguments = json.loads(call.arguments)  # a history holds them as they were understood
+        except ValueError:
+            continue
+        if isinstance(arguments, dict):
+            yield arguments
 
 
 def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
@@ -279,9 +283,9 @@ def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
     return tuple(tool.name for tool in tools if tool.name in wanted)
 
 
-def listed(tools: Toolset, most_lines: int) -> str:
+def list_tools(tools: Toolset, most_lines: int) -> str:
     """Return the tools line by line, those with tags below their group."""
-    groups = groups_of(tools)
+    groups = group_by_tag(tools)
     plain = len(tools) <= most_lines or not groups.keys() - {""}
     lines: list[str] = []
     for group, members in sorted(groups.items()):
@@ -292,7 +296,7 @@ def listed(tools: Toolset, most_lines: int) -> str:
     return "\n".join(lines)
 
 
-def groups_of(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
+def group_by_tag(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
     """Return the tools by their first tag; those without one under an empty name."""
     groups: dict[str, list[BaseTool]] = {}
     for tool in tools:
@@ -315,12 +319,14 @@ def _lines(tools: Iterable[Any]) -> dict[str, str]:
     return {tool.name: tool.summary for tool in tools}
 
 
-def _named(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
+def _resolve_names(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tools that these names mean, a group's name all of its tools, and the names that mean none."""
     chosen: dict[str, None] = {}
     unknown: list[str] = []
-    groups = groups_of(tools)
-    for name in names if isinstance(names, list) else [names]:
+    groups = group_by_tag(tools)
+    if not isinstance(names, list):
+        names = [names]
+    for name in names:
         if name in tools:
             chosen[name] = None
         elif isinstance(name, str) and name and name in groups:
