@@ -261,7 +261,7 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_what_foll
     options = Options(tool_choice=choice)
     prompt = dialect.encode_request(QUESTION, tools, options)
     opening = dialect.call_opening(tools, options)
-    whole = dialect.written(Turn(calls=[weather(id="abc123456")]))
+    whole = dialect.encode_answer(Turn(calls=[weather(id="abc123456")]))
     assert prompt.endswith(opening)
     assert opening
     assert whole.startswith(opening)
