@@ -296,7 +296,7 @@ GOLD = [
     for row in rows(name)
     if row["gold_calls"]
 ]
-CALLING = sorted(name for name, syntax in SYNTAXES.items() if syntax.shapes or syntax.channels)
+CALLING = sorted(name for name, syntax in SYNTAXES.items() if syntax.formats or syntax.channels)
 DISTINCT = list({id(SYNTAXES[name]): name for name in reversed(CALLING)}.values())
 
 UNTYPED = {"simple_java_62": "two parameters have no type, so a bare `20.5` stays text"}
@@ -339,4 +339,4 @@ def test_every_gold_call_is_written_and_read_again_by_every_family(name):
 
 
 def shapes_of(syntax):
-    return [*syntax.shapes, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
+    return [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]

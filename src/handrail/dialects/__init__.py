@@ -86,7 +86,7 @@ class Dialect(Protocol):
         """Return the model's turn from a whole answer.
 
         Args:
-            tools: The tools of the request; names that were spelled differently on the wire are then told back.
+            tools: The tools of the request; they translate wire names back to the tools' own.
 
         Raises:
             ModelError: The body is an error, or unreadable.
@@ -130,7 +130,7 @@ class Envelope(Struct, frozen=True):
         model: The model's name.
         id: The answer's own.
         created: Unix time in seconds.
-        usage: Whether a stream tells the usage where the client may choose.
+        usage: Whether a stream reports the usage where the client may choose.
     """
 
     model: str

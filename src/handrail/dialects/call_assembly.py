@@ -3,11 +3,11 @@
 OpenAI's form is clear: each call has its own index, its first piece brings an id and a name, the others bring
 arguments only. Servers that copy the form keep to less of it: every call at index 0, no ids, id and name in every
 piece, indexes used twice, none at all. So a piece is placed by its id, else by its index, else at the last call; and it
-begins a new call where what it says cannot be said of the call found.
+begins a new call where it contradicts the call at that place.
 
 Rule 1: a piece without a name never begins a call where another call could take it: arguments glued together
         (`{"a":1}{"a":2}`) stay one text, and `jsontext` refuses it.
-Rule 2: linear in the length of the stream: pieces are kept in lists, each character is looked at once at most.
+Rule 2: linear in the length of the stream: pieces are collected in lists, each character is looked at once at most.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JSON bodies of providers, looked into: one kind of error for everything that cannot be read.
 
-Each function names what it looked at, so that the sentence tells where a provider's answer went wrong.
+Each function names what it looked at, so that the error says where a provider's answer went wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_TOKENS = 2**53
 """No provider counts so far; beyond it a float is no longer exact."""
 
 OBJECT = (dict, Mapping)
-"""A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
+"""A JSON object. `dict` comes first because the check of an abstract class costs ten times as much, on every delta."""
 
 
 def unreadable(what: str) -> ModelError:

@@ -1,7 +1,7 @@
 """Tool names as a provider accepts them, and back.
 
 A tool is called what its author calls it: `user_info.get`, `查询天气`. Providers accept few characters and few of them.
-A `NameMap` spells the names of one request so that the provider takes them and every one can still be told apart.
+A `NameMap` spells the names of one request so that the provider takes them and each stays distinct.
 
 Rule 1: a name that the provider accepts is never changed.
 Rule 2: two tools never share a wire name, so both stay callable; which gets which does not depend on their order.
@@ -26,7 +26,7 @@ class NameRule(Struct, frozen=True):
     """Which names a provider accepts.
 
     Attributes:
-        characters: The accepted characters, as they stand in a regular expression's brackets.
+        characters: The accepted characters, as a regular expression writes them in brackets.
         most_chars: The longest accepted name.
         first: The characters accepted in the first place; empty means any of `characters`.
     """
@@ -92,7 +92,7 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
 
 @lru_cache(maxsize=4096)
 def _acceptable(name: str, rule: NameRule) -> str:
-    # Every call of a history is spelled again in every turn: what is known of a name is kept.
+    # Cached, because every call of a history is spelled again in every turn.
     if rule.accepts(name):
         return name
     return _spell(name, rule)

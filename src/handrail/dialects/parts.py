@@ -2,7 +2,7 @@
 
 They come as `Media`, or as parts of the chat form: `image_url`, `input_audio`, `file`.
 
-Rule 1: what was encoded stays encoded: a picture in a long conversation is not decoded and encoded anew with each turn.
+Rule 1: what was encoded stays encoded: a picture in a long conversation is not encoded again in each turn.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Attachment(Struct, frozen=True):
     """An image, a sound or a file. It has `base64`, a `url` or a `file_id`.
 
     Attributes:
-        media_type: `image/*` where only the kind is known, empty where nothing is.
+        media_type: `image/*` if only the kind is certain, empty if nothing is.
         base64: Its bytes.
         url: Where the provider can fetch it; never a `data:` URL.
-        name: A file's name, where it tells something.
+        name: A file's name, where it is informative.
         file_id: The provider's own name for a file that it keeps.
     """
 

@@ -1,6 +1,6 @@
-"""What a provider's error means: try the same request again, wait as told, or give up.
+"""What a provider's error means: retry, wait as asked, or give up.
 
-Providers agree on HTTP statuses more than on words, so a status decides, except where a word is known to overrule it: a
+Providers agree on HTTP statuses more than on words, so a status decides, except where a word overrules it: a
 429 with `insufficient_quota` is an empty account, which no waiting fills.
 
 Rule 1: types, codes and statuses decide, never the text of a message.
@@ -24,7 +24,7 @@ from handrail.errors import Json, ModelError
 
 _HOPELESS = frozenset(
     {
-        # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
+        # An empty account or a closed one, reported with 429 (OpenAI), 402 or 403.
         "insufficient_quota",
         "billing_not_active",
         "billing_hard_limit_reached",
@@ -192,7 +192,7 @@ def _parse_error(error: Mapping[str, Json]) -> ProviderError:
     numbers = [number for word in (*words, error.get("status_code")) if (number := _status(word))]
     code = next(iter(named), str(numbers[0]) if numbers else "")
     return ProviderError(
-        # OpenRouter's code is a number and Google's a number beside a word; a word tells more.
+        # OpenRouter's code is a number and Google's a number beside a word; a word says more.
         code=received.legible(code),
         message=_as_text(error.get("message") or error.get("detail") or ""),
         words=tuple(word.lower() for word in named),
@@ -225,10 +225,10 @@ def _delays_s(details: Json) -> Iterator[float]:
 def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
     """Return how long the answer asks to wait.
 
-    `x-ratelimit-reset-*` is not asked: it tells when a window is full again, which is later than one request needs.
+    `x-ratelimit-reset-*` is ignored: it says when a window is full again, which is later than one request needs.
     """
     since = now or _date(headers.get("date", ""))
-    # without a clock a date tells nothing
+    # without a clock a date says nothing
     if since:
         now_s = since.timestamp()
     else:

@@ -1,4 +1,4 @@
-"""JSON as it was received, made fit to be kept, shown and sent back.
+"""JSON as it was received, made fit to be stored, shown and sent back.
 
 Python reads more than it can write: lone surrogates, NaN, and values nested deeper than a serializer follows.
 

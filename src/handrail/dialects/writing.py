@@ -61,7 +61,7 @@ def result_text(result: ToolResult) -> str:
         value = result.failure.as_json()
     else:
         value = result.value
-    # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
+    # A result built by hand may lack the text; one of None has nothing to say.
     return result.text or ("" if value is None else text_of(value))
 
 

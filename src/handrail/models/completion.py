@@ -24,7 +24,7 @@ from handrail.models.providers import Provider
 from handrail.ports import Request
 
 _ADDRESS = "http://localhost:8000/v1"
-"""Where vLLM serves when it is not told otherwise."""
+"""Where vLLM serves by default."""
 
 
 class CompletionModel(HttpModel):
@@ -34,7 +34,7 @@ class CompletionModel(HttpModel):
         name: What the server calls the model.
         prompts: How the model's family is asked, and answers.
         address: The server's base address; one that ends in `/api` is Ollama's.
-        today: Gives the date that the prompts of some families tell.
+        today: Returns the date that the prompts of some families mention.
         how: As for `HttpModel`.
     """
 

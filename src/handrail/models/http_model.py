@@ -2,7 +2,7 @@
 
 What is sent, read and tried again is one generator without I/O, which `ask` drives.
 
-Rule 1: what has been told is not taken back: a streamed answer is begun anew only while nothing of it has been told.
+Rule 1: no delta is taken back: a streamed answer is retried only before its first delta.
 Rule 2: nothing that may hold a key is ever shown: no header but those of `_OPEN_HEADERS`, no query of an address.
 Rule 3: no answer is unbounded: neither its size nor the silence between two pieces of it.
 """

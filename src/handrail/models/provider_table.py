@@ -1,6 +1,6 @@
 """The providers by name: what each speaks, where it is, and which environment variables hold its key: one row each.
 
-`plugins` reads this table for the names that may stand before the colon of a model's name. It holds data only, so that
+`plugins` reads this table for the names before the colon of a model's name. It holds data only, so that
 listing the names imports no HTTP client.
 """
 
@@ -125,7 +125,7 @@ def _compatible(name: str, address: str) -> ProviderRow:
 ROWS: Mapping[str, ProviderRow] = {
     row.name: row for row in (*_ROWS, *(_compatible(*each) for each in _COMPATIBLE.items()))
 }
-"""By the name that stands before the colon of a model's name: `openai:NAME`."""
+"""By the name before the colon of a model's name: `openai:NAME`."""
 
 MODELS: Mapping[str, str] = {
     **dict.fromkeys(ROWS, "handrail.models.providers:PROVIDERS"),

@@ -117,4 +117,4 @@ def _mask(address: str) -> str:
 
 
 PROVIDERS: Mapping[str, Provider] = {name: Provider(**asdict(row)) for name, row in ROWS.items()}
-"""By the name that stands before the colon of a model's name: `openai:NAME`."""
+"""By the name before the colon of a model's name: `openai:NAME`."""

@@ -447,7 +447,7 @@ def test_a_bracket_too_many_does_not_leak_into_the_text():
 def soup(syntax: Syntax) -> st.SearchStrategy[str]:
     """Text made of what a family's marks are made of, whole and cut."""
     channels = syntax.channels
-    marks = [mark for shape in syntax.shapes for mark in (*shape.tokens, *shape.starts, *shape.bare)]
+    marks = [mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts, *shape.bare)]
     marks += [*syntax.tokens, *(each if isinstance(each, str) else each[0] for each in syntax.silent)]
     marks += (
         [channels.starts, channels.body, channels.recipient + "f", channels.channel + "analysis"] if channels else []
@@ -514,7 +514,7 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
     name = draw(st.sampled_from(CALLING))
     syntax = SYNTAXES[name]
     strings = st.tuples(WORDS, st.just("") | TAGS, WORDS).map("".join)
-    shapes = [*syntax.shapes, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
+    shapes = [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
     if any(isinstance(shape, ParameterCalls) or (isinstance(shape, LiteralCalls) and shape.lead) for shape in shapes):
         strings = strings.filter(lambda text: not has_marks(text, syntax))
     of_type: Mapping[str, st.SearchStrategy[object]] = {
@@ -532,13 +532,13 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
     ]
     text, reasoning = draw(WORDS).strip(" \t\n"), draw(WORDS).strip(" \t\n")
     assume(not has_marks(text, syntax) and not has_marks(reasoning, syntax))
-    assume(not any(text.startswith(tuple(shape.bare)) for shape in syntax.shapes if shape.bare))
+    assume(not any(text.startswith(tuple(shape.bare)) for shape in syntax.formats if shape.bare))
     return name, Turn(text, reasoning if syntax.reasoning or syntax.channels else "", calls)
 
 
 def has_marks(text: str, syntax: Syntax) -> bool:
-    marks = {mark for shape in syntax.shapes for mark in (*shape.tokens, *shape.starts) if mark}
-    marks |= {"[", "{"} if any(shape.loose for shape in syntax.shapes) else set()
+    marks = {mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts) if mark}
+    marks |= {"[", "{"} if any(shape.loose for shape in syntax.formats) else set()
     marks |= {"</", *syntax.tokens, *syntax.ends}
     return any(mark in text for mark in marks if mark not in (")", "("))
 
@@ -580,7 +580,7 @@ def test_a_family_names_the_control_tokens_that_it_reads(name):
 
 def adversarial(syntax: Syntax) -> list[str]:
     """Beginnings that a careless reader would go back over again and again."""
-    marks = {mark for shape in syntax.shapes for mark in shape.starts}
+    marks = {mark for shape in syntax.formats for mark in shape.starts}
     marks |= {syntax.channels.starts, syntax.channels.body} if syntax.channels else set()
     seeds = [*marks, *(mark + '{"name": "x"' for mark in marks), *(mark[:-1] for mark in marks)]
     return [

@@ -158,7 +158,7 @@ def test_a_users_own_field_for_the_history_has_the_say():
 
 
 def test_more_than_is_kept_is_spelled_anew(monkeypatch):
-    monkeypatch.setattr(request_bytes, "MOST_KEPT_BYTES", 1000)
+    monkeypatch.setattr(request_bytes, "MOST_CACHED_BYTES", 1000)
     counting = Counting("openai-chat")
     kept = RequestEncoder(counting)
     runs = [[UserMessage("?" * 600)], [UserMessage("!" * 600)]]

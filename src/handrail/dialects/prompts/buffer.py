@@ -1,7 +1,7 @@
 """Text on its way: what has arrived, what of it is read, and what to give back when it was no call after all.
 
-Reading is written down as generators over one `Incoming`: a `yield` says that nothing more can be known without more
-text. So each shape of call reads from top to bottom like a description of itself, whole or one character at a time.
+Readers are generators over one `TextBuffer`: a `yield` says that nothing more can be decided without more text. So the
+reader of each format reads from top to bottom like a description of it, whole or one character at a time.
 
 Rule 1: linear. Whatever waits has read all that it can; what is left in the buffer is shorter than the longest mark.
 Rule 2: text read since a `mark` can be had back, but is never read again: a second reading of the same text is what
@@ -41,7 +41,7 @@ class Marks:
         """Return where the next mark begins, and the mark.
 
         Without a mark in sight: where the text begins that may still become one, and an empty text. `most` is how many
-        characters may stand before the mark; where they are more, the answer is any place beyond.
+        characters may precede the mark; if there are more, the position returned is any one beyond.
         """
         if most is None:
             stop = len(text)
@@ -56,7 +56,7 @@ class Marks:
         return start, found[0]
 
     def match(self, text: str, at: int, ended: bool) -> str | None:
-        """Return the mark that stands right here, an empty text if none does, None if that is not known yet."""
+        """Return the mark at this position, an empty text if there is none, None if that is still open."""
         if not ended and self._may_grow(text, at):
             return None
         found = self._pattern.match(text, at)
@@ -158,11 +158,11 @@ class TextBuffer:
             yield
 
     def read_literal(self, literal: str) -> Step[bool]:
-        """Read the literal if it stands here, and say whether it did."""
+        """Read the literal if it comes next, and return whether it did."""
         return bool((yield from self.read_mark(marks(literal))))
 
     def read_mark(self, wanted: Marks) -> Step[str]:
-        """Read whichever of the marks stands here, and return it; empty if none does."""
+        """Read whichever of the marks comes next, and return it; empty if none does."""
         while (found := wanted.match(self.text, self.at, self.ended)) is None:
             yield
         self.at += len(found)

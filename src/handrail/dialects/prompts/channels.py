@@ -62,7 +62,7 @@ class Channels(Struct, frozen=True):
             *(self.inside.tokens if self.inside else ()),
         )
 
-    def read(self, source: TextBuffer, taker: AnswerSink) -> Step[None]:
+    def read(self, source: TextBuffer, sink: AnswerSink) -> Step[None]:
         """Read messages until the text ends."""
         follows = marks(self.starts, self.channel, *self.ends)
         begins = marks(self.starts, self.channel, self.recipient)
@@ -78,49 +78,49 @@ class Channels(Struct, frozen=True):
             if not mark:
                 rest = source.unmark()
                 if not (self.channel and opening and source.ended and source.at == len(source.text)):
-                    taker.text(rest)  # else the answer ended within a header, which nobody needs
-                closed = yield from source.flow(follows, taker.text)
+                    sink.text(rest)  # else the answer ended within a header, which nobody needs
+                closed = yield from source.flow(follows, sink.text)
             else:
-                closed = yield from self._message(source, taker, header)
+                closed = yield from self._message(source, sink, header)
             if closed and closed in (self.starts, self.channel):
                 source.back(closed)
             if not closed:
                 return
 
-    def _message(self, source: TextBuffer, taker: AnswerSink, header: str) -> Step[str]:
+    def _message(self, source: TextBuffer, sink: AnswerSink, header: str) -> Step[str]:
         """Read one body, and return the mark that closed it."""
         follows = marks(self.starts, self.channel, *self.ends)
         recipient, channel = self._parse_header(header)
         if recipient and recipient not in (*self.speaks, *self.thinks):
-            yield from self._call(source, taker, recipient)
+            yield from self._call(source, sink, recipient)
         elif {recipient, channel} & set(self.thinks):
-            taker.begin_reasoning(source.unmark())
-            closed = yield from source.flow(follows, taker.add_reasoning)
-            taker.end_reasoning("" if closed in (self.starts, self.channel) else closed)
+            sink.begin_reasoning(source.unmark())
+            closed = yield from source.flow(follows, sink.add_reasoning)
+            sink.end_reasoning("" if closed in (self.starts, self.channel) else closed)
             return closed
         else:
             source.unmark()
-        return (yield from source.flow(follows, taker.text))
+        return (yield from source.flow(follows, sink.text))
 
-    def _call(self, source: TextBuffer, taker: AnswerSink, recipient: str) -> Step[None]:
+    def _call(self, source: TextBuffer, sink: AnswerSink, recipient: str) -> Step[None]:
         """Read the body of a call. What is none is text, with its header."""
         name = recipient.removeprefix(self.prefix)
         yield from source.space()
         if self.inside:
             start = yield from source.read_mark(marks(*self.inside.starts))
             if start:
-                yield from self.inside.read(source, taker, start)
+                yield from self.inside.read(source, sink, start)
         elif is_name(name) and (yield from source.peek()) == "{":
             source.unmark()
-            taker.begin(name)
-            taker.end(whole=(yield from source.json_value(taker.more)))
+            sink.begin(name)
+            sink.end(whole=(yield from source.json_value(sink.more)))
         elif is_name(name) and self.channel:  # not an object, such as code for a built-in tool of the provider
             source.unmark()
-            taker.begin(name)
-            closed = yield from source.flow(marks(self.starts, *self.ends), taker.more)
+            sink.begin(name)
+            closed = yield from source.flow(marks(self.starts, *self.ends), sink.more)
             source.back(closed)
-            taker.end(whole=bool(closed))
-        taker.text(source.unmark())
+            sink.end(whole=bool(closed))
+        sink.text(source.unmark())
 
     def _parse_header(self, header: str) -> tuple[str, str]:
         """Return the recipient and the channel that a header names."""

@@ -93,7 +93,7 @@ class Completions(Struct, frozen=True):
         return self.prompt.name
 
     def on(self, today: date) -> Self:
-        """Return this wire with prompts that tell the date."""
+        """Return this wire with prompts that mention the date."""
         if self.prompt.today == today:
             return self
         return replace(self, prompt=self.prompt.on(today))
@@ -103,7 +103,7 @@ class Completions(Struct, frozen=True):
         return "/v1/completions"
 
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return nothing: tools are told in the prompt."""
+        """Return nothing: tools are described in the prompt."""
         return []
 
     # ------------------------------------------------------------------ asking
@@ -116,8 +116,8 @@ class Completions(Struct, frozen=True):
     ) -> dict[str, Json]:
         """Return the request's body.
 
-        A form for the answer (`output`) is told in the prompt; where no tool may be called the server is told as well,
-        and holds the answer to it (vLLM and llama.cpp each have a field for that, and ignore the other's).
+        A form for the answer (`output`) is described in the prompt. Where no tool may be called the server gets it as
+        well, and holds the answer to it (vLLM and llama.cpp each have a field for that, and ignore the other's).
         """
         options = options or Options()
         tools = writing.as_collection(tools)
@@ -276,7 +276,7 @@ class Completions(Struct, frozen=True):
 
 
 class Generate(Completions, frozen=True):
-    """Ollama's `/api/generate`, raw: its own templates are left out, and ours stand in the prompt."""
+    """Ollama's `/api/generate`, raw: its own templates are left out, and the prompt comes from ours."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where requests go; see `WireDialect.path`."""
@@ -293,7 +293,7 @@ class Generate(Completions, frozen=True):
             "model": options.model,
             "prompt": prompt,
             "raw": True,
-            "stream": options.stream,  # it streams unless told otherwise
+            "stream": options.stream,  # Ollama streams by default
             "format": guide,
             "options": {name: value for name, value in sampling.items() if value is not None},
         }

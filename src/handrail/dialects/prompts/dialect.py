@@ -3,12 +3,12 @@
 A raw completion endpoint knows no roles and no tools: what the model sees is one text. A `Template` says how a family
 lays out a conversation in it, a `Syntax` how the model writes its answers; a `PromptDialect` is the two together.
 
-Rule 1: nobody forges a turn. Whatever a person, a tool, a description or the model itself said is put into the prompt
+Rule 1: nobody forges a turn. Text of a person, a tool, a description or the model itself is put into the prompt
         with its control tokens broken: a space after the first character (`<|im_end|>` becomes `< |im_end|>`). That is
         visible, harmless and the same every time, so that the server's prefix cache still fits; and no text that was
         broken so can become a token again.
-Rule 2: a prompt depends on its arguments alone. Dates are told by the caller (`today`), never read from a clock.
-Rule 3: text with no token in it stands in the prompt to the last character as the family's own template would put it.
+Rule 2: a prompt depends on its arguments alone. Dates come from the caller (`today`), never from a clock.
+Rule 3: text with no token in it is in the prompt to the last character as the family's own template would put it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     Attributes:
         syntax: How the family writes its answers.
         template: How it lays out a conversation.
-        today: The date that a template tells, where it tells one.
+        today: The date that a template mentions, if it mentions one.
         names: Which names of tools it can write.
     """
 
@@ -113,7 +113,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
 
         `tool_choice="none"` leaves the tools out. `required` and the name of a tool open the call in the prompt, as far
         as its beginning is certain (`opening`), so that the model can only go on with it. A form for the answer
-        (`output`) is told at the end of the system message.
+        (`output`) is described at the end of the system message.
 
         Raises:
             ConfigError: The family has no form for what the conversation holds.
@@ -229,7 +229,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         return dict(zip(every, every, strict=True))
 
     def _describe_tools(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
-        """Return the tools as the prompt tells of them: under the model's names for them, without any token."""
+        """Return the tools as the prompt describes them: under the model's names for them, without any token."""
         if tools is None:
             return None
         tools = writing.as_collection(tools)
@@ -389,7 +389,7 @@ class _PromptWriter:
             call for entry in entries if isinstance(entry, AnswerTurn) for call in entry.turn.calls
         )
         in_last = head.in_last + (head.in_question if last == len(entries) - 1 else "")
-        if not users:  # what would stand in a question still is to be told
+        if not users:  # what belongs in a question has to go somewhere
             lead = (head.in_first + in_last).rstrip()
             yield head.before_last + (lead.join(template.user) if lead else "")
         for place, entry in enumerate(entries):
@@ -412,7 +412,7 @@ class _PromptWriter:
         template = self._template
         dialect = self._dialect
         if turn.calls and template.refuses:
-            raise ConfigError(f"{dialect.name} cannot tell a model of its calls: {template.refuses}")
+            raise ConfigError(f"{dialect.name} cannot write a model's calls: {template.refuses}")
         is_told = not (turn.calls and template.calls_alone)
         if is_told:
             text = self._safe(turn.text or turn.refusal)
@@ -454,7 +454,7 @@ class _PromptWriter:
         id = self._safe(ids.get(result.call_id, result.call_id))
         opens = opens.replace("{name}", self._names.to_wire(name)).replace("{id}", id)
         closes = closes.replace("{id}", id)
-        # Broken last: a template that reads JSON and writes it anew undoes escapes that hide a token.
+        # Break tokens last: a template that reads JSON and writes it again undoes escapes that hide a token.
         return opens + self._safe(self._template.format_result(writing.result_text(result))) + closes
 
     def _answer_mark(self, entries: Sequence[Entry], options: Options) -> str:

@@ -5,7 +5,7 @@
     <|im_start|>assistant <tool_call>{"name": ..., "arguments": {...}}</tool_call><|im_end|>
     <|im_start|>user <tool_response>...</tool_response><|im_end|>
 
-They differ in where results stand (Qwen: in a user's turn) and in what the system message says.
+They differ in where results go (Qwen: in a user's turn) and in what the system message says.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _hermes(opening: Opening) -> PromptHead:
 
 
 def _vllm(opening: Opening) -> PromptHead:
-    """Begin as the template that vLLM brings along does: it tells of tools always, and leaves out a line end."""
+    """Begin as the template in vLLM does: it always mentions tools, and leaves out a line end."""
     return PromptHead(_hermes_tools(opening) + _system(opening))
 
 

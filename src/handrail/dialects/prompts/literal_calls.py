@@ -1,6 +1,6 @@
 """Calls as a programming language writes them: `[get_weather(city='Paris', days=2)]`, `call:get_weather{days:2}`.
 
-A call is told when it is whole, with JSON that we write from its literals.
+A call is reported when it is whole, with JSON that we write from its literals.
 
 Rule 1: nothing is evaluated. What is no literal (a name, an operation, a call within a call) is no argument, and the
         text stays text.
@@ -53,12 +53,12 @@ class LiteralCalls(Struct, frozen=True):
 
     Attributes:
         starts, ends: The marks that open and close a section.
-        listed: Whether the calls stand in a list; else they follow each other.
+        listed: Whether the calls are in a list; else they follow each other.
         lead: Stands before each name.
         method: Stands after each name.
         bracket: Opens the arguments.
         equals: Stands between an argument's name and its value.
-        quotes: What a string may stand in; the last one is the one that is written.
+        quotes: What may enclose a string; the last one is the one that is written.
         alone: A list without any mark counts only on lines of its own, and only if every name is a tool's.
     """
 
@@ -77,22 +77,22 @@ class LiteralCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
+        """All marks of this format."""
         if self.quotes == PYTHON_QUOTES:
             return (*self.starts, *self.ends)
         return (*self.starts, *self.ends, *self.quotes)
 
-    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
         yield from source.space()
         in_list = yield from source.read_literal("[")
         if self.listed and not in_list:
             return
         if self.alone:
-            yield from self._list_alone(source, taker)
+            yield from self._list_alone(source, sink)
             return
         ends = marks(*self.ends)
-        while (yield from self._one(source, taker, marked=bool(start))):
+        while (yield from self._one(source, sink, marked=bool(start))):
             source.mark()
             yield from source.space()
             if not in_list and (yield from source.read_mark(ends)):
@@ -107,13 +107,13 @@ class LiteralCalls(Struct, frozen=True):
                     source.mark()
                 return
 
-    def _list_alone(self, source: TextBuffer, taker: AnswerSink) -> Step[None]:
+    def _list_alone(self, source: TextBuffer, sink: AnswerSink) -> Step[None]:
         """Read the rest of a list, and report its calls if it is complete and no text follows on its line."""
         calls: list[_ParsedCall] = []
         closed = False
         while not closed:
             call = yield from self._call(source, marked=False)
-            if call is None or taker.parameters(call.name) is None:
+            if call is None or sink.parameters(call.name) is None:
                 return
             calls.append(call)
             yield from source.space()
@@ -128,16 +128,16 @@ class LiteralCalls(Struct, frozen=True):
             return
         source.unmark()
         for call in calls:
-            call.report(taker)
-        taker.text(space)
+            call.report(sink)
+        sink.text(space)
 
-    def _one(self, source: TextBuffer, taker: AnswerSink, *, marked: bool) -> Step[bool]:
-        """Read one call. Return whether it was told; one that breaks off is told only where a mark announced it."""
+    def _one(self, source: TextBuffer, sink: AnswerSink, *, marked: bool) -> Step[bool]:
+        """Read one call. Return whether it was reported; one that breaks off is reported only after a mark."""
         call = yield from self._call(source, marked=marked)
         if call is None:
             return False
         source.unmark()
-        call.report(taker)
+        call.report(sink)
         return True
 
     def _call(self, source: TextBuffer, *, marked: bool) -> Step[_ParsedCall | None]:
@@ -164,7 +164,7 @@ class LiteralCalls(Struct, frozen=True):
         )
 
     def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
+        """Return the section for these calls; see `CallFormat.encode`."""
         start = (self.starts or ("",))[0]
         end = (self.ends or ("",))[0]
         each = [f"{self.lead}{call.name}{self.method}{self._arguments(call)}" for call in calls]
@@ -204,10 +204,10 @@ class _ParsedCall(Struct):
     arguments: str
     whole: bool
 
-    def report(self, taker: AnswerSink) -> None:
-        taker.begin(self.name)
-        taker.more(self.arguments)
-        taker.end(whole=self.whole)
+    def report(self, sink: AnswerSink) -> None:
+        sink.begin(self.name)
+        sink.more(self.arguments)
+        sink.end(whole=self.whole)
 
 
 _SEPARATORS = marks(",", ";")
@@ -339,7 +339,7 @@ class _Literals:
                 key = self._match(_WORD)
             self._expect(":")
             if key in members:
-                raise ValueError(f"{key!r} stands there twice")
+                raise ValueError(f"{key!r} appears twice")
             members[key] = self._value(equals)
             comma = self._accept(",")
         return members

@@ -10,8 +10,8 @@
 
     "21 °C"<|eot_id|>
 
-The JSON form has one call an answer, and its own template refuses several. They are told here as the model would have
-made them one by one: a call, its result, the next call.
+The JSON form has one call an answer, and its own template refuses several. They are written here as the model would
+have made them one by one: a call, its result, the next call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from handrail.dialects.prompts.syntaxes import SYNTAXES
 
 _KNOWLEDGE_END = "December 2023"
 _UNDATED = date(2024, 7, 26)
-"""What Meta's template tells as today's date when it is given none."""
+"""What Meta's template uses as today's date when it gets none."""
 
 
 def _turn(role: str) -> Wrap:
@@ -43,7 +43,7 @@ def _turn(role: str) -> Wrap:
 
 
 def _system(opening: Opening, text: str) -> str:
-    """Return the system turn, with what every Llama 3 is told first."""
+    """Return the system turn, with the lines that begin it for every Llama 3."""
     if opening.tools:
         environment = "Environment: ipython\n"
     else:

@@ -66,7 +66,7 @@ def _without(ids: Iterable[str]) -> Mapping[str, str]:
 
 
 def _as_content(text: str) -> str:
-    """Return a result as mistral-common tells it: JSON as JSON, other text as a JSON string."""
+    """Return a result as mistral-common writes it: JSON as JSON, other text as a JSON string."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def _before_the_last(space: str) -> _Begin:
 
 
 def _as_in_templates(space: str) -> _Begin:
-    """Begin as the templates of models and of vLLM do: the system message is told with a new question only."""
+    """Begin as the templates of models and of vLLM do: the system message comes with a new question only."""
     return lambda opening: PromptHead(before_last=_tools(opening, space), in_question=_system(opening))
 
 
@@ -212,11 +212,11 @@ def _v13(opening: Opening) -> PromptHead:
 def _list_syntax(space: str, *, ids: bool = True) -> Syntax:
     """Return the syntax of calls as a JSON list, with that space after the mark."""
     syntax = SYNTAXES["mistral"]
-    first, *others = syntax.shapes
+    first, *others = syntax.formats
     if not isinstance(first, JsonCalls):  # the table of families says otherwise
         raise TypeError(f"mistral's first form of a call is {first!r}")
-    shape = replace(first, layout=(space, ""), ids="last" if ids else "")
-    return replace(syntax, shapes=(shape, *others))
+    call_format = replace(first, layout=(space, ""), ids="last" if ids else "")
+    return replace(syntax, formats=(call_format, *others))
 
 
 _SPACED: Final = Template(
@@ -328,5 +328,5 @@ DIALECTS: Final[Mapping[str, PromptDialect]] = {
     }.items()
 }
 """By tokenizer, as mistral-common writes them; `mistral` is v3 with Tekken. `mistral-nemo` is the template that Nemo
-brings along: it does not quote a result that is text, and tells the system message only while a question is new. v1 is
+brings along: it does not quote a result that is text, and writes the system message only while a question is new. v1 is
 for its history alone: it has no tools, and is no dialect to be found by its name."""

@@ -1,4 +1,4 @@
-"""How further families lay out a conversation: one row a family, beside its syntax in `families`.
+"""How further families lay out a conversation: one row a family, beside its syntax in `syntaxes`.
 
 The rows follow the templates that the models bring along. Where a row says another thing it says why.
 """
@@ -209,7 +209,7 @@ Where:
 
 
 def _deepseek(opening: Opening) -> PromptHead:
-    """Begin with the tools as DeepSeek's model card tells them: the model's own template leaves them out."""
+    """Begin with the tools as DeepSeek's model card describes them: the model's own template leaves them out."""
     tools = "\n".join(
         f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {as_json(tool.parameters)}"
         for tool in opening.tools
@@ -445,7 +445,7 @@ def _declaration(tool: Described) -> str:
 
 
 _DECLARED = ("description", "enum", "items", "properties", "required", "type")
-"""What of a schema is told, in this order; the template leaves out the rest."""
+"""The keywords of a schema that are written, in this order; the template leaves out the rest."""
 
 
 def _literal_schema(schema: Json) -> str:
@@ -523,7 +523,7 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "kimi-k2": _KIMI,
     "kimi-k2-thinking": replace(_KIMI, head=_kimi_k2_thinking, thinks=True),
-    # Several calls are told one by one: the template tells the first one only, and the results of all.
+    # Several calls are written one by one: the template writes the first one only, and the results of all.
     "harmony": Template(
         _harmony,
         ("<|start|>user<|message|>", "<|end|>"),
@@ -572,7 +572,7 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         opens="<think>\n",
         before_calls="\n",
     ),
-    # Calls, results and what is said to them are one turn.
+    # Calls, results and the answer to them are one turn.
     "gemma4": Template(
         _gemma4,
         ("<|turn>user\n", "<turn|>\n"),

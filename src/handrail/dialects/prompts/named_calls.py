@@ -19,12 +19,12 @@ class NamedCalls(Struct, frozen=True):
 
     Attributes:
         call: Opens a call.
-        name_ends: One of them stands between the name and the arguments; the first is the one that is written. A brace
+        name_ends: One of them separates the name from the arguments; the first is the one that is written. A brace
             is read as the beginning of the arguments.
         section: Opens and closes the calls of an answer, where the family has such marks. Both may be missing.
         lead: Stands before the name, as a part of the call's mark.
         id_mark: Stands between name and id, where the family writes ids.
-        closes: What may stand after the arguments, in this order.
+        closes: What may follow the arguments, in this order.
         counted: The name is written as an id, `functions.name:0`.
     """
 
@@ -46,7 +46,7 @@ class NamedCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
+        """All marks of this format."""
         return (
             *self.section,
             self.call,
@@ -56,13 +56,13 @@ class NamedCalls(Struct, frozen=True):
             *self.closes,
         )
 
-    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
         if start == self.section[0] and start != self.call:
             yield from source.space()
             if not (yield from source.read_literal(self.call)):
                 return
-        while (yield from self._one(source, taker)):
+        while (yield from self._one(source, sink)):
             source.mark()
             yield from source.space()
             for mark in self.closes:
@@ -75,8 +75,8 @@ class NamedCalls(Struct, frozen=True):
             if not (yield from source.read_literal(self.call)):
                 return
 
-    def _one(self, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
-        """Read one call after its mark. Return whether it was told."""
+    def _one(self, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+        """Read one call after its mark. Return whether it was reported."""
         if self.lead and not (yield from source.read_literal(self.lead)):
             return False
         yield from source.space()
@@ -96,12 +96,12 @@ class NamedCalls(Struct, frozen=True):
         if (yield from source.peek()) != "{":
             return False
         source.unmark()
-        taker.begin(name, id.strip())
-        taker.end(whole=(yield from source.json_value(taker.more)))
+        sink.begin(name, id.strip())
+        sink.end(whole=(yield from source.json_value(sink.more)))
         return True
 
     def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
+        """Return the section for these calls; see `CallFormat.encode`."""
         end = "".join(self.closes)
         each = [
             f"{self.call}{self.lead}{self._name(*of)}{self.name_ends[0]}{of[1].arguments}{end}"

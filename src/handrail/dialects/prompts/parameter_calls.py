@@ -1,10 +1,10 @@
 """Calls as a name and parameters with marks around each value: `<function=name><parameter=key>value</parameter>`.
 
-Values stand there bare: what type they have is known from the tool's schema alone, and where they end from their mark.
-So a call is told when it is whole, with JSON that we write.
+Values are bare: only the tool's schema gives their type, and only the closing mark their end.
+So a call is reported when it is whole, with JSON that we write.
 
 Rule 1: without a schema every value is text.
-Rule 2: a value is exactly what stands between its marks, but for the one line break on each side that some families put
+Rule 2: a value is exactly what is between its marks, but for the one line break on each side that some families put
         there.
 """
 
@@ -34,7 +34,7 @@ class Element(Struct, frozen=True):
         opens: Stands before the name.
         named: Stands after the name.
         begins: Stands before what is inside, after attributes if any; empty if that is `named` already.
-        closes: Ends the element. `{name}` in it stands for the name.
+        closes: Ends the element. `{name}` in it is replaced by the name.
         attributes: What is written between `named` and `begins`; `{position}` is the call's, from 1, `{type}` and
             `{is_text}` are the value's.
     """
@@ -57,13 +57,13 @@ class ParameterCalls(Struct, frozen=True):
     Attributes:
         sections: Pairs of marks that open and close the calls of an answer; the first is the one that is written.
             Both may be missing, and a section may hold several calls.
-        leads_in: What may stand between the section's mark and a call.
-        leads_out: What may stand after a call.
+        leads_in: What may come between the section's mark and a call.
+        leads_out: What may follow a call.
         padding: Stands around each value, and does not belong to it.
         layout: What is written between the marks of a section, a call and its parameters.
         gathered: Whether several calls are written in one section.
         between: What is written between calls.
-        cdata: Whether values that hold marks stand in `<![CDATA[...]]>`.
+        cdata: Whether values that hold marks are wrapped in `<![CDATA[...]]>`.
         nested: Whether objects and lists are written as elements within the value.
     """
 
@@ -89,7 +89,7 @@ class ParameterCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
+        """All marks of this format."""
         sections = (mark for pair in self.sections for mark in pair)
         return (
             *sections,
@@ -99,13 +99,13 @@ class ParameterCalls(Struct, frozen=True):
             *self.parameter.tokens,
         )
 
-    def read(self, source: TextBuffer, taker: AnswerSink, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
         if start != self.call.opens and not (yield from self._read_opening(source)):
             return
         closes = marks(*(closes for _, closes in self.sections))
         while True:
-            has_call = yield from self._one(source, taker)
+            has_call = yield from self._one(source, sink)
             if not has_call:
                 return
             source.mark()
@@ -119,19 +119,19 @@ class ParameterCalls(Struct, frozen=True):
                 return
 
     def _read_opening(self, source: TextBuffer) -> Step[bool]:
-        """Read what stands before a call's name. Return whether all of it was there."""
+        """Read what precedes a call's name. Return whether all of it was there."""
         yield from source.space()
         while (yield from source.read_mark(marks(*self.leads_in))):
             yield from source.space()
         return (yield from source.read_literal(self.call.opens))
 
-    def _one(self, source: TextBuffer, taker: AnswerSink) -> Step[bool]:
-        """Read one call after the mark that opens it. Return whether it was told."""
+    def _one(self, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+        """Read one call after the mark that opens it. Return whether it was reported."""
         name = yield from self._name(source)
         if not is_name(name):
             return False
         members: list[tuple[str, Json]] = []
-        properties = _properties(taker.parameters(name))
+        properties = _properties(sink.parameters(name))
         after = marks(self.call.closes, self.parameter.opens)
         yield from source.space()
         mark = yield from source.read_mark(after)
@@ -148,13 +148,13 @@ class ParameterCalls(Struct, frozen=True):
         if not mark:
             return False
         source.unmark()
-        taker.begin(name)
-        taker.more(_object(members))
-        taker.end()
+        sink.begin(name)
+        sink.more(_object(members))
+        sink.end()
         return True
 
     def _name(self, source: TextBuffer) -> Step[str]:
-        """Read the name and what stands between it and the first parameter."""
+        """Read the name and what separates it from the first parameter."""
         ends = (self.call.named, self.parameter.opens, self.call.closes)
         name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
         if mark != self.call.named:
@@ -203,7 +203,7 @@ class ParameterCalls(Struct, frozen=True):
         return coerce_text(value, dict(schema))
 
     def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
+        """Return the section for these calls; see `CallFormat.encode`."""
         if self.sections:
             opens, closes = self.sections[0]
         else:
@@ -223,22 +223,22 @@ class ParameterCalls(Struct, frozen=True):
     def _call(self, call: ToolCall, position: int, schemas: Schemas) -> str:
         members = json.loads(call.arguments)
         properties = _properties(schemas.get(call.name))
-        shape = self.call
+        element = self.call
         layout = self.layout
         parts = [
-            f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.read_literal}"
+            f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.read_literal}"
         ]
         parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
-        return layout.join([*parts, shape.closes])
+        return layout.join([*parts, element.closes])
 
     def _parameter(self, key: str, value: Json, schema: Json) -> str:
-        shape = self.parameter
+        element = self.parameter
         pad = self.padding
         if isinstance(value, str):
             is_text = "true"
         else:
             is_text = "false"
-        attributes = shape.attributes.format(type=_type_name(value), is_text=is_text)
+        attributes = element.attributes.format(type=_type_name(value), is_text=is_text)
         if isinstance(value, str):
             text = value
         else:
@@ -246,18 +246,18 @@ class ParameterCalls(Struct, frozen=True):
         if self.cdata and isinstance(value, str) and ("<" in value or "&" in value):
             text = f"{_CDATA[0]}{value}{_CDATA[1]}"
         if self.nested and isinstance(schema, Mapping):
-            elements = _elements(value, shape)
-            # the schema tells too little
-            if _parse_nested(elements, shape, schema) == value:
+            elements = _elements(value, element)
+            # the schema says too little
+            if _parse_nested(elements, element, schema) == value:
                 text = elements
             else:
                 text = text
-        closes = shape.closes.replace("{name}", key)
-        return f"{shape.opens}{key}{shape.named}{attributes}{shape.read_literal}{pad}{text}{pad}{closes}"
+        closes = element.closes.replace("{name}", key)
+        return f"{element.opens}{key}{element.named}{attributes}{element.read_literal}{pad}{text}{pad}{closes}"
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
-    """Return the schemas of a tool's parameters, by name; empty if it has none or is not known."""
+    """Return the schemas of a tool's parameters, by name; empty if it has none or there is no such tool."""
     properties = (parameters or {}).get("properties")
     if isinstance(properties, Mapping):
         return properties
@@ -288,7 +288,7 @@ def _type_name(value: Json) -> str:
 # ---------------------------------------------------------------------- values within values
 
 
-def _elements(value: Json, shape: Element) -> str:
+def _elements(value: Json, element: Element) -> str:
     """Return a value as elements within elements; list items are called `item`."""
     if not value and isinstance(value, dict | list):
         return _json(value)
@@ -301,16 +301,16 @@ def _elements(value: Json, shape: Element) -> str:
             return value
         return _json(value)
     return "".join(
-        f"{shape.opens}{key}{shape.named}{_elements(each, shape)}{shape.closes.replace('{name}', key)}"
+        f"{element.opens}{key}{element.named}{_elements(each, element)}{element.closes.replace('{name}', key)}"
         for key, each in members
     )
 
 
-def _parse_nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
+def _parse_nested(value: str, element: Element, schema: Mapping[str, Json]) -> Json:
     """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
-    if "string" in _kinds(schema) or shape.opens not in value:
+    if "string" in _kinds(schema) or element.opens not in value:
         return coerce_text(value, dict(schema))
-    tree = _tree(value, shape)
+    tree = _tree(value, element)
     if tree is None:
         return value
     return _fit(tree, schema)
@@ -323,13 +323,13 @@ class _Node(Struct):
     children: list[tuple[str, _Node]]
 
 
-def _tree(value: str, shape: Element) -> _Node | None:
+def _tree(value: str, element: Element) -> _Node | None:
     """Return the elements of a value, or None if one of them is not closed as it was opened."""
-    before, *rest = value.split(shape.opens)
+    before, *rest = value.split(element.opens)
     root = _Node(before, [])
     open_now = [("", root)]
     for part in rest:
-        name, named, text = part.partition(shape.named)
+        name, named, text = part.partition(element.named)
         if not named or len(open_now) > strictjson.MAX_DEPTH:
             return None
         if not name.startswith("/"):

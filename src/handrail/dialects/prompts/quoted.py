@@ -12,7 +12,8 @@ The calls above are text. At the end of an answer they would be calls, because s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from handrail.dialects.prompts.call_format import AnswerSink
 from handrail.errors import Json
@@ -44,11 +45,11 @@ class Fences:
 
 
 class FencedCalls:
-    """Holds the calls of a fence and the text after them until it is known whether they are calls; see `Taker`."""
+    """Holds the calls of a fence and the text after them until it is clear whether they are calls; see `AnswerSink`."""
 
-    def __init__(self, taker: AnswerSink) -> None:
-        self._taker = taker
-        self._events: list[tuple[str, tuple[object, ...], dict[str, bool]]] = []
+    def __init__(self, sink: AnswerSink) -> None:
+        self._sink = sink
+        self._events: list[Callable[[], None]] = []
         self._raw: list[str] = []
         self._tail: list[str] = []  # the text after the calls
         self._behind = ""  # the same, without white space around it
@@ -84,35 +85,35 @@ class FencedCalls:
         return "".join([*self._raw, *self._tail])
 
     def release(self) -> None:
-        """Report the calls and the text after them to the taker."""
-        for name, values, named in self._events:
-            getattr(self._taker, name)(*values, **named)
-        self._taker.text("".join(self._tail))
+        """Report the calls and the text after them to the sink."""
+        for report in self._events:
+            report()
+        self._sink.text("".join(self._tail))
 
     def begin(self, name: str, id: str = "") -> None:
         self.has_calls = True
-        self._events.append(("begin", (name, id), {}))
+        self._events.append(partial(self._sink.begin, name, id))
 
     def identify(self, id: str) -> None:
-        self._events.append(("identify", (id,), {}))
+        self._events.append(partial(self._sink.identify, id))
 
     def more(self, text: str) -> None:
-        self._events.append(("more", (text,), {}))
+        self._events.append(partial(self._sink.more, text))
 
     def end(self, *, whole: bool = True) -> None:
-        self._events.append(("end", (), {"whole": whole}))
+        self._events.append(partial(self._sink.end, whole=whole))
 
     def text(self, text: str) -> None:
-        self._events.append(("text", (text,), {}))
+        self._events.append(partial(self._sink.text, text))
 
     def begin_reasoning(self, mark: str) -> None:
-        self._events.append(("reasons", (mark,), {}))
+        self._events.append(partial(self._sink.begin_reasoning, mark))
 
     def add_reasoning(self, text: str) -> None:
-        self._events.append(("reason", (text,), {}))
+        self._events.append(partial(self._sink.add_reasoning, text))
 
     def end_reasoning(self, mark: str) -> None:
-        self._events.append(("reasoned", (mark,), {}))
+        self._events.append(partial(self._sink.end_reasoning, mark))
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
-        return self._taker.parameters(name)
+        return self._sink.parameters(name)

@@ -1,4 +1,4 @@
-"""ReAct for models that were never trained on tools: a form that is only told, and read leniently.
+"""ReAct for models that were never trained on tools: a form that the prompt explains, read leniently.
 
     Thought: I must look that up.
     Action: get_weather
@@ -7,7 +7,7 @@
     Thought: I know it now.
     Final Answer: It is 21 °C in Paris.
 
-The conversation stands in ChatML, which most small models were trained on; for others, replace the wraps of the
+The conversation is written in ChatML, which most small models were trained on; for others, replace the wraps of the
 template. The server stops the model at `Observation:`, which is ours to write.
 
 Rule 1: the words of the form are no control tokens, yet a model takes them for its own. A result that holds
@@ -57,7 +57,7 @@ def _head(opening: Opening) -> PromptHead:
 
 
 SYNTAX: Final = Syntax(
-    shapes=(NamedCalls("Action:", ("\nAction Input:",)),),
+    formats=(NamedCalls("Action:", ("\nAction Input:",)),),
     reasoning=Reasoning("Thought:", "Final Answer:", ended_by=("Action:",), after=" ", layout=(" ", "\n")),
     ends=("Observation:", "<|im_end|>", "<|endoftext|>"),
     others=("<|im_start|>",),
@@ -79,7 +79,7 @@ class ReAct(PromptDialect, frozen=True):
     """ReAct's form: beyond a syntax and a template it knows that an answer is a thought and one thing after it."""
 
     def encode_answer(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
-        """Return an answer; what was said beside a call is the thought before it. See `PromptDialect.written`."""
+        """Return an answer; text beside a call is the thought before it. See `PromptDialect.encode_answer`."""
         if not turn.calls:
             if turn.reasoning:
                 thought = f"Thought: {turn.reasoning}\n"

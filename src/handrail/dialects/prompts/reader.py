@@ -1,11 +1,11 @@
 """What an open model writes, read as a turn, and written again: one reader for all families, each a `Syntax`.
 
 A model without a tool API writes its calls into its text, in the form it was trained on. A `Syntax` is the table of
-one such form: marks around reasoning and calls, and the shapes that the calls have. The reader goes through the text
+one such form: marks around reasoning and calls, and the formats of calls. The reader goes through the text
 once, as it arrives, and gives what is certain: text at once, but for what may still become a mark.
 
 Rule 1: nothing is invented, and nothing is lost. Text that is no call stays text, with its marks.
-Rule 2: what was given is never taken back: the deltas, joined, are the turn, but for what only the end can tell.
+Rule 2: what was given is never taken back: the deltas, joined, are the turn, but for what only the end can show.
 Rule 3: a call that breaks off never runs: the turn then ends with `length` or `error`.
 Rule 4: any text gives a turn, never an exception, in linear time, however it is cut.
 """
@@ -55,15 +55,15 @@ class Syntax(Struct, frozen=True):
     """How one family of models writes its answers.
 
     Attributes:
-        shapes: How it writes calls. The first is the one that is written; all are read.
+        formats: How it writes calls. The first is the one that is written; all are read.
         reasoning: How it writes reasoning, if it marks it.
         channels: Set where an answer is a row of messages with headers.
-        silent: Marks that carry nothing and are dropped; a pair is dropped with what stands in between.
+        silent: Marks that carry nothing and are dropped; a pair is dropped with what is in between.
         ends: Marks that end an answer. What a model writes after one is not its answer, and is not read.
         others: The template's further control tokens.
     """
 
-    shapes: tuple[CallFormat, ...] = ()
+    formats: tuple[CallFormat, ...] = ()
     reasoning: Reasoning | None = None
     channels: Channels | None = None
     silent: tuple[str | tuple[str, str], ...] = ()
@@ -72,17 +72,17 @@ class Syntax(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Every control token, longest first: none of them may stand in text that others put into a prompt."""
+        """Every control token, longest first: none of them may be in text that others put into a prompt."""
         thinking: tuple[str, ...] = ()
         if self.reasoning:
             thinking = (self.reasoning.opens, self.reasoning.closes)
         silent = (each if isinstance(each, str) else each[0] for each in self.silent)
-        shapes = (token for shape in self.shapes for token in shape.tokens)
+        formats = (token for call_format in self.formats for token in call_format.tokens)
         if self.channels:
             channels = self.channels.tokens
         else:
             channels = ()
-        every = {token.strip() for token in (*shapes, *thinking, *channels, *silent, *self.ends, *self.others)}
+        every = {token.strip() for token in (*formats, *thinking, *channels, *silent, *self.ends, *self.others)}
         return tuple(
             sorted(
                 (each for each in every if _is_control(each)),
@@ -111,15 +111,15 @@ class TextReader:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_PartialCall] = []
-        self._space: list[str] = []  # white space that is given once it is known to stand within the text
-        self._fresh = True  # reasoning, or a call without a mark, may stand here
-        self._lead = True  # white space here may turn out to stand between calls only
-        self._reasoned = False  # white space here stands between reasoning and text
+        self._space: list[str] = []  # white space that is given once more text follows
+        self._fresh = True  # reasoning, or a call without a mark, may come next
+        self._lead = True  # white space here may turn out to be between calls only
+        self._reasoned = False  # white space here separates reasoning from text
         self._thinking = False
         self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
         self._over = False
         self._fences = Fences()
-        self._fenced: FencedCalls | None = None  # calls in a code fence, until it is known whether text follows
+        self._fenced: FencedCalls | None = None  # calls in a code fence, until it is clear whether text follows
         self._cut = False  # the text ended within a call of which nothing was certain yet
         self._marks = _compile_marks(syntax)
         self._answer: Step[None] | None = self._read()
@@ -186,14 +186,14 @@ class TextReader:
             quoted.release()
 
     def _before_all(self, reasoning: Reasoning) -> Step[None]:
-        """Drop the end of a reasoning that was begun nowhere: the prompt did, or the model left it out."""
+        """Drop the end of a reasoning without a beginning, which is in the prompt or was left out."""
         self._hold((yield from self._source.space()))
         if (yield from self._source.read_literal(reasoning.closes)):
             self._space = []
             self._reasoned = self._separate
 
     def _begin_text(self) -> Step[None]:
-        """Read what may stand only where no text stands before it: reasoning, and calls without a mark."""
+        """Read what may come only where no text precedes it: reasoning, and calls without a mark."""
         source = self._source
         self._hold((yield from source.space()))
         if self._syntax.reasoning and (yield from source.read_literal(self._syntax.reasoning.opens)):
@@ -240,19 +240,23 @@ class TextReader:
             self._fenced.go_on()
         elif not self._thinking and self._fences.open_in(self._text):
             self._fenced = FencedCalls(self)
-        taker = self._fenced or self
+        sink = self._fenced or self
         source = self._source
         source.back(start)
         source.mark()
         source.record()
         source.at += len(start)
-        shapes = self._marks.shapes[start or first]
-        if shapes[0].leads and start:
+        formats = self._marks.formats[start or first]
+        if formats[0].leads and start:
             yield from source.space()
             first = yield from source.peek()
-            shapes = [shape for shape in shapes if not shape.leads or (first and first in shape.leads)]
-        if shapes:
-            yield from shapes[0].read(source, taker, start)
+            formats = [
+                call_format
+                for call_format in formats
+                if not call_format.leads or (first and first in call_format.leads)
+            ]
+        if formats:
+            yield from formats[0].read(source, sink, start)
         left = source.unmark()
         raw = source.stop_recording()
         if start and source.ended and source.at == len(source.text):
@@ -277,7 +281,7 @@ class TextReader:
     # ------------------------------------------------------------------ taking
 
     def begin(self, name: str, id: str = "") -> None:
-        """A call begins; see `Taker`."""
+        """Begin a call; see `AnswerSink`."""
         if self._thinking:
             self.end_reasoning("")
         self._reasoned = False
@@ -285,22 +289,22 @@ class TextReader:
         self._deltas.append(ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, ""))
 
     def identify(self, id: str) -> None:
-        """The last call has this id; see `Taker`."""
+        """Set the id of the last call; see `AnswerSink`."""
         self._calls[-1].id = id
 
     def more(self, text: str) -> None:
-        """The arguments go on; see `Taker`."""
+        """Add text to the arguments; see `AnswerSink`."""
         call = self._calls[-1]
         call.pieces.append(text)
         self._deltas.append(ArgumentsDelta(len(self._calls) - 1, call.name, text))
 
     def end(self, *, whole: bool = True) -> None:
-        """The call ends; see `Taker`."""
+        """End the call; see `AnswerSink`."""
         self._calls[-1].whole = whole
         self._fresh = self._lead = True
 
     def text(self, text: str) -> None:
-        """Text goes on; see `Taker`. White space that may turn out to stand between calls only is held back."""
+        """Add text; see `AnswerSink`. White space that may turn out to be between calls only is held back."""
         if self._fenced:
             if not self._fenced.stays(text):
                 self._release()
@@ -318,7 +322,7 @@ class TextReader:
             self._deltas.append(TextDelta(text))
 
     def begin_reasoning(self, mark: str) -> None:
-        """Reasoning begins; see `Taker`."""
+        """Begin reasoning; see `AnswerSink`."""
         self._thinking = True
         self._reasoned = False
         if self._separate:
@@ -327,7 +331,7 @@ class TextReader:
             self._tag = [mark]
 
     def add_reasoning(self, text: str) -> None:
-        """Reasoning goes on; see `Taker`. White space around it does not belong to it."""
+        """Add reasoning; see `AnswerSink`. White space around it does not belong to it."""
         if not self._separate:
             if self._tag:
                 self._tag.append(text)
@@ -353,7 +357,7 @@ class TextReader:
         self._deltas.append(ReasoningDelta(visible))
 
     def end_reasoning(self, mark: str) -> None:
-        """Reasoning ends; see `Taker`. Where it stays in the text, an empty one is left out with its marks."""
+        """End reasoning; see `AnswerSink`. Where it stays in the text, an empty one is left out with its marks."""
         self._thinking = False
         if self._separate:
             self._space = []
@@ -363,7 +367,7 @@ class TextReader:
         self._tag = []
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
-        """Return the schema of a tool's parameters; see `Taker`."""
+        """Return the schema of a tool's parameters; see `AnswerSink`."""
         return (self._tools or {}).get(self._own_name(name))
 
     def _hold(self, space: str) -> None:
@@ -405,13 +409,13 @@ class _Marks:
 
     def __init__(self, syntax: Syntax) -> None:
         self.silent = dict((each, "") if isinstance(each, str) else each for each in syntax.silent)
-        self.shapes: dict[str, list[CallFormat]] = {}
-        for shape in syntax.shapes:
-            for start in (*shape.starts, *shape.bare, *shape.loose):
-                self.shapes.setdefault(start, []).append(shape)
-        self.bare = frozenset("".join(shape.bare for shape in syntax.shapes))
-        self.loose = frozenset(each for shape in syntax.shapes for each in shape.loose)
-        starts = (start for shape in syntax.shapes for start in shape.starts)
+        self.formats: dict[str, list[CallFormat]] = {}
+        for call_format in syntax.formats:
+            for start in (*call_format.starts, *call_format.bare, *call_format.loose):
+                self.formats.setdefault(start, []).append(call_format)
+        self.bare = frozenset("".join(call_format.bare for call_format in syntax.formats))
+        self.loose = frozenset(each for call_format in syntax.formats for each in call_format.loose)
+        starts = (start for call_format in syntax.formats for start in call_format.starts)
         self.text = Marks([*starts, *self.loose, *self.silent, *syntax.ends])
         reasoning = syntax.reasoning or Reasoning()
         self.reasoning = Marks([reasoning.closes, *reasoning.ended_by, *syntax.ends, *self.silent])
@@ -448,11 +452,11 @@ def make_reader(
     """Return a reader for one answer.
 
     Args:
-        tools: The tools of the request; they tell the types of values that a family writes as bare text. Without
+        tools: The tools of the request; they give the types of values that a family writes as bare text. Without
             them all of those are text.
         opened: The beginning of the answer, where the prompt already holds it: `<think>`, or the mark of a call that
             was asked for. It is read as if the model had written it, and is a part of the turn.
-        reasoning: Whether reasoning is told apart; else it stays in the text with its marks.
+        reasoning: Whether reasoning is separated; else it stays in the text with its marks.
     """
     text_reader = TextReader(syntax, tools, reasoning=reasoning)
     text_reader.open_with(opened)
@@ -477,7 +481,7 @@ def read_answer(
 def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
     """Return the text that a model of this family writes for the turn, without the mark that ends an answer.
 
-    Reading it gives the turn again, as far as the family can write it: ids are kept where it has a place for them.
+    Reading it gives the turn again, as far as the family can write it: ids survive where it has a place for them.
 
     Raises:
         ConfigError: The turn has calls, and the family has no form for them.
@@ -491,13 +495,13 @@ def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = 
         form = syntax.reasoning
         parts.insert(0, turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after)
     if calls:
-        parts.append(_shape_for(syntax, turn.text).encode(calls, schemas))
+        parts.append(_format_for(syntax, turn.text).encode(calls, schemas))
     return "".join(parts)
 
 
-def _shape_for(syntax: Syntax, text: str) -> CallFormat:
-    """Return the shape for calls after that text: without a mark they can stand at the beginning only."""
-    fitting = [shape for shape in syntax.shapes if shape.starts or shape.loose or not text]
+def _format_for(syntax: Syntax, text: str) -> CallFormat:
+    """Return the format for calls after that text: without a mark they can only come first."""
+    fitting = [call_format for call_format in syntax.formats if call_format.starts or call_format.loose or not text]
     if not fitting:
         raise ConfigError("this family of models has no form for calls")
     return fitting[0]

@@ -1,6 +1,7 @@
 """The forms in which families of open models write their answers: one row a family.
 
-A new family is a new row; a new form is a new shape. The names are those under which `handrail.dialect` finds them.
+A new family is a new row; a new form is a new `CallFormat`. The names are those under which `handrail.dialect` finds
+them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ _GEMMA4 = Syntax(
     ),
 )
 
-# ---------------------------------------------------------------------- shapes that several families share
+# ---------------------------------------------------------------------- formats that several families share
 
 _THINK = Reasoning()
 _TIGHT = Reasoning(layout=("", ""), after="")
@@ -137,7 +138,7 @@ def _invoke(prefix: str, *, attributes: str = "") -> tuple[Element, Element]:
 
 
 def _dsml(section: str) -> ParameterCalls:
-    """Return DeepSeek's calls from V3.2 on; they tell of each value whether it is text."""
+    """Return DeepSeek's calls from V3.2 on; they mark each value as text or not."""
     sections = ((f"<｜DSML｜{section}>", f"</｜DSML｜{section}>"),)
     return ParameterCalls(*_invoke("｜DSML｜", attributes=' string="{is_text}"'), sections)
 
@@ -168,10 +169,10 @@ _ATEM = ParameterCalls(*_invoke("atem:"), (("<atem:function_calls>", "</atem:fun
 
 _ROWS: Final[Mapping[str, Syntax]] = {
     "plain": Syntax(),
-    "hermes": replace(_CHATML, shapes=(_TOOL_CALL,), reasoning=_THINK),
+    "hermes": replace(_CHATML, formats=(_TOOL_CALL,), reasoning=_THINK),
     "llama3": replace(
         _LLAMA,
-        shapes=(
+        formats=(
             JsonCalls(
                 arguments=("parameters", "arguments"),
                 bare="{",
@@ -190,15 +191,15 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "llama3-pythonic": replace(
         _LLAMA,
-        shapes=(
+        formats=(
             *_PYTHON_LISTS,
             LiteralCalls(("<|python_tag|>",), listed=False, method=".call"),
         ),
     ),
-    "llama4": replace(_LLAMA4, shapes=_PYTHON_LISTS),
-    "mistral": replace(_MISTRAL, shapes=(_MISTRAL_LIST, _MISTRAL_NAMED)),
-    "mistral-v11": replace(_MISTRAL, shapes=(_MISTRAL_NAMED, _MISTRAL_LIST)),
-    "qwen3-coder": replace(_CHATML, shapes=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
+    "llama4": replace(_LLAMA4, formats=_PYTHON_LISTS),
+    "mistral": replace(_MISTRAL, formats=(_MISTRAL_LIST, _MISTRAL_NAMED)),
+    "mistral-v11": replace(_MISTRAL, formats=(_MISTRAL_NAMED, _MISTRAL_LIST)),
+    "qwen3-coder": replace(_CHATML, formats=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
     "harmony": Syntax(
         channels=Channels(
             "<|start|>assistant",
@@ -218,32 +219,32 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "deepseek-v3": replace(
         _DEEPSEEK,
-        shapes=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
+        formats=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
         reasoning=_THINK,
     ),
-    "deepseek-v3.1": replace(_DEEPSEEK, shapes=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
-    "deepseek-v3.2": replace(_DEEPSEEK, shapes=(_dsml("function_calls"),), reasoning=_TIGHT),
+    "deepseek-v3.1": replace(_DEEPSEEK, formats=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
+    "deepseek-v3.2": replace(_DEEPSEEK, formats=(_dsml("function_calls"),), reasoning=_TIGHT),
     "deepseek-v4": replace(
         _DEEPSEEK,
-        shapes=(_dsml("tool_calls"),),
+        formats=(_dsml("tool_calls"),),
         reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",)),
     ),
-    "glm4": replace(_GLM, shapes=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
+    "glm4": replace(_GLM, formats=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
     "ling3": Syntax(
-        shapes=(_GLM_CALLS,),
+        formats=(_GLM_CALLS,),
         reasoning=replace(_TIGHT, ended_by=("<tool_call>",)),
         ends=("<|role_end|>",),
         others=("<role>", "</role>", "<tool_response>", "</tool_response>"),
     ),
     "spark": Syntax(
-        shapes=(replace(_GLM_CALLS, parameter=replace(_ARGUMENT, attributes=""), layout="", between=""),),
+        formats=(replace(_GLM_CALLS, parameter=replace(_ARGUMENT, attributes=""), layout="", between=""),),
         reasoning=_TIGHT,
         ends=("<｜end▁of▁sentence｜>",),
         others=("<｜start▁of▁sentence｜>", "<|Bot|>", "<|User|>", "<|System|>", "<|Tool|>"),
     ),
     "kimi-k2": replace(
         _KIMI,
-        shapes=(
+        formats=(
             NamedCalls(
                 "<|tool_call_begin|>",
                 ("<|tool_call_argument_begin|>",),
@@ -255,7 +256,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         reasoning=replace(_TIGHT, ended_by=("<|tool_calls_section_begin|>", "<|tool_call_begin|>")),
     ),
     "kimi-k3": Syntax(
-        shapes=(
+        formats=(
             ParameterCalls(
                 Element(
                     '<|open|>call tool="',
@@ -289,12 +290,12 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "minimax-m2": replace(
         _MINIMAX,
-        shapes=(ParameterCalls(*_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)),),
+        formats=(ParameterCalls(*_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)),),
         reasoning=_THINK,
     ),
     "minimax-m3": replace(
         _MINIMAX,
-        shapes=(
+        formats=(
             ParameterCalls(
                 Element(']<]minimax[>[<invoke name="', '"', ">", "]<]minimax[>[</invoke>"),
                 Element("]<]minimax[>[<", ">", closes="]<]minimax[>[</{name}>"),
@@ -308,7 +309,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "gemma4": replace(
         _GEMMA4,
-        shapes=(
+        formats=(
             LiteralCalls(
                 ("<|tool_call>",),
                 ("<tool_call|>",),
@@ -322,7 +323,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         reasoning=Reasoning("<|channel>thought", "<channel|>", (), "", ("\n", "\n")),
     ),
     "functiongemma": Syntax(
-        shapes=(
+        formats=(
             LiteralCalls(
                 ("<start_function_call>",),
                 ("<end_function_call>",),
@@ -338,21 +339,21 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "granite3": replace(
         _GRANITE,
-        shapes=(
+        formats=(
             JsonCalls(("<|tool_call|>",), listed=_LIST),
             JsonCalls(("<tool_call>",), ("</tool_call>",)),
         ),
         reasoning=_THINK,
     ),
-    "granite4": replace(_GRANITE, shapes=(_TOOL_CALL,)),
+    "granite4": replace(_GRANITE, formats=(_TOOL_CALL,)),
     "granite-20b": Syntax(
-        shapes=(JsonCalls(("<function_call>",), layout=(" ", "")),),
+        formats=(JsonCalls(("<function_call>",), layout=(" ", "")),),
         ends=("<|endoftext|>",),
         others=("<function_response>",),
     ),
     "lfm2": replace(
         _CHATML,
-        shapes=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),),
+        formats=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),),
         reasoning=_THINK,
         others=(
             *_CHATML.others,
@@ -365,11 +366,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "olmo3": replace(
         _CHATML,
-        shapes=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),),
+        formats=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),),
     ),
     "cohere": replace(
         _COHERE,
-        shapes=(
+        formats=(
             JsonCalls(
                 ("<|START_ACTION|>",),
                 ("<|END_ACTION|>",),
@@ -384,7 +385,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "command-r": replace(
         _COHERE,
-        shapes=(
+        formats=(
             JsonCalls(
                 ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"),
                 ("```",),
@@ -394,35 +395,35 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             ),
         ),
     ),
-    "functionary-v3.1": replace(_LLAMA, shapes=(NamedCalls("<function=", (">",), closes=("</function>",)),)),
+    "functionary-v3.1": replace(_LLAMA, formats=(NamedCalls("<function=", (">",), closes=("</function>",)),)),
     "functionary-v3.2": replace(
         _LLAMA,
         channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
     ),
     "functools": Syntax(
-        shapes=(JsonCalls(("functools",), listed=_LIST),),
+        formats=(JsonCalls(("functools",), listed=_LIST),),
         ends=("<|end|>", "<|eot_id|>"),
         others=("<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"),
     ),
     "gigachat": Syntax(
-        shapes=(JsonCalls(("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),),
+        formats=(JsonCalls(("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),),
         ends=("</s>", "<|message_sep|>"),
         others=("<s>", "<|role_sep|>"),
     ),
     "hunyuan": Syntax(
-        shapes=(_TOOL_CALLS,),
+        formats=(_TOOL_CALLS,),
         reasoning=_THINK,
         silent=("<answer>", "</answer>"),
         ends=("<|eos|>",),
         others=("<|startoftext|>", "<|extra_0|>", "<|extra_4|>"),
     ),
     "jamba": Syntax(
-        shapes=(_TOOL_CALLS,),
+        formats=(_TOOL_CALLS,),
         ends=("<|eom|>", "<|endoftext|>"),
         others=("<|bom|>", "<|startoftext|>"),
     ),
     "apriel": Syntax(
-        shapes=(_TOOL_CALLS,),
+        formats=(_TOOL_CALLS,),
         reasoning=Reasoning("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", (), "\n", ("", "\n")),
         silent=("[END FINAL RESPONSE]",),
         ends=("<|end|>",),
@@ -435,7 +436,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "internlm2": replace(
         _CHATML,
-        shapes=(
+        formats=(
             JsonCalls(
                 ("<|action_start|><|plugin|>",),
                 ("<|action_end|>",),
@@ -445,18 +446,18 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=(*_CHATML.others, "<|action_start|>", "<|plugin|>", "<|interpreter|>"),
     ),
     "nemotron-nano-v2": Syntax(
-        shapes=(JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), listed=_LIST),),
+        formats=(JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), listed=_LIST),),
         reasoning=replace(_THINK, after="\n"),
         ends=("<SPECIAL_12>",),
         others=("<SPECIAL_10>", "<SPECIAL_11>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE>"),
     ),
     "longcat": Syntax(
-        shapes=(JsonCalls(("<longcat_tool_call>",), ("</longcat_tool_call>",)),),
+        formats=(JsonCalls(("<longcat_tool_call>",), ("</longcat_tool_call>",)),),
         ends=("</longcat_s>",),
         others=("<longcat_s>",),
     ),
     "apertus": Syntax(
-        shapes=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
+        formats=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
         reasoning=Reasoning("<|inner_prefix|>", "<|inner_suffix|>", (), "", ("", "")),
         ends=("<|assistant_end|>",),
         others=(
@@ -469,16 +470,16 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             "<|developer_end|>",
         ),
     ),
-    "reka": Syntax(shapes=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
+    "reka": Syntax(formats=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
     "ernie4.5": Syntax(
-        shapes=(_TOOL_CALL,),
+        formats=(_TOOL_CALL,),
         reasoning=_THINK,
         silent=("<response>", "</response>"),
         ends=("<|im_end|>", "</s>"),
         others=("<|im_start|>", "<s>", "<tool_output>", "</tool_output>"),
     ),
     "seed-oss": Syntax(
-        shapes=(
+        formats=(
             ParameterCalls(
                 _FUNCTION,
                 _PARAMETER,
@@ -492,7 +493,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "minicpm5": replace(
         _CHATML,
-        shapes=(
+        formats=(
             ParameterCalls(
                 Element('<function name="', '"', ">", "</function>"),
                 Element('<param name="', '"', ">", "</param>"),
@@ -503,7 +504,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         reasoning=_THINK,
     ),
     "step3": Syntax(
-        shapes=(
+        formats=(
             ParameterCalls(
                 *_invoke("steptml:"),
                 (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),),
@@ -532,14 +533,14 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "xlam": replace(
         _CHATML,
-        shapes=(
+        formats=(
             JsonCalls(loose=_LOOSE, whole=True, listed=_LIST),
             JsonCalls(("<tool_call>",), ("</tool_call>",), whole=True),
             JsonCalls(("```json",), ("```",), whole=True),
             JsonCalls(("[TOOL_CALLS]",), whole=True),
         ),
     ),
-    "generic-json": Syntax(shapes=(JsonCalls(loose=_LOOSE, whole=True),)),
+    "generic-json": Syntax(formats=(JsonCalls(loose=_LOOSE, whole=True),)),
 }
 
 _ALIASES: Final = {

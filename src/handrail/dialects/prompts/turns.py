@@ -1,4 +1,4 @@
-"""A conversation as the turns in which a template tells it: results with the answer that asked for them."""
+"""A conversation as the turns of a template: results with the answer that asked for them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class AnswerTurn(Struct, frozen=True):
 
 
 Entry: TypeAlias = "UserMessage | SystemMessage | AnswerTurn"
-"""What a template tells as one turn, or as an answer with what came of it."""
+"""What a template writes as one turn, or as an answer with what came of it."""
 
 
 def has_results(entries: Sequence[Entry]) -> bool:
-    """Whether results stand at the end of these."""
+    """Whether these end with results."""
     newest = entries[-1] if entries else None
     return isinstance(newest, AnswerTurn) and bool(newest.results)
 
 
 def user_text(message: UserMessage) -> str:
-    """Return what a person says. A prompt is text: of a picture it can only say that there is one."""
+    """Return a user's text. A prompt is text: of a picture it can only say that there is one."""
     pictures = [each for part in message.parts if (each := parts.parse_attachment(part))]
     return "\n".join(
         [
@@ -59,7 +59,7 @@ def split_system(messages: Sequence[Message]) -> tuple[list[str], Sequence[Messa
 
 
 def group_turns(messages: Sequence[Message], template: Template) -> list[Entry]:
-    """Return the turns in which a template tells the messages: results with their calls, and as few as it takes."""
+    """Return the messages as turns of a template: results with their calls, and as few as it takes."""
     entries: list[Entry] = []
     for message in messages:
         before = entries[-1] if entries else None

@@ -1,10 +1,10 @@
 """Anthropic's Messages API: both ways, whole and streamed.
 
-A message is a list of blocks: text, thinking, wishes for tools, and what the provider ran itself. What Claude said goes
-back as those very blocks, because thinking is signed and the results of the provider's tools are encrypted.
+A message is a list of blocks: text, thinking, calls of tools, and what the provider ran itself. Claude's own blocks go
+back unchanged, because thinking is signed and the results of the provider's tools are encrypted.
 
 Rule 1: thinking and all blocks of the provider's own tools go back as they came, in their order.
-Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
+Rule 2: an answer of another provider's model goes back as text and calls; its reasoning has no signature and stays out.
 Rule 3: results of calls come first in the one message after the calls; the API refuses others.
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
 Rule 5: code execution keeps its container: the next request names the newest container that has not expired. Without
@@ -118,7 +118,7 @@ class Anthropic(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        What the engineer says to the model stands before the conversation always: not every model takes it later.
+        System messages always come before the conversation: not every model takes them later.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among the tools, or demands a call without any; or a
@@ -144,7 +144,7 @@ class Anthropic(BaseWire):
             **options.extra,
         }
         if options.output is not None:
-            # Effort stands in the same field, and is the user's own.
+            # Effort is in the same field, and is the user's own.
             own = options.extra.get("output_config") or {}
             if not isinstance(own, Mapping):
                 raise ConfigError("the option `output_config` is no object, so the answer's form has no place in it")
@@ -159,7 +159,7 @@ class Anthropic(BaseWire):
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form is Anthropic's own subset."""
+        """Describe the tools; see `BaseWire.definitions`. The strict form is Anthropic's own subset."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
@@ -254,7 +254,7 @@ class Anthropic(BaseWire):
         return messages, tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Anthropic would send for a turn; it tells no time of creation."""
+        """Return the body that Anthropic would send for a turn; it holds no time of creation."""
         content = [block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)]
         return {
             **_head(envelope),
@@ -271,7 +271,7 @@ class Anthropic(BaseWire):
         *,
         piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Anthropic would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Anthropic would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text or arguments in one event.
@@ -392,7 +392,7 @@ class AnthropicStream(EventStream):
         self._ended = True
 
     def _note(self, ending: Mapping[str, Json], usage: Json) -> None:
-        """Counts are totals so far, and stand until they are told anew."""
+        """Merge the fields of an ending, and the counts, which are totals so far."""
         self._message |= {key: value for key, value in ending.items() if key in ENDING and value is not None}
         if isinstance(usage, Mapping):
             self._usage |= {key: value for key, value in usage.items() if value is not None}
@@ -462,13 +462,13 @@ def _format(output: Output) -> dict[str, Json]:
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the messages, with roles that alternate."""
+    """Return the system message and the messages, with roles that alternate."""
     system: list[str] = []
     groups: list[tuple[str, list[str | list[Block]]]] = []
     for message in messages:
         if isinstance(message, SystemMessage):
             system.append(message.text)
-        elif content := _encode(message, names):  # else the model said nothing, which no history can hold
+        elif content := _encode(message, names):  # else the turn is empty, which no history can hold
             if isinstance(message, AssistantMessage):
                 role = "assistant"
             else:
@@ -539,7 +539,7 @@ def _is_refused(block: Block, cut: bool = False) -> bool:
 
 
 def _encode_turn(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
-    """Yield what the model said as blocks, each with the text of its arguments.
+    """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
         unsigned: Tell reasoning that has no signature too, as we do when we are the provider.

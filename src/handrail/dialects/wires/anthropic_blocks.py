@@ -1,6 +1,6 @@
-"""What Claude says, block by block: read from an answer, kept to go back, and told in a stream.
+"""The blocks of Claude's answers: parsed, sent back, and streamed.
 
-Rule 1: a block of any type, known or not, is kept as it came. Only what no request could carry is left out of it.
+Rule 1: a block of any type, even an unfamiliar one, goes back as it came, but for what no request could carry.
 Rule 2: the text of a call's arguments is what the provider streamed, or our spelling of the object that came whole.
 """
 
@@ -39,7 +39,7 @@ DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
     "text": TextDelta,
     "thinking": ReasoningDelta,
 }
-"""What a person may read while it arrives, by the field that it stands in."""
+"""What a person may read while it arrives, by its field."""
 
 _GROWTH: Mapping[str, Mapping[str, str]] = {
     "text_delta": {"text": "text"},
@@ -136,7 +136,7 @@ class MessageEnd(Struct, frozen=True):
 
     @classmethod
     def of(cls, fields: Mapping[str, Json], usage: Json) -> MessageEnd:
-        """Return what an answer, or the last events of a stream, tell of its end."""
+        """Parse the end from the fields of an answer, or of the last events of a stream."""
         word = fields.get("stop_reason")
         details = fields.get("stop_details")
         if isinstance(details, Mapping):
@@ -169,7 +169,7 @@ def build_turn(blocks: Sequence[ContentBlock], ending: MessageEnd, names: NameMa
 
 
 def _is_server_side(block: Block) -> bool:
-    """Whether the block tells of a tool that the provider ran: `server_tool_use`, `web_search_tool_result`, ..."""
+    """Whether the block is about a tool that the provider ran: `server_tool_use`, `web_search_tool_result`, ..."""
     return str(block.get("type")).endswith(("_tool_use", "_tool_result"))
 
 

@@ -1,6 +1,6 @@
 """What all wires have in common, whatever their form.
 
-Rule 1: a set of tools is described once. Whoever sends it again sends the same list, so that its bytes can be kept.
+Rule 1: a set of tools is described once. Sent again, it is the same list, so that its bytes can be reused.
 Rule 2: a demand that no model could meet never leaves: it is a mistake in setting up.
 """
 
@@ -23,8 +23,8 @@ class BaseWire(ABC):
     """A `WireDialect` but for its form.
 
     Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`.
-        history: The field of a request that tells the conversation; see `written`.
+        output_by: How an answer of a given form is asked for; see `structured_output`.
+        history: The field of a request that holds the conversation; see `request_bytes`.
     """
 
     name: str
@@ -82,4 +82,4 @@ def check_choice(
 
 def foreign(what: str, why: str) -> ConfigError:
     """Return the error for a message of another dialect: read anyway, its calls would be passed over in silence."""
-    return ConfigError(f"this is no {what} ({why}); the dialects known are {', '.join(plugins.known('dialects'))}")
+    return ConfigError(f"this is no {what} ({why}); the dialects are {', '.join(plugins.known('dialects'))}")

@@ -4,8 +4,8 @@ A message is a list of blocks without a type; the one key of a block says what i
 own, which are read whole (`decode`); gateways stream the same events as server-sent ones, which are read as they come.
 
 Rule 1: blocks of a Bedrock model go back as they came: reasoning is signed or redacted, and its maker checks it.
-Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
-Rule 3: roles alternate, results of calls stand first in the message after the calls, and no blank text goes out.
+Rule 2: an answer of another provider's model goes back as text and calls; its reasoning has no signature and stays out.
+Rule 3: roles alternate, results of calls come first in the message after the calls, and no blank text goes out.
 Rule 4: only a stated end is an end: an unknown `stopReason`, or a stream without one, is `error`.
 """
 
@@ -88,7 +88,7 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
     "error": None,
 }
 _WORTH_ANOTHER_TRY = {"malformed_model_output", "malformed_tool_use"}
-"""The model wrote what Bedrock could not read, and nothing of it is told: mostly the next attempt is a good one."""
+"""The model wrote what Bedrock could not read, and the answer holds none of it: mostly the next attempt succeeds."""
 
 _EXCEPTIONS: Mapping[str, int] = {
     "validationException": 400,
@@ -119,7 +119,7 @@ _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 @dataclass(frozen=True, slots=True)
 class Bedrock(BaseWire):
     """The dialect. Few models here can be held to a form; a run on another goes on in the next way to ask for it
-    (`structured`)."""
+    (`structured_output`)."""
 
     name: str = "bedrock"
 
@@ -173,7 +173,7 @@ class Bedrock(BaseWire):
         return {**config, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
@@ -277,7 +277,7 @@ class Bedrock(BaseWire):
         return messages, tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Bedrock would send for a turn; it tells neither its model nor a time."""
+        """Return the body that Bedrock would send for a turn; it holds neither its model nor a time."""
         content = [block for block, _ in _encode_turn(turn, _name_map(tools), own=True)]
         return {
             "output": {"message": {"role": "assistant", "content": content}},
@@ -471,10 +471,10 @@ def _format(output: Output) -> dict[str, Json]:
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the messages, with roles that alternate.
+    """Return the system message and the messages, with roles that alternate.
 
     Args:
-        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+        messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
     encoded = [
@@ -508,10 +508,10 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
 
 
 def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
-    """Yield what the model said as blocks, each with the text of its arguments.
+    """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
-        own: We are the provider: reasoning is told though nobody signed it.
+        own: We are the provider: unsigned reasoning is included.
     """
     calls = iter(turn.calls)
     sent = _own_blocks(turn)
@@ -561,7 +561,7 @@ def _is_call(block: Mapping[str, Json]) -> bool:
 
 
 def _is_server_side(block: Mapping[str, Json]) -> bool:
-    """Whether the block tells of a tool that Bedrock ran: its call, or its result."""
+    """Whether the block is about a tool that Bedrock ran: its call, or its result."""
     call = block.get("toolUse")
     return "toolResult" in block or (isinstance(call, Mapping) and call.get("type") == "server_tool_use")
 
@@ -702,7 +702,7 @@ _PRELUDE_BYTES, _SUM_BYTES = 12, 4
 
 
 def _is_framed(body: bytes) -> bool:
-    """Whether a body is frames of Amazon's event stream: the first bytes tell the frame's length, and no text does."""
+    """Whether a body is frames of Amazon's event stream: they begin with a frame's length, which no text does."""
     return len(body) > _PRELUDE_BYTES and body[0] == 0
 
 

@@ -1,7 +1,7 @@
 """What a server of the Chat Completions form answers, whole or event by event: OpenAI's own, and the many copies.
 
 Rule 1: a copy that spells something in its own way is read where that can mean one thing only. What an answer was cut
-        by, or refused for, stands, whatever is said behind it.
+        by, or refused for, is final, whatever comes after it.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools:
 
 
 def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the provider's message as it may be kept: without fields that no request could carry."""
+    """Return the provider's message as it may be stored: without fields that no request could carry."""
     raw = received.sendable_fields({name: value for name, value in message.items() if name != "tool_calls"})
     if calls := message.get("tool_calls"):
         raw["tool_calls"] = [received.sendable_fields(call) for call in calls]
@@ -300,7 +300,7 @@ def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
 
 
 def _has_old_call(message: Mapping[str, Json]) -> bool:
-    """Whether a call stands under `function_call` alone; some servers say the same one there and in `tool_calls`."""
+    """Whether only `function_call` has the call; some servers put the same one there and in `tool_calls`."""
     function = message.get("function_call")
     if not function:
         return False
@@ -412,7 +412,7 @@ def _parse_usage(usage: Json) -> Usage:
     return Usage(
         json_bodies.count(usage, "prompt_tokens"),
         json_bodies.count(usage, "completion_tokens"),
-        # Moonshot and DeepSeek tell it beside the details.
+        # Moonshot and DeepSeek report it beside the details.
         json_bodies.count(input_details, "cached_tokens")
         or json_bodies.count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
         json_bodies.count(output_details, "reasoning_tokens"),

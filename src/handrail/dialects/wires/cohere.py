@@ -3,7 +3,7 @@
 Calls, results and tools are spelled as in OpenAI's chat form, and `openai_chat` spells them. The rest is Cohere's own:
 a plan before calls, content in blocks, citations, one event for each piece of a stream.
 
-Rule 1: what the model said goes back as it came: its blocks, its plan, its citations.
+Rule 1: an answer goes back as it came: its blocks, its plan, its citations.
 Rule 2: `null` for the arguments of a call means that it has none.
 Rule 3: only a stated end is an end: an unknown `finish_reason`, or a stream without one, is `error`.
 """
@@ -92,7 +92,7 @@ _BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
 @dataclass(frozen=True, slots=True)
 class Cohere(BaseWire):
     """The dialect. Cohere refuses a form for the answer beside tools; such a run goes on in the next way to ask for it
-    (`structured`)."""
+    (`structured_output`)."""
 
     name: str = "cohere"
 
@@ -110,7 +110,7 @@ class Cohere(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        Cohere cannot be told which tool to call: the one that `tool_choice` names is the only one that it is told of.
+        Cohere has no field for the tool to call: the one that `tool_choice` names is the only one in the request.
         Nor whether several calls are welcome: `parallel` stays out.
 
         Raises:
@@ -149,7 +149,7 @@ class Cohere(BaseWire):
         return fields | ({"strict_tools": True} if options.strict else {})
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; `strict` is said of the whole request."""
+        """Describe the tools; `strict` applies to the whole request."""
         return _CHAT.definitions(tools)
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -223,7 +223,7 @@ class Cohere(BaseWire):
         return messages, tools, replace(options, strict=strict, output=output)
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Cohere would send for a turn; it tells neither its model nor a time."""
+        """Return the body that Cohere would send for a turn; it holds neither its model nor a time."""
         message: dict[str, Json] = {"role": "assistant"}
         if content := _encode_blocks(turn):
             message["content"] = content
@@ -244,7 +244,7 @@ class Cohere(BaseWire):
         *,
         piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Cohere would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Cohere would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text or arguments in one event.
@@ -413,7 +413,7 @@ class _StreamedCall:
         self._is_held = True
 
     def grow(self, text: str) -> str:
-        """Add a piece of the arguments, and return what can be told by now."""
+        """Add a piece of the arguments, and return what is certain by now."""
         if text:
             self.pieces.append(text)
         if not self._is_held:

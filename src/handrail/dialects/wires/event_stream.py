@@ -74,7 +74,7 @@ class EventStream(ABC):
             try:
                 self.take(event, deltas)
             except ModelError as error:
-                # What came before it has been said, and is returned first, however the stream was cut.
+                # Deltas before the error are returned first, however the stream was cut.
                 self._error = error
                 if not deltas:
                     raise

@@ -1,13 +1,13 @@
 """Google Gemini's `generateContent`: both ways, whole and streamed.
 
-What is said stands in contents, and those in parts: text, thoughts, calls, results, and what Gemini ran itself. What a
-Gemini said goes back as those very parts, because thoughts are signed and newer models refuse a call that lost its
+A conversation is a list of contents, each a list of parts: text, thoughts, calls, results, and what Gemini ran itself.
+Parts of a Gemini go back unchanged, because thoughts are signed and newer models refuse a call that lost its
 signature. Reading is in `gemini_answers`.
 
-Rule 1: parts of a Gemini go back as they came, in their order; of a call only name and arguments are written anew.
-Rule 2: what another model said goes back as text and calls, and its first call says that it never had a signature.
+Rule 1: parts of a Gemini go back as they came, in their order; of a call only name and arguments are written again.
+Rule 2: an answer of another model goes back as text and calls, and its first call says that it never had a signature.
 Rule 3: ids go back where the provider gave them. One that we made says nothing to it: there the order counts, and the
-        results of one turn stand in one content, in the order of the calls.
+        results of one turn are in one content, in the order of the calls.
 Rule 4: a tool is described in Gemini's own subset only where it loses nothing and values keep their types.
 """
 
@@ -68,8 +68,8 @@ _PARAMETER_NAMES = NameRule("a-zA-Z0-9_", most_chars=64, first="a-zA-Z_")
 """What it accepts as a parameter's name in a schema of its own subset."""
 
 _UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
-"""What stands for the signature of a call that no Gemini made, by its guide on thought signatures. Gemini 3 refuses the
-first call of a turn without one; earlier models pay no heed to it."""
+"""The signature for a call that no Gemini made, by its guide on thought signatures. Gemini 3 refuses the
+first call of a turn without one; earlier models ignore it."""
 
 _MODES: Mapping[str, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _CHOICES: Mapping[Json, str] = {mode: choice for choice, mode in _MODES.items()}
@@ -101,7 +101,7 @@ _SHARED_FIELDS = ("generationConfig", "toolConfig")
 @dataclass(frozen=True, slots=True)
 class Gemini(BaseWire):
     """The dialect. Models before Gemini 3 refuse a form for the answer beside tools; such a run goes on in the next way
-    to ask for it (`structured`)."""
+    to ask for it (`structured_output`)."""
 
     name: str = "gemini"
     history: ClassVar[str] = "contents"
@@ -124,7 +124,7 @@ class Gemini(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        What the engineer says to the model stands before the conversation always. Gemini cannot be told whether several
+        System messages always come before the conversation. Gemini has no field that says whether several
         calls are welcome: `parallel` stays out.
 
         Raises:
@@ -165,9 +165,9 @@ class Gemini(BaseWire):
         return fields
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools in one entry that declares them all; see `Wire.definitions`.
+        """Describe the tools in one entry that declares them all; see `BaseWire.definitions`.
 
-        A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
+        A tool has no strict form of its own; `strict` applies to the whole request, as the mode `VALIDATED`.
         """
         names = _name_map(tools)
         if tools:
@@ -277,7 +277,7 @@ class Gemini(BaseWire):
         return messages, [_parse_tool(_camel(each)) for each in declared], options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Gemini would send for a turn; it tells no time of creation."""
+        """Return the body that Gemini would send for a turn; it holds no time of creation."""
         parts = [*_encode_turn(turn, _name_map(tools), own=True)]
         return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
 
@@ -289,7 +289,7 @@ class Gemini(BaseWire):
         *,
         piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Gemini would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Gemini would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text in one event; a call comes whole.
@@ -375,10 +375,10 @@ def _is_lossless(schema: Schema) -> bool:
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the contents; the results of one turn stand in one of them.
+    """Return the system message and the contents; the results of one turn are in one of them.
 
     Args:
-        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+        messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
     others = [message for message in messages if not isinstance(message, SystemMessage)]
@@ -406,10 +406,10 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
 
 
 def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
-    """Yield what the model said as parts.
+    """Yield the parts of a turn.
 
     Args:
-        own: We are the provider: reasoning and every id are told, and no call has to say that it never was signed.
+        own: We are the provider: reasoning and every id are included, and no call needs a signature.
     """
     sent = _own_parts(turn)
     if sent is not None:
@@ -519,7 +519,7 @@ _VALUES = ("args", "response")
 
 
 def _in_json(value: Json, name: str = "") -> Json:
-    """Return what Google's own client tells in Python's terms as it stood on the wire: names, bytes, what is absent."""
+    """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
     try:
         if isinstance(value, Mapping) and name not in _VALUES:
             return {key: _in_json(value, key) for key, value in _camel(value).items() if value is not None}
@@ -690,7 +690,7 @@ def _chunk(parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], u
 
 
 def _in_pieces(part: Part, piece_chars: int) -> Iterator[Part]:
-    """Yield a part as a stream tells it: a text in pieces, unless it is signed."""
+    """Yield a part as a stream sends it: a text in pieces, unless it is signed."""
     if "text" not in part or "thoughtSignature" in part:
         yield part
     else:

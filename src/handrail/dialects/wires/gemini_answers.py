@@ -39,7 +39,7 @@ FINISHES: Mapping[str, Finish] = {
     "CONTINUATION": "length",
     # The provider interrupted its own tools: the answer is as unfinished as one that was cut.
     "TOO_MANY_TOOL_CALLS": "length",
-    # The model called what it was not given. With the call at hand, it can be told so.
+    # The model called a tool that it does not have. The call is there, so it can be answered.
     "UNEXPECTED_TOOL_CALL": "stop",
     **dict.fromkeys(
         words(
@@ -52,7 +52,7 @@ FINISHES: Mapping[str, Finish] = {
 """Reasons to finish. Others, and those yet to be invented, are no good end."""
 
 _WORTH_ANOTHER_TRY = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"}
-"""The model wrote what Gemini's own parser refused, and nothing of it is told: mostly the next one is good."""
+"""The model wrote what Gemini's own parser refused, and the answer holds none of it: mostly the next one is good."""
 
 _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 _SEARCH_METADATA = ("groundingMetadata", "urlContextMetadata")
@@ -82,7 +82,7 @@ class AnswerAssembler:
             raise provider_errors.classify(None, {}, chunk)
         usage = chunk.get("usageMetadata")
         feedback = chunk.get("promptFeedback")
-        if isinstance(usage, Mapping):  # totals so far; one chunk tells more of them than another
+        if isinstance(usage, Mapping):  # totals so far; not every chunk has all of them
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if isinstance(feedback, Mapping) and feedback.get("blockReason"):
             self._candidates_came = True

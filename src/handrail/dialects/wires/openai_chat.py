@@ -76,8 +76,8 @@ class OpenAIChat(BaseWire):
         max_tokens_field: OpenAI's reasoning models refuse `max_tokens` ("Use 'max_completion_tokens' instead"), and its
             other models take both. Most copies know `max_tokens` only, and some ignore the other one silently, which
             would lift the limit.
-        output_by: See `Wire`. Some copies ignore `response_format` in silence, some cannot call tools any more once it
-            is set.
+        output_by: See `BaseWire`. Some copies ignore `response_format` in silence, some cannot call tools any more once
+            it is set.
     """
 
     name: str = "openai-chat"
@@ -144,7 +144,7 @@ class OpenAIChat(BaseWire):
                 return _encode_assistant(turn, names or chat_names(()))
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = chat_names(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
@@ -362,7 +362,7 @@ def _media_messages(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
 
 
 def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
-    """Return a part as this API takes it. An address is fetched for images alone; of others the model is told it."""
+    """Return a part as this API takes it. Only images are fetched; of other media the model gets the address."""
     if not isinstance(part, Media):
         return part
     kind, _, form = part.media_type.partition("/")
@@ -433,7 +433,7 @@ def _take_output(fields: dict[str, Json]) -> Output | None:
 
 
 def _is_provider_s(tool: Json) -> bool:
-    """Whether a tool is run by the provider itself: any whose type is said and is not `function`."""
+    """Whether a tool is run by the provider itself: any with a type other than `function`."""
     return isinstance(tool, Mapping) and tool.get("type", "function") != "function"
 
 

@@ -6,7 +6,7 @@ thought comes along encrypted, and goes back as it came. `Options.extra` may say
 `previous_response_id`).
 
 Rule 1: the items of an answer go back as they came and in their order. Of a call the name and the arguments are written
-        anew, because a history is valid JSON always.
+        again, because a history is always valid JSON.
 Rule 2: nothing goes back that only the provider's store could look up: no reasoning that is neither encrypted nor plain
         text, no id where the API does not demand one. A message without an id is text.
 Rule 3: only a stated end is an end: a stream without its last event, or a status nobody knows, is `error`.
@@ -93,7 +93,7 @@ _LAST_EVENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _TextEvent:
-    """An event that tells a text: of which kind of item, where in it, and in which field of the event."""
+    """An event with a text: the kind of its item, the position there, and the event's field that holds it."""
 
     item: str
     kind: str
@@ -139,8 +139,8 @@ class OpenAIResponses(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        A system message that stands first becomes `instructions`: some backends demand them, and unlike an item they
-        are not said twice when `previous_response_id` continues what the provider has kept.
+        A system message that comes first becomes `instructions`: some backends demand them, and unlike an item they
+        are not repeated when `previous_response_id` continues what the provider has stored.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
@@ -189,7 +189,7 @@ class OpenAIResponses(BaseWire):
         return {**fields, "parallel_tool_calls": options.parallel}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
@@ -351,7 +351,7 @@ class ResponsesStream(EventStream):
         if name == "error" or (not name.startswith("response.") and provider_errors.error_in(payload)):
             raise provider_errors.classify(None, {}, payload)
         if self._end:
-            return  # the last event tells the whole answer, so one that comes after it adds nothing
+            return  # the last event holds the whole answer, so one that comes after it adds nothing
         index = payload.get("output_index")
         if telling := _PIECES.get(name) or _WHOLES.get(name):
             item = self._answer.find_item(telling.item, payload.get("item_id"), index)
@@ -398,7 +398,7 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
         "name": names.to_wire(tool.name),
         "description": tool.description,
         "parameters": tool.parameters if lossless is None else lossless,
-        # Always said: here, unlike in the chat form, a tool that does not say is made strict.
+        # Always present: here, unlike in the chat form, a tool is strict by default.
         "strict": lossless is not None,
     }
 
@@ -453,7 +453,7 @@ def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[
     output = (turn.raw or {}).get("output")
     calls = iter(turn.calls)
     items = []
-    if not isinstance(output, list):  # it was said over another wire
+    if not isinstance(output, list):  # it came over another wire
         output = [{"type": "message", "content": turn.text or turn.refusal}]
     for item in output:
         if item["type"] in CALLS:
@@ -472,7 +472,7 @@ def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[
 
 
 def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return what the model said as text: an id that comes back is looked up, and parts may not come without one."""
+    """Return a message as text: an id that comes back is looked up, and parts may not come without one."""
     content = item.get("content")
     if not isinstance(content, str):
         parts = [part for part in content or () if isinstance(part, Mapping)]
@@ -560,7 +560,7 @@ def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[st
         return {"type": "input_file", "file_id": seen.file_id}
     if seen.url:
         return {"type": "input_file", "file_url": seen.url}
-    # The API tells the kind of a file from its name.
+    # The API infers the kind of a file from its name.
     name = seen.name or f"file{guess_extension(seen.media_type) or ''}"
     return {"type": "input_file", "filename": name, "file_data": link}
 
@@ -651,7 +651,7 @@ def _message(item: Mapping[str, Json]) -> Message | None:
         media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := parse_attachment(part))]
         return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
     if item.get("type") == "item_reference":
-        raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
+        raise ConfigError("the request has an `item_reference`: what it names is stored by the provider, and not here")
     if item.get("type") not in (None, "message"):
         return None  # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
     match item.get("role"):
@@ -702,12 +702,12 @@ def _link(seen: Attachment) -> str:
 
 
 def _told_back(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
-    """Return the turn that stands in a request as items; an assistant's message may be spelled as plain text there."""
+    """Return the turn that a request spells as items; an assistant's message may be plain text there."""
     output = [{"type": "message", **item} for item in items]
     try:
         return AssistantMessage(_turn({"status": "completed", "output": output}, None))
     except ModelError as error:
-        raise ConfigError(f"what the model said cannot be read in the request: {error}") from error
+        raise ConfigError(f"the model's items in the request cannot be read: {error}") from error
 
 
 def _parse_tool(tool: Mapping[str, Json]) -> Described:
@@ -793,7 +793,7 @@ _FIRST_EVENTS = ("created", "in_progress")
 
 
 def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterator[dict[str, Json]]:
-    """Yield the events that tell an item: announced empty, its texts in pieces and whole, then the item itself."""
+    """Yield the events of an item: announced empty, its texts in pieces and whole, then the item itself."""
     if item["type"] == "function_call":
         history = "arguments"
     elif item["type"] == "reasoning":

@@ -1,12 +1,12 @@
-"""Requests as bytes: what was written for an earlier turn is not spelled again.
+"""Requests as bytes: what was encoded for an earlier turn is not encoded again.
 
-A conversation grows at its end, and every request tells all of it. So the bytes of a request are kept, and when the
-next one begins with the very same messages, only what is new is spelled and put behind them. That is exact because a
+A conversation grows at its end, and every request holds all of it. So the bytes of a request are cached, and when the
+next one begins with the very same messages, only what is new is encoded and appended. That is exact because a
 history can be cut before an assistant's message that follows a result or a person: no wire joins, moves or marks
 anything across such a place, as long as every call before it has its result there and no id comes again.
 
 Rule 1: bytes are used again for the same message objects, tools and options only; messages are frozen.
-Rule 2: what cannot be cut is written whole: the bytes tell the same, whether or not anything was kept.
+Rule 2: what cannot be cut is encoded whole: the bytes mean the same with and without the cache.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import AssistantMessage, Message, Options, SystemMessage
 
 MOST_CACHED_BYTES = 16 * 1024 * 1024
-"""Of all conversations under way. Beyond it those that were silent for the longest time are spelled anew."""
+"""Of all active conversations. Beyond it the least recently used ones are dropped."""
 
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 _ANSWERS = ("assistant", "model")
 _DECIDED_BY_ANSWERS = frozenset({"container"})
-"""Fields before the history that change with it: a request that has one is written anew as a whole."""
+"""Fields before the history that change with it: a request that has one is encoded whole."""
 
 
 class _EncodedRequest(Struct, frozen=True):
-    """A request that was written: the fields before its tools and its history, and that without brackets.
+    """An encoded request: the fields before its tools and its history, and the history without brackets.
 
     Attributes:
         ids: Of its calls.
@@ -51,11 +51,11 @@ class _EncodedRequest(Struct, frozen=True):
 
 
 class RequestEncoder:
-    """Writes requests on one wire. Safe for threads."""
+    """Encodes requests for one wire. Thread-safe."""
 
     def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
-        self._field = str(getattr(wire, "history", ""))  # a wire that does not say where its history stands keeps none
+        self._field = str(getattr(wire, "history", ""))  # empty: nothing is cached
         self._tools: tuple[Json, bytes] = None, b""
         self._requests: OrderedDict[int, _EncodedRequest] = OrderedDict()
         self._size, self._lock = 0, Lock()
@@ -88,7 +88,7 @@ class RequestEncoder:
     def _extend(
         self, messages: Sequence[Message], tools: Any, defined: Json, options: Options
     ) -> _EncodedRequest | None:
-        """Spell what is new behind what was told; None where there is no such thing."""
+        """Append what is new to a cached request; None if there is none to extend."""
         cut = _cut(messages)
         if cut:
             previous = self._requests.get(id(messages[cut - 1]))
@@ -114,7 +114,7 @@ class RequestEncoder:
         if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
             return None
         if not history or history[0].get("role") in ("user", "tool"):
-            return None  # this wire leaves the answer out, so that what stands before and behind it may join
+            return None  # this wire leaves the answer out, so that its neighbours may join
         self._forget(previous)
         extended = _EncodedRequest(
             (*messages,),
@@ -159,7 +159,7 @@ class RequestEncoder:
         return b"" if tools is None else encoded[1]
 
     def _remember(self, request: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
-        """Keep what was told, unless the next answer might join with its end."""
+        """Cache the request, unless the next answer might join with its end."""
         if history and history[-1].get("role") not in _ANSWERS:
             with self._lock:
                 self._requests[id(request.messages[-1])] = request

@@ -1,11 +1,11 @@
 """The items of one answer in OpenAI's Responses form, put together: from a whole body or from a stream's events.
 
 An answer is a list of items: messages, reasoning, calls, and whatever the provider ran itself. A stream announces an
-item, tells its texts in pieces, tells each text whole, then the item, then the whole answer. Servers that copy the form
-leave out any of these, so every account of an item completes what was known before and repeats nothing.
+item, sends its texts in pieces, then each text whole, then the item, then the whole answer. Servers that copy the form
+leave out any of these, so every account of an item adds to the earlier ones and repeats nothing.
 
-Rule 1: an item goes back as it was told at last, unknown fields and all: signatures and encrypted parts hang on that.
-Rule 2: what was said stays said. A later account may only add to it; a call that is told in two ways is an error, for
+Rule 1: an item goes back as it was sent last, with unknown fields: signatures and encrypted parts hang on that.
+Rule 2: no text is taken back. A later account may only add to it; a call that is sent in two ways is an error, for
         nobody knows which one the model meant.
 Rule 3: linear in the length of the stream: pieces are joined once, and compared only with a text as long.
 """
@@ -56,7 +56,7 @@ _WAITING: Mapping[str, str] = {
 
 
 class TextPosition(NamedTuple):
-    """Where in an item a text stands.
+    """The position of a text in an item.
 
     Attributes:
         kind: `text`, `refusal`, `summary`, `thought`, or `call`.
@@ -102,11 +102,11 @@ class OutputItem:
         self.fields: dict[str, Json] = {}
         self.pieces: dict[TextPosition, list[str]] = {}
         self.is_whole = False
-        self.is_closed = False  # free text is, once nothing more can be said
+        self.is_closed = False  # set for free text once no more can follow
         self.call = -1  # which call of the answer it is
 
     def text_at(self, position: TextPosition) -> str:
-        """Return what has been said there."""
+        """Return the text at a position so far."""
         pieces = self.pieces.get(position)
         if not pieces:
             return ""
@@ -126,7 +126,7 @@ class OutputItem:
         return f"{opened}{_within_json(text)}{_FREE_CLOSES if self.is_closed else ''}"
 
     def raw(self) -> dict[str, Json]:
-        """Return the item as the provider told it, or as it would have, had it come to that."""
+        """Return the item as the provider sent it; of one that broke off, as far as it came."""
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
         if field := CALLS.get(self.type):
@@ -143,7 +143,7 @@ class OutputItem:
 
 
 class OutputAssembler:
-    """All items of one answer, with what they say in the order in which it was said.
+    """Assembles the items of one answer, with their texts in the order of arrival.
 
     Args:
         own_name: Returns the tool's own name for a wire name.
@@ -161,7 +161,7 @@ class OutputAssembler:
         self._thoughts: list[str] = []
 
     def announce(self, entry: Json, index: Json) -> None:
-        """Take an item that begins. What it already says is kept until it is told again, piece by piece or whole."""
+        """Take an item that begins. Its texts wait until they are sent again, piece by piece or whole."""
         fields = json_bodies.mapping(entry, "an item of the answer")
         type = _type(fields)
         call_id = _text(fields, "call_id")
@@ -172,13 +172,13 @@ class OutputAssembler:
             self._update(item, fields, index)
 
     def complete(self, entry: Json, index: Json, deltas: list[Delta]) -> None:
-        """Take an item that is whole, and say what was not said of it."""
+        """Take an item that is whole, and report what is new in it."""
         fields = json_bodies.mapping(entry, "an item of the answer")
         item = self._find_announced(fields, _number(index)) or self._begin(_type(fields))
         self._complete(item, fields, index, deltas)
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
-        """Take the list of all items at the answer's end, if there is one, and say whatever was told only there."""
+        """Take the list of all items at the answer's end, if there is one, and report what only it holds."""
         listed = [
             json_bodies.mapping(entry, "an item of the answer")
             for entry in (output if isinstance(output, list) else ())
@@ -241,16 +241,16 @@ class OutputAssembler:
             deltas.append(ReasoningDelta(thought))
 
     def whole(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
-        """Take a text that is told whole: what of it was not said yet is said now.
+        """Take a text that is sent whole, and report the part that is new.
 
         Raises:
-            ModelError: It is a call's, and contradicts what was said.
+            ModelError: It is a call's, and contradicts the pieces so far.
         """
         so_far = item.text_at(position)
         if len(text) > len(so_far) and text.startswith(so_far):
             self.say(item, position, text[len(so_far) :], deltas)
         elif position.kind == "call" and text and text != so_far and not _same_json(text, so_far):
-            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} are told twice, and differ")
+            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} were sent twice, and differ")
 
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
@@ -336,7 +336,7 @@ class OutputAssembler:
             self.whole(item, position, text, deltas)
 
     def _find_announced(self, fields: Mapping[str, Json], index: int | None) -> OutputItem | None:
-        """Return the item that is now told whole. Only its own id can tell it a second time."""
+        """Return the item that is now sent whole. Only its own id can name it a second time."""
         type = _type(fields)
         item = self._by_id.get(_text(fields, "id"))
         if item is not None and item.type == type:
@@ -348,9 +348,9 @@ class OutputAssembler:
         return next((each for each in others if each and each.type == type and not each.is_whole), None)
 
     def _match_items(self, listed: list[Mapping[str, Json]]) -> list[OutputItem | None]:
-        """Return the item that each entry of the list at the answer's end tells once more, or None if it is a new one.
+        """Return the item that each entry of the list at the answer's end repeats, or None if it is a new one.
 
-        By its ids; and what is then left in the order of each type, because some servers make up all ids anew.
+        By its ids; and what is then left in the order of each type, because some servers invent new ids there.
         """
         left = dict.fromkeys(self.items)
         matches: list[OutputItem | None] = []
@@ -401,7 +401,7 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition
 
 
 def _within_json(text: str) -> str:
-    """Return the text as it stands between the quotes of a JSON string."""
+    """Return the text as it is between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
