@@ -85,7 +85,7 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
         async def one(run_id: str) -> None:
             async with places:
                 model = Remembering(run_id, far)
-                known = await asyncio.wrap_future(store.recorded(run_id))
+                known = await asyncio.wrap_future(store.load_run(run_id))
                 run = await (
                     runtime.resume(run_id, model=model) if known else runtime.run("Go.", model=model, run_id=run_id)
                 )
@@ -195,7 +195,7 @@ def judged(place: str, far: Far, run_ids: list[str]) -> Verdict:
     asked = Counter(line.split()[-1] for line in far.lines("asked"))
     journaled = {}
     for run_id in run_ids:
-        begun = store.recorded(run_id).result(60)
+        begun = store.load_run(run_id).result(60)
         if begun is None or begun.record.status != "done":
             verdict.unfinished.append(run_id)
             continue

@@ -19,7 +19,8 @@ from benchmarks.loops import READ, FakeModel, get_weather
 from benchmarks.measuring import Figure, interleaved
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.engine.active_run import new_run_id
-from handrail.ports import Store, later
+from handrail.futures import wait_for
+from handrail.ports import Store
 from handrail.stores.sqlite import SqliteStore
 
 CALLERS = (1, 4, 16, 64)
@@ -93,9 +94,9 @@ async def writes(store: Store, callers: int, count: int) -> None:
         for number in todo:
             run, turn = (run, turn + 1) if turn < WRITES_A_RUN else (new_run_id(), 1)
             key, fingerprint = f"{run}/{turn}/0", sha256(number.to_bytes(4)).digest()
-            claimed = await later(store.claim(Claim("refund", key, fingerprint, run, "none", 60.0)))
+            claimed = await wait_for(store.claim(Claim("refund", key, fingerprint, run, "none", 60.0)))
             assert claimed.state is ClaimState.FRESH
-            assert await later(store.settle(Settle("refund", key, claimed.fence, "done", {"id": number})))
+            assert await wait_for(store.settle(Settle("refund", key, claimed.fence, "done", {"id": number})))
 
     await asyncio.gather(*(caller() for _ in range(callers)))
 

@@ -151,7 +151,7 @@ def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], fate: F
 
 
 async def _kept(store: Any, run_id: str) -> Any:
-    return await asyncio.wrap_future(store.recorded(run_id))
+    return await asyncio.wrap_future(store.load_run(run_id))
 
 
 async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
@@ -288,7 +288,7 @@ def judge(verdict: Verdict, opened: Callable[[], Store], far: Far, run_ids: list
     store, journaled = opened(), {}
     happened = Counter(line.split()[-1] for line in far.lines("effects"))
     for run_id in run_ids:
-        begun = store.recorded(run_id).result(60)
+        begun = store.load_run(run_id).result(60)
         if begun is None or begun.record.status != "done":
             verdict.unfinished.append(run_id)
             continue

@@ -8,8 +8,7 @@ from threading import Thread
 
 import pytest
 
-from handrail.futures import mailbox
-from handrail.ports import later
+from handrail.futures import mailbox, wait_for
 
 
 def in_a_thread(work):
@@ -77,7 +76,7 @@ def test_each_loop_has_a_mailbox_of_its_own():
     async def main():
         answer = Future()
         asyncio.get_running_loop().call_soon(in_a_thread, lambda: answer.set_result(7))
-        return await asyncio.wait_for(later(answer), 10)
+        return await asyncio.wait_for(wait_for(answer), 10)
 
     assert [asyncio.run(main()) for _ in range(3)] == [7, 7, 7]
 
@@ -85,7 +84,7 @@ def test_each_loop_has_a_mailbox_of_its_own():
 def test_who_is_cancelled_while_waiting_takes_the_question_back():
     async def main():
         answer = Future()
-        waiting = asyncio.ensure_future(later(answer))
+        waiting = asyncio.ensure_future(wait_for(answer))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -98,7 +97,7 @@ def test_an_answer_that_raises_raises_where_it_is_waited_for():
     async def main():
         answer = Future()
         answer.set_exception(ZeroDivisionError("from there"))
-        await later(answer)
+        await wait_for(answer)
 
     with pytest.raises(ZeroDivisionError, match="from there"):
         asyncio.run(main())

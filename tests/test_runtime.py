@@ -13,7 +13,7 @@ import pytest
 import handrail as hr
 from handrail.errors import Code
 from handrail.events import CallFinished, FinishedLate, ModelAsked, RunEnded, RunStarted
-from handrail.ports import later
+from handrail.futures import wait_for
 from handrail.stores.memory import MemoryStore
 from handrail.testing import Overlap, ScriptedModel, ScriptedServer, call
 from tests.engine.test_engine import WaitingModel, codes_of, get_weather
@@ -43,7 +43,7 @@ async def nothing_left_of(runtime):
     before = asyncio.all_tasks()
     yield
     async with asyncio.timeout(BOUND_S):
-        while asyncio.all_tasks() - before or runtime.services.given_up:
+        while asyncio.all_tasks() - before or runtime._engine.services.given_up:
             await asyncio.sleep(0.001)
 
 
@@ -94,7 +94,7 @@ async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(ga
         await here(gate)
         assert running.cancel() if ended_by == "its task" else runtime.cancel("r")
         await asyncio.wait([running])
-        kept = await later(runtime.runs.recorded("r"))
+        kept = await wait_for(runtime._engine.runs.load_run("r"))
     assert kept.record.status == stands
 
 
@@ -285,8 +285,9 @@ def test_one_runtime_serves_one_event_loop_after_another():
 
 
 def test_a_late_report_is_recorded_after_its_event_loop_has_ended(gate):
-    events, runtime = [], hr.Runtime([tool_at(gate, how="thread", effect="write")], store=MemoryStore())
-    runtime.observers = (events.append,)
+    events = []
+    tool = tool_at(gate, how="thread", effect="write")
+    runtime = hr.Runtime([tool], store=MemoryStore(), observers=[events.append])
     assert asyncio.run(runtime.call("work", run="r")).failure.code == Code.IN_DOUBT
     gate.open()
     until(lambda: any(isinstance(event, FinishedLate) for event in events))
@@ -335,3 +336,37 @@ async def test_tools_that_call_others_in_their_first_step_leave_no_task_for_each
         for _ in range(100):
             assert (await runtime.call("outer", {})).value == 1
         assert len(asyncio.all_tasks()) - before <= 2
+
+
+# -- what a runtime shows ----------------------------------------------------------------------------------------------
+
+SETTINGS = ["approver", "budget", "observers", "policy", "result_bytes", "store", "tools"]
+VERBS = [
+    "call", "cancel", "close", "fork", "handle", "replay", "resume", "run", "stream", "undo", "undoable", "workflow",
+]  # fmt: skip
+
+
+@pytest.fixture(params=[hr.Runtime, hr.SyncRuntime])
+def kind(request):
+    return request.param
+
+
+def test_a_runtime_shows_its_settings_and_its_verbs_and_nothing_else(kind):
+    assert [name for name in dir(kind([])) if not name.startswith("_")] == sorted(SETTINGS + VERBS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_cannot_be_changed_by_half(kind, name):
+    runtime = kind([])
+    before = getattr(runtime, name)
+    with pytest.raises(hr.ConfigError, match=f"`{name}` of a {kind.__name__} cannot be changed; make another"):
+        setattr(runtime, name, None)
+    with pytest.raises(hr.ConfigError, match=f"`{name}` of a {kind.__name__} cannot be changed; make another"):
+        delattr(runtime, name)
+    assert getattr(runtime, name) is before
+
+
+@pytest.mark.parametrize("name", ["polcy", "run", "_engine"])
+def test_nothing_else_can_be_set_on_a_runtime(kind, name):
+    with pytest.raises(hr.ConfigError, match=f"is read-only; `{name}` cannot be set"):
+        setattr(kind([]), name, None)

@@ -177,7 +177,7 @@ def test_what_the_function_raises_is_raised_and_the_workflow_can_be_gone_on_with
     shaky_here.__name__ = "shaky"
     with pytest.raises(ValueError, match="a secret"):
         flows(store, desk.tools, both)
-    kept = store.recorded("w_1").record
+    kept = store.load_run("w_1").record
     assert (kept.status, kept.result["reason"]) == ("failed", "its function raised ValueError")
     broken[0] = False
     assert (flows(store, desk.tools, both).output, desk.looks) == ({"id": "T", "look": 1}, 1)
@@ -306,9 +306,9 @@ def test_a_run_that_another_process_has_begun_a_moment_ago_is_gone_on_with(flows
     class Late(MortalStore):
         knows = True
 
-        def recorded(self, run_id):
+        def load_run(self, run_id):
             known, self.knows = self.knows or run_id != "w_1.1", self.knows or run_id == "w_1.1"
-            return super().recorded(run_id) if known else None
+            return super().load_run(run_id) if known else None
 
     died = [True]
 
@@ -346,9 +346,9 @@ def test_the_same_write_twice_is_meant_and_done_twice(flows):
 def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows, on):  # noqa: F811
     store, desk = MortalStore(), Desk()
     on(store, desk.tools, "run", "Hello.", model=ScriptedModel(["Hello."]), run_id="w_1")
-    with pytest.raises(ConfigError, match="kept already, as a run of a model"):
+    with pytest.raises(ConfigError, match="stored already, as a run of a model"):
         flows(store, desk.tools, TRIAGE, {"ticket": "T-1"})
-    assert store.recorded("w_1").record.epoch == 1
+    assert store.load_run("w_1").record.epoch == 1
     flows(store, desk.tools, TRIAGE, {"ticket": "T-1"}, run_id="w_2")
     with pytest.raises(ConfigError, match="other arguments"):
         flows(store, desk.tools, TRIAGE, {"ticket": "T-2"}, run_id="w_2")
@@ -356,7 +356,7 @@ def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows
         on(store, desk.tools, "resume", "w_2", model=ScriptedModel(["no"]))
     with pytest.raises(ConfigError, match="is a workflow"):
         on(store, desk.tools, "fork", "w_2", at_turn=2, model=ScriptedModel(["no"]))
-    assert sorted(each.run_id for each in store.records()) == ["w_1", "w_2", "w_2.2"]
+    assert sorted(each.run_id for each in store.list_runs()) == ["w_1", "w_2", "w_2.2"]
 
 
 def test_a_workflow_can_be_cancelled_between_two_steps():
@@ -390,7 +390,7 @@ def test_a_workflow_can_be_cancelled_between_two_steps():
 
 def test_a_store_that_falls_silent_leaves_the_workflow_without_the_write(flows):
     class Silent(MortalStore):
-        def enter(self, entry):
+        def append_entry(self, entry):
             raise StoreUnavailable("gone")
 
     async def pages(flow):
@@ -496,7 +496,7 @@ def test_a_workflow_that_is_killed_is_gone_on_with_by_another_process(tmp_path):
     died = subprocess.run([sys.executable, program, place, "--die"], timeout=60, check=False)
     assert died.returncode < 0
     store = SqliteStore(f"///{tmp_path}/runs.db")
-    assert {step.key for step in store.recorded("triage-T-1").result().steps} == {"1.m", "1.0"}
+    assert {step.key for step in store.load_run("triage-T-1").result().steps} == {"1.m", "1.0"}
     store.close()
     told = subprocess.run([sys.executable, program, place], capture_output=True, text=True, timeout=60, check=True)
     assert told.stdout == "done: paged for T-1; this process asked the model 0 times\n"

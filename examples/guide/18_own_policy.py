@@ -15,7 +15,7 @@ class DeskPolicy(hr.Policy, frozen=True):
 
     def judge(self, tool: hr.BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         if tool.writes and arguments.get("customer") != self.customer:
-            return Verdict(Decision.DENY, tool.weighs, f"this conversation is with {self.customer}")
+            return Verdict(Decision.DENY, tool.effective_risk, f"this conversation is with {self.customer}")
         return super().judge(tool, arguments)
 
 

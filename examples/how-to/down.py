@@ -6,7 +6,7 @@ import logging
 import handrail as hr
 
 
-@hr.tool(effect="read", timeout_s=5, attempts=1, breaker=3)
+@hr.tool(effect="read", timeout_s=5, max_attempts=1, breaker=3)
 async def search(words: str) -> str:
     """Ask a search service, which is down."""
     raise ConnectionRefusedError("connection refused")

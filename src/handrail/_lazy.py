@@ -1,12 +1,12 @@
 """What is made when it is first needed: modules that most programs never use, and attributes that are costly.
 
     if TYPE_CHECKING:
-        from handrail import forking
+        from handrail.journal import fork
     else:
-        forking = late.module("handrail.journal.fork")
+        fork = _lazy.module("handrail.journal.fork")
 
 The first half tells type checkers, editors and the test of the reading order what the second does. Names are written
-with their module, `forking.fork_of(...)`, in annotations too.
+with their module, `fork.fork_of(...)`, in annotations too.
 
 Rule 1: only for what an ordinary call does not need. What it needs is imported at the top, where it fails early.
 Rule 2: a test imports every module that stands here under the name that it has there, so no mistake waits for its day.

@@ -18,7 +18,8 @@ from handrail.core.redaction import Redactor
 from handrail.effects import ApprovalScope, not_counted
 from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.errors import ConfigError, Failure, Json
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, now_of
+from handrail.futures import result_now
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore
 from handrail.records import ApprovalRequest, AuditEntry, RunRecord, StandingApproval, WriteRecord
 from handrail.schemas.validation import Checker
 
@@ -29,7 +30,7 @@ def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     Raises:
         ConfigError: There is none of that id.
     """
-    found = next((each for each in now_of(store.questions(state="")) if each.id == id), None)
+    found = next((each for each in result_now(store.list_approvals(state="")) if each.id == id), None)
     if found is None:
         raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
     return found
@@ -41,39 +42,40 @@ def approve(
     """Approve the call of a question, with the arguments that were shown or others.
 
     Args:
-        scope: `run` and `rule` also keep a standing word, which answers later questions of this reason.
+        scope: `run` and `rule` also keep a standing approval, which answers later questions of this reason.
 
     Raises:
         ConfigError: There is no such question, it is open no longer, the arguments do not fit the tool, or the store
-            keeps no standing words; or several people must agree, and this word would not count. Nothing was decided.
+            keeps no standing approvals; or several people must agree, and this one would not count.
+            Nothing was decided.
     """
     log_key.check(store)
     asked = question(store, id)
-    if asked.people > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
-        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.people} people's approval")
+    if asked.required_approvals > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
+        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals")
     if edited is not None and scope != "once":
-        raise ConfigError("other arguments are for one call; a standing word is on calls as they are asked about")
-    if scope != "once" and not isinstance(store, GrantStore):
-        raise ConfigError("this store keeps no standing words, so an approval is for one call")
+        raise ConfigError("other arguments are for one call; a standing approval is on calls as they are asked about")
+    if scope != "once" and not isinstance(store, StandingApprovalStore):
+        raise ConfigError("this store keeps no standing approvals, so an approval is for one call")
     if edited is not None and asked.parameters:
         checked = Checker(dict(asked.parameters)).check(dict(edited))
         if isinstance(checked, Failure):
             raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
-    decided = _decided(store, asked, granted=True, by=by, because="", edited=edited)
-    if isinstance(store, GrantStore) and scope != "once":
-        grant = now_of(store.grant(grant_of(asked, scope, by=by)))
+    decided = _decided(store, asked, granted=True, by=by, reason="", edited=edited)
+    if isinstance(store, StandingApprovalStore) and scope != "once":
+        grant = result_now(store.grant(grant_of(asked, scope, by=by)))
         _record(store, notice_of_grant(grant, asked))
     return decided
 
 
-def deny(store: ApprovalStore, id: str, *, by: str, because: str = "") -> ApprovalRequest:
+def deny(store: ApprovalStore, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
     """Deny the call of a question.
 
     Raises:
         ConfigError: There is no such question, or it is open no longer.
     """
     log_key.check(store)
-    return _decided(store, question(store, id), granted=False, by=by, because=because, edited=None)
+    return _decided(store, question(store, id), granted=False, by=by, reason=reason, edited=None)
 
 
 def _decided(
@@ -82,22 +84,22 @@ def _decided(
     *,
     granted: bool,
     by: str,
-    because: str,
+    reason: str,
     edited: Mapping[str, Json] | None,
 ) -> ApprovalRequest:
     if asked.state == "cancelled":
         raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
     if asked.state != "open":
         raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
-    now = now_of(store.decide(asked.id, granted=granted, by=by, because=because, edited=edited)) or asked
-    wanted = ("approved" if granted else "denied", by, because, edited)
-    if granted and now.people > 1:
+    now = result_now(store.decide(asked.id, granted=granted, by=by, reason=reason, edited=edited)) or asked
+    wanted = ("approved" if granted else "denied", by, reason, edited)
+    if granted and now.required_approvals > 1:
         is_counted = by.strip() in now.agreed
     else:
-        is_counted = (now.state, now.by, now.because, now.edited) == wanted
+        is_counted = (now.state, now.by, now.decision_reason, now.edited) == wanted
     if not is_counted:
         raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{word_of(now)}")
-    _record(store, notice_of_answer(now, granted=granted, by=by, because=because, edited=edited))
+    _record(store, notice_of_answer(now, granted=granted, by=by, reason=reason, edited=edited))
     return now
 
 
@@ -106,35 +108,37 @@ def _why_not(asked: ApprovalRequest, by: str, edited: Mapping[str, Json] | None,
     if edited is not None:
         return "other arguments are not what the others agree to; deny it, so that the model asks anew"
     if scope != "once":
-        return "nobody's standing word stands for several people; approve this call"
+        return "a standing approval cannot take the place of several people; approve this call only"
     return not_counted(by, asked.agreed, asked.principal)
 
 
 def word_of(asked: ApprovalRequest) -> str:
     """Return who has answered a question and how, to stand behind its state."""
-    if asked.state == "open" and asked.people > 1:
-        return f", {len(asked.agreed)} of {asked.people} have agreed"
+    if asked.state == "open" and asked.required_approvals > 1:
+        return f", {len(asked.agreed)} of {asked.required_approvals} have agreed"
     by = f" by {asked.by}" if asked.by else ""
     edited = ", with edited arguments" if asked.edited is not None else ""
-    return f"{by}{edited}{f' ({asked.because})' if asked.because else ''}"
+    return f"{by}{edited}{f' ({asked.decision_reason})' if asked.decision_reason else ''}"
 
 
-def grants(store: GrantStore) -> list[StandingApproval]:
-    """Return the standing words that are in force, the oldest first."""
-    found: Sequence[StandingApproval] = now_of(store.grants())
+def standing_approvals(store: StandingApprovalStore) -> list[StandingApproval]:
+    """Return the standing approvals that are in force, the oldest first."""
+    found: Sequence[StandingApproval] = result_now(store.list_standing_approvals())
     return list(found)
 
 
-def revoke(store: GrantStore, id: str, *, by: str) -> StandingApproval:
-    """Take a standing word back; questions that it answered until now are asked again.
+def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApproval:
+    """Take a standing approval back; questions that it answered until now are asked again.
 
     Raises:
         ConfigError: None of that id is in force.
     """
     log_key.check(store)
-    found = next((each for each in grants(store) if each.id == id), None)
-    if found is None or not now_of(store.revoke(id, by=by)):
-        raise ConfigError(f"no standing word {id!r} is in force; `handrail approvals rules` shows those that are")
+    found = next((each for each in standing_approvals(store) if each.id == id), None)
+    if found is None or not result_now(store.revoke(id, by=by)):
+        raise ConfigError(
+            f"no standing approval {id!r} is in force; `handrail approvals standing` shows those that are"
+        )
     _note(store, "Revoked", found.run_id, by=by, grant=id, tool=found.tool, reason=found.reason)
     return found
 
@@ -145,7 +149,7 @@ def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
     Raises:
         ConfigError: There is no such write.
     """
-    found = now_of(store.written(scope, key))
+    found = result_now(store.load_write(scope, key))
     if found is None:
         raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
     return found
@@ -159,7 +163,7 @@ def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str
     """
     log_key.check(store)
     before, state = write(store, scope, key), "done" if happened else "failed"
-    now = now_of(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
+    now = result_now(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
     if (now.state, now.resolved_by) != (state, by):
         raise ConfigError(f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}")
     _note(store, "WriteResolved", now.run_id, by=by, scope=scope, key=key, state=state, fence=now.fence)
@@ -173,12 +177,12 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
         ConfigError: There is no such run, or it is over.
     """
     log_key.check(store)
-    if not now_of(store.request_cancel(run_id)):
-        known = now_of(store.recorded(run_id))
+    if not result_now(store.request_cancel(run_id)):
+        known = result_now(store.load_run(run_id))
         status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"
         raise ConfigError(f"{status}; there is nothing to cancel")
     _note(store, "CancelRequested", run_id, by=by)
-    begun = now_of(store.recorded(run_id))
+    begun = result_now(store.load_run(run_id))
     assert begun is not None
     return begun.record
 
@@ -190,4 +194,4 @@ def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> 
 def _record(store: object, notice: AuditEntry) -> None:
     """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
     if isinstance(store, AuditStore):
-        now_of(store.append([notice]))
+        result_now(store.append_audit([notice]))

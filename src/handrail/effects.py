@@ -68,7 +68,7 @@ class AskHuman(Struct, frozen=True):
         digest: Of the tool as it is described and of the arguments: what the answer is bound to.
         pin: Of the tool as it is described.
         parameters: The JSON Schema of the arguments, to hold an edit to.
-        people: How many different people must agree; see `not_counted`.
+        required_approvals: How many different people must agree; see `not_counted`.
         agreed: Who has agreed so far, where that are several.
         principal: On whose behalf the call is made; where several must agree, another one has to.
         writes: Whether the call is a write, whose claim uses the approval.
@@ -84,7 +84,7 @@ class AskHuman(Struct, frozen=True):
     digest: str = ""
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
-    people: int = 1
+    required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
     writes: bool = False
@@ -117,8 +117,8 @@ class Approval(Struct, frozen=True):
 
     `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
     meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that keeps standing words keeps one; anywhere else it is meant once. `question` is the id of the kept question that
-    it answers, if the write's claim has yet to use it.
+    that keeps standing approvals keeps one; anywhere else it is meant once. `question` is the id of the kept question
+    that it answers, if the write's claim has yet to use it.
     """
 
     granted: bool

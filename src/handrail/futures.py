@@ -1,33 +1,71 @@
-"""What other threads bring to an event loop: many letters, one wake-up.
+"""Answers that are there now or later, and how they are waited for.
+
+A store in memory answers at once; one that waits for a disk answers with a `concurrent.futures.Future`. `wait_for` and
+`result_now` take either, the first on an event loop, the second in a thread of its own.
 
 Each `call_soon_threadsafe` writes to a socket that the loop reads, which costs more than most answers. A store answers
-a group of callers at once, so whatever comes while a loop is still on its way to its mailbox waits there for it.
+a group of callers at once, so a `Mailbox` collects what other threads bring to a loop and wakes it once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import local
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
 T = TypeVar("T")
 
+StoreAnswer: TypeAlias = "T | Future[T]"
+"""What a method of a store returns: a value, or a future of it."""
+
+
+async def wait_for(answer: StoreAnswer[T]) -> T:
+    """Return a store's answer; wait for it where it is a future."""
+    return await _wait_for_future(answer) if isinstance(answer, Future) else answer
+
+
+def result_now(answer: StoreAnswer[T]) -> T:
+    """Return a store's answer; block this thread where it is a future."""
+    return answer.result() if isinstance(answer, Future) else answer
+
+
+async def run_steps(steps: Generator[StoreAnswer[Any], Any, T]) -> T:
+    """Drive a generator that yields a store's answers, waiting for each; return what it returns."""
+    result: Any = None
+    try:
+        while True:
+            result = await wait_for(steps.send(result))
+    except StopIteration as stop:
+        returned: T = stop.value
+        return returned
+
+
+def run_steps_now(steps: Generator[StoreAnswer[Any], Any, T]) -> T:
+    """Drive a generator that yields a store's answers, blocking this thread for each; return what it returns."""
+    result: Any = None
+    try:
+        while True:
+            result = result_now(steps.send(result))
+    except StopIteration as stop:
+        returned: T = stop.value
+        return returned
+
 
 class Mailbox:
-    """What waits for one loop, in the order in which it came."""
+    """The calls that wait for one loop, in the order in which they were posted."""
 
-    __slots__ = ("_letters", "_woken", "loop")
+    __slots__ = ("_calls", "_is_woken", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
-        self._letters: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._woken = False
+        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._is_woken = False
 
     def post(self, then: Callable[..., Any], *args: Any) -> None:
         """Have the loop call this soon; from any thread.
@@ -38,43 +76,44 @@ class Mailbox:
         loop = self.loop()
         if loop is None or loop.is_closed():
             raise RuntimeError("the event loop is closed")
-        self._letters.append((then, args))
-        if not self._woken:
-            self._woken = True
+        self._calls.append((then, args))
+        if not self._is_woken:
+            self._is_woken = True
             loop.call_soon_threadsafe(self._read)
 
     def _read(self) -> None:
-        self._woken = False  # first: what comes from now on wakes the loop again, at worst for nothing
+        self._is_woken = False  # first: what comes from now on wakes the loop again, at worst for nothing
         try:
-            while self._letters:
-                then, args = self._letters.popleft()
+            while self._calls:
+                then, args = self._calls.popleft()
                 then(*args)
         finally:
-            if self._letters:  # one of them raised, which is its own affair
+            if self._calls:  # one of them raised; the others are still called
                 asyncio.get_running_loop().call_soon(self._read)
 
 
-class _Here(local):
+class _ThreadState(local):
     """The mailbox of the loop that ran last in this thread."""
 
     box: Mailbox | None = None
 
 
-_HERE = _Here()
+_LOCAL = _ThreadState()
 
 
 def mailbox() -> Mailbox:
     """Return the mailbox of the running loop."""
-    loop, box = asyncio.get_running_loop(), _HERE.box
+    loop = asyncio.get_running_loop()
+    box = _LOCAL.box
     if box is None or box.loop() is not loop:
-        box = _HERE.box = Mailbox(loop)
+        box = _LOCAL.box = Mailbox(loop)
     return box
 
 
-async def brought(answer: Future[T]) -> T:
-    """Wait for another thread's answer as `asyncio.wrap_future` does: who is cancelled cancels it."""
+async def _wait_for_future(answer: Future[T]) -> T:
+    """Wait for another thread's answer as `asyncio.wrap_future` does: cancelling the caller cancels the answer."""
     waiter = asyncio.get_running_loop().create_future()
-    answer.add_done_callback(partial(_ring, mailbox(), waiter))
+    answer.add_done_callback(partial(_post_wake, mailbox(), waiter))
     try:
         await waiter
     except asyncio.CancelledError:
@@ -83,7 +122,7 @@ async def brought(answer: Future[T]) -> T:
     return answer.result()
 
 
-def _ring(box: Mailbox, waiter: asyncio.Future[None], _: Future[Any]) -> None:
+def _post_wake(box: Mailbox, waiter: asyncio.Future[None], _: Future[Any]) -> None:
     with suppress(RuntimeError):  # the loop is closed, and nobody waits any longer
         box.post(_wake, waiter)
 

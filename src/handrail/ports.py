@@ -7,16 +7,15 @@ answers at once. One port serves both drivers, and a store that needs no waiting
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
 from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
-from handrail.futures import brought
+from handrail.futures import StoreAnswer
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.records import (
     ApprovalRequest,
@@ -29,42 +28,6 @@ from handrail.records import (
     WriteRecord,
 )
 
-T = TypeVar("T")
-Answer: TypeAlias = "T | Future[T]"
-"""A value now, or a future of it."""
-
-
-async def later(answer: Answer[T]) -> T:
-    """Return a store's answer, waiting for it where it comes later."""
-    return await brought(answer) if isinstance(answer, Future) else answer
-
-
-def now_of(answer: Answer[T]) -> T:
-    """Return a store's answer, blocking this thread until it is there."""
-    return answer.result() if isinstance(answer, Future) else answer
-
-
-async def performed_later(steps: Generator[Answer[Any], Any, T]) -> T:
-    """Drive a generator that yields a store's answers, waiting for each; return what it returns."""
-    answer: Any = None
-    try:
-        while True:
-            answer = await later(steps.send(answer))
-    except StopIteration as over:
-        returned: T = over.value
-        return returned
-
-
-def performed_now(steps: Generator[Answer[Any], Any, T]) -> T:
-    """Drive a generator that yields a store's answers, blocking this thread for each; return what it returns."""
-    answer: Any = None
-    try:
-        while True:
-            answer = now_of(steps.send(answer))
-    except StopIteration as over:
-        returned: T = over.value
-        return returned
-
 
 @runtime_checkable
 class Store(Protocol):
@@ -73,7 +36,7 @@ class Store(Protocol):
     `tests/stores/contract.py` is the suite that every store inherits.
     """
 
-    def claim(self, claim: Claim) -> Answer[Claimed]:
+    def claim(self, claim: Claim) -> StoreAnswer[Claimed]:
         """Take the right to perform a write, or learn what became of it.
 
         Exactly one caller gets FRESH for a key. The claim is as durable as the store before this returns: after a crash
@@ -84,15 +47,15 @@ class Store(Protocol):
         """
         ...
 
-    def settle(self, settle: Settle) -> Answer[bool]:
+    def settle(self, settle: Settle) -> StoreAnswer[bool]:
         """Record how a claimed write ended. False when the claim has a newer owner; nothing is changed then."""
         ...
 
-    def keep(self, run_id: str, text: str) -> Answer[str]:
+    def save_result(self, run_id: str, text: str) -> StoreAnswer[str]:
         """Keep a long result of a run and return a handle to it."""
         ...
 
-    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
+    def load_result(self, run_id: str, handle: str) -> StoreAnswer[str | None]:
         """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
         ...
 
@@ -101,7 +64,7 @@ class Store(Protocol):
 class LookUpStore(Protocol):
     """A store that can report the state of a write without claiming it."""
 
-    def look_up(self, claim: Claim) -> Answer[Claimed | None]:
+    def look_up(self, claim: Claim) -> StoreAnswer[Claimed | None]:
         """Return what `claim` would answer, None where the caller could start the write. Nothing is claimed."""
         ...
 
@@ -110,7 +73,7 @@ class LookUpStore(Protocol):
 class LeaseStore(Protocol):
     """A store to which an owner who lives can say so: claims of long calls then need no long leases."""
 
-    def renew(self, renew: Renew) -> Answer[bool]:
+    def renew(self, renew: Renew) -> StoreAnswer[bool]:
         """Let the lease of a claim run anew from now. False when it has ended, or somebody else has it."""
         ...
 
@@ -122,7 +85,7 @@ class RunStore(Protocol):
     `tests/stores/contract.py` is the suite that every one inherits.
     """
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> Answer[StoredRun]:
+    def begin_run(self, record: RunRecord, *, new: bool = False) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
         Its takeovers grow by one where its owner has left it under way (`owners.has_left`), and are none again where it
@@ -140,7 +103,7 @@ class RunStore(Protocol):
         """
         ...
 
-    def enter(self, entry: JournalEntry) -> Answer[bool]:
+    def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Add to a run, all or nothing; return whether somebody has asked for its end.
 
         A step that is there already stays as it is: it says the same, told by an owner who was not heard of again.
@@ -151,15 +114,15 @@ class RunStore(Protocol):
         """
         ...
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
+    def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
         """Return a run and its steps, in the order in which they came, without taking it over."""
         ...
 
-    def records(self, *, status: str = "", most: int = 100) -> Answer[Sequence[RunRecord]]:
+    def list_runs(self, *, status: str = "", most: int = 100) -> StoreAnswer[Sequence[RunRecord]]:
         """Return runs without their steps, the newest first."""
         ...
 
-    def request_cancel(self, run_id: str) -> Answer[bool]:
+    def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
         """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run.
 
         Its open questions and unused approvals become `cancelled` at once; so they do when an entry ends the run as
@@ -172,28 +135,28 @@ class RunStore(Protocol):
 class ApprovalStore(Protocol):
     """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
 
-    def ask(self, question: ApprovalRequest, *, within_s: float) -> Answer[ApprovalRequest]:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> StoreAnswer[ApprovalRequest]:
         """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
 
         One that more people must agree to than when it was asked is open again, for as long; see
-        `ApprovalRequest.stricter`.
+        `ApprovalRequest.requiring`.
         """
         ...
 
     def decide(
-        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
-    ) -> Answer[ApprovalRequest | None]:
+        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+    ) -> StoreAnswer[ApprovalRequest | None]:
         """Record a person's word on an open question; return it as it stands now, None when there is none.
 
-        What the word changes says `ApprovalRequest.heard`. Of two words at once neither is lost.
+        What the word changes says `ApprovalRequest.with_decision`. Of two words at once neither is lost.
         """
         ...
 
-    def use(self, id: str) -> Answer[bool]:
+    def use(self, id: str) -> StoreAnswer[bool]:
         """Consume an approval. True for exactly one caller."""
         ...
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Answer[Sequence[ApprovalRequest]]:
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> StoreAnswer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first."""
         ...
 
@@ -210,19 +173,19 @@ class ApprovedClaimStore(ApprovalStore, Protocol):
 
 
 @runtime_checkable
-class GrantStore(Protocol):
-    """A store that keeps people's standing words, which answer questions before they are asked."""
+class StandingApprovalStore(Protocol):
+    """A store that keeps people's standing approvals, which answer questions before they are asked."""
 
-    def grant(self, grant: StandingApproval) -> Answer[StandingApproval]:
-        """Keep a standing word; one that was revoked is in force again."""
+    def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
+        """Keep a standing approval; one that was revoked is in force again."""
         ...
 
-    def grants(self, *, tool: str = "") -> Answer[Sequence[StandingApproval]]:
+    def list_standing_approvals(self, *, tool: str = "") -> StoreAnswer[Sequence[StandingApproval]]:
         """Return those that are in force, the oldest first."""
         ...
 
-    def revoke(self, id: str, *, by: str) -> Answer[bool]:
-        """Take a standing word back. False when none of that id is in force."""
+    def revoke(self, id: str, *, by: str) -> StoreAnswer[bool]:
+        """Take a standing approval back. False when none of that id is in force."""
         ...
 
 
@@ -230,7 +193,7 @@ class GrantStore(Protocol):
 class LedgerStore(Protocol):
     """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
 
-    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Answer[Sequence[WriteRecord]]:
+    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> StoreAnswer[Sequence[WriteRecord]]:
         """Return writes, the newest first.
 
         Args:
@@ -239,13 +202,13 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
+    def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
         """Return the write of this name, None when there is none."""
         ...
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
-    ) -> Answer[WriteRecord | None]:
+    ) -> StoreAnswer[WriteRecord | None]:
         """Say how a write ended: `done` with its value, or `failed`, so that its key is free again.
 
         Only a write in doubt, or one whose lease is over, takes a word; any other is returned as it stands. None when
@@ -253,7 +216,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def release(self, scope: str, key: str, *, fence: int, by: str) -> Answer[bool]:
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> StoreAnswer[bool]:
         """Free the key of a write that was done and has been taken back, so that the act can be performed again.
 
         False when the write of this fence is not `done`: the key was freed already, or the write was made again.
@@ -265,11 +228,11 @@ class LedgerStore(Protocol):
 class AuditStore(Protocol):
     """A store with an audit log: append only, each record chained to the one before it; see `audit`."""
 
-    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
+    def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
         """Add to the log, in this order, all or nothing."""
         ...
 
-    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Answer[Sequence[AuditRecord]]:
+    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> StoreAnswer[Sequence[AuditRecord]]:
         """Return records in order, those after a number."""
         ...
 
@@ -281,11 +244,11 @@ class KeyedAuditStore(AuditStore, Protocol):
     audit_key: bytes
     """The key; empty for none."""
 
-    def log_refuses(self) -> Answer[str]:
+    def log_refuses(self) -> StoreAnswer[str]:
         """Return why nothing is added to the log with this key, as a sentence; empty when it goes on with it.
 
-        A log goes on with the key that its last record was hashed with. `append` raises StoreUnavailable otherwise, and
-        nothing was added.
+        A log goes on with the key that its last record was hashed with. With another key `append_audit` raises
+        StoreUnavailable and adds nothing.
         """
         ...
 

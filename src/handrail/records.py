@@ -130,9 +130,9 @@ class ApprovalRequest(Struct, frozen=True):
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
             are `cancelled` with their run.
         expires: Unix time in seconds, by the store's clock.
-        pin: Digest of the tool as it describes itself, which a standing word on it is bound to.
+        pin: Digest of the tool as it describes itself, which a standing approval on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: Where the call stands, see `effects.AskHuman`; so for `people`, `agreed` and `principal`.
+        place: Where the call stands, see `effects.AskHuman`; so for `required_approvals`, `agreed` and `principal`.
         used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 
@@ -147,14 +147,14 @@ class ApprovalRequest(Struct, frozen=True):
     description: str = ""
     state: ApprovalState = "open"
     by: str = ""
-    because: str = ""
+    decision_reason: str = ""
     edited: Mapping[str, Json] | None = None
     asked: float = 0.0
     expires: float = 0.0
     pin: str = ""
     parameters: Mapping[str, Json] = field(default_factory=dict)
     place: str = ""
-    people: int = 1
+    required_approvals: int = 1
     agreed: Sequence[str] = ()
     principal: str = ""
     used_by: str = ""
@@ -164,8 +164,8 @@ class ApprovalRequest(Struct, frozen=True):
         """The key of the call's step in its run: `2.0` is the first call of the second turn."""
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
 
-    def heard(
-        self, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    def with_decision(
+        self, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> ApprovalRequest:
         """Return the question once a person has spoken: decided; or open until more agree, where several must.
 
@@ -173,30 +173,34 @@ class ApprovalRequest(Struct, frozen=True):
         """
         if self.state != "open":
             return self
-        if not granted or self.people == 1:
-            return replace(self, state="approved" if granted else "denied", by=by, because=because, edited=edited)
+        if not granted or self.required_approvals == 1:
+            return replace(
+                self, state="approved" if granted else "denied", by=by, decision_reason=reason, edited=edited
+            )
         if edited is not None or not_counted(by, self.agreed, self.principal):
             return self
         agreed = (*self.agreed, by.strip())
-        if len(agreed) < self.people:
+        if len(agreed) < self.required_approvals:
             return replace(self, agreed=agreed)
-        return replace(self, state="approved", by=" and ".join(agreed), because=because, agreed=agreed)
+        return replace(self, state="approved", by=" and ".join(agreed), decision_reason=reason, agreed=agreed)
 
     def closed(self) -> ApprovalRequest:
         """Return the question as it is after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
-        return replace(self, state="cancelled", because=RUN_CANCELLED)
+        return replace(self, state="cancelled", decision_reason=RUN_CANCELLED)
 
-    def stricter(self, people: int) -> ApprovalRequest:
-        """Return the question when the policy has come to ask more people: it is open again, and all are asked anew."""
-        if people <= self.people or self.state not in ("open", "approved"):
+    def requiring(self, required_approvals: int) -> ApprovalRequest:
+        """Return the question with more required approvals: it is open again, and the earlier ones do not count."""
+        if required_approvals <= self.required_approvals or self.state not in ("open", "approved"):
             return self
-        return replace(self, people=people, state="open", by="", because="", edited=None, agreed=())
+        return replace(
+            self, required_approvals=required_approvals, state="open", by="", decision_reason="", edited=None, agreed=()
+        )
 
 
 class StandingApproval(Struct, frozen=True):
-    """A person's standing word: calls of a tool that are asked about for this reason are approved from now on.
+    """A person's standing approval: calls of a tool that are asked about for this reason are approved from now on.
 
     Attributes:
         id: Made from the rest: the same word twice is one.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic
 
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import Status
@@ -14,13 +15,16 @@ from handrail.errors import Json
 from handrail.invisible import json_text
 from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
+T_co = TypeVar("T_co", covariant=True, default=Any)
 
-class Run(Struct, frozen=True):
+
+class Run(Struct, Generic[T_co], frozen=True):
     """How a run ended.
 
     Attributes:
-        text: The answer; with another status than `done`, the last thing that the model said.
-        output: The answer's value, where a form was asked for; None with another status than `done`.
+        text: The answer; with another status than `done`, the last text of the model.
+        output: The answer's value, of the type that was passed as `output=`. None without `output=`, and, whatever its
+            type says, with another status than `done`: look at `ok` first.
         reason: Why it ended otherwise than by an answer, as a sentence for people.
         seconds: From start to end, without what people took to answer, as the budget counts.
     """
@@ -33,7 +37,7 @@ class Run(Struct, frozen=True):
     spent: Spent
     budget: Budget
     seconds: float
-    output: Any = None
+    output: T_co = None  # type: ignore[assignment]  # None is what a run without an answer has
 
     @property
     def ok(self) -> bool:

@@ -1,62 +1,169 @@
-"""The asyncio driver: the verbs of a deployment, and the ground on which its calls are carried.
+"""The asyncio runtime: the verbs of a deployment, each awaited.
 
-What performing an effect means stands in `carrier`; what a run does next stands in `conversation`.
+What a verb does is in `engine.verbs`; `Runtime._perform` answers what it requests, on the running event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
+
+from typing_extensions import Unpack
 
 from handrail import _lazy
-from handrail.calls import ToolCall, ToolResult, arguments_text
+from handrail.calls import ToolResult
+from handrail.core import results
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
-from handrail.core.conversation import AskModel, Ending
-from handrail.core.flow import Rules
-from handrail.dialects import message_fields, wire_dialect
-from handrail.engine import nested_runs
-from handrail.engine.active_run import ActiveRun, new_run_id
-from handrail.engine.approvals import edits_in
-from handrail.engine.attempts import CANCEL_GRACE_S
-from handrail.engine.eager_tasks import EagerTasks
-from handrail.engine.engine import Engine
+from handrail.core.policy import Policy
+from handrail.core.retries import Backoff
+from handrail.engine import tool_visibility, verbs
+from handrail.engine.active_run import ActiveRun
+from handrail.engine.asyncio_scheduler import AsyncioScheduler
+from handrail.engine.engine import AskTurn, CallFunction, Engine, PerformBatch, Verb, refuse_assignment
 from handrail.engine.executor import BatchExecutor
-from handrail.engine.resume import again, check_free, check_left, known, poisoning, taken_over
-from handrail.engine.tool_visibility import selector_of
-from handrail.errors import HandrailError, Json
+from handrail.engine.verbs import ResumeOptions, RunOptions
+from handrail.errors import Json
 from handrail.events import Event
-from handrail.futures import mailbox
-from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector, later, performed_later
-from handrail.records import JournalEntry, RunRecord, StoredRun
+from handrail.futures import wait_for
+from handrail.messages import Message
+from handrail.ports import Approver, Model, Observer, Selector, Store
 from handrail.runs import Run
+from handrail.tools.toolset import Tools, Toolset
 
 if TYPE_CHECKING:
     from handrail import workflows
-    from handrail.engine import undo as undoing
-    from handrail.journal import fork as forking
+    from handrail.engine.undo import Undoable
+    from handrail.workflows import Workflow, WorkflowOptions
 else:
-    forking = _lazy.module("handrail.journal.fork")
-    undoing = _lazy.module("handrail.engine.undo")
     workflows = _lazy.module("handrail.workflows")
 
+T = TypeVar("T")
 
-class Runtime(Engine):
-    """Runs tools and conversations on asyncio. Takes the arguments of `Engine`.
+
+class Runtime:
+    """Runs tools and conversations on asyncio.
 
     async with Runtime([get_weather]) as runtime:
         result = await runtime.call("get_weather", {"city": "北京"})
+
+    Args:
+        tools: Tools, functions, or a `Toolset`, which may change while runs are under way.
+        store: `memory:`, another store's name, or a `Store`.
+        policy: What a run may do; by default read and write tools, and high risk asks a person.
+        approver: Who is asked. Without one a call that needs approval waits; it does not proceed.
+        observers: Called with every event.
+        budget: What a run may spend unless it says otherwise.
+        result_bytes: How much of a result the model reads, in bytes of UTF-8.
+        backoff: How long to wait between attempts.
+        repair: Repair malformed JSON by named repairs; False refuses it.
+        selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
+        scope: The tenant. Runtimes of different scopes share nothing in a store, even under equal names: no run,
+            question, approval, long result, key of a write or lock.
+        principal: On whose behalf the calls are made, for the audit log.
+        secrets: Values that are hidden from models, ledger and logs, in addition to injected ones; the audit log also
+            hides what looks like a key.
+        now: Monotonic seconds; a test may move them by hand.
+        jitter: Numbers from [0, 1].
+
+    Raises:
+        SetupError: A tool, a setting or the store cannot be used as given.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._ground: AsyncioScheduler | None = None
-        """That of the loop on which it was used last."""
+    __slots__ = ("__weakref__", "_engine", "_scheduler")
 
-    # ------------------------------------------------------------------ the verbs
+    _engine: Engine
+    _scheduler: AsyncioScheduler | None
+    """That of the loop on which the runtime was used last."""
+
+    def __init__(
+        self,
+        tools: Tools = (),
+        *,
+        store: str | Store = "memory:",
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        observers: Sequence[Observer] = (),
+        budget: Budget | None = None,
+        result_bytes: int = results.DEFAULT_RESULT_BYTES,
+        backoff: Backoff | None = None,
+        repair: bool = True,
+        selector: str | Selector = tool_visibility.DEFAULT,
+        scope: str = "",
+        principal: str = "",
+        secrets: Iterable[str] = (),
+        now: Callable[[], float] = monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        engine = Engine(
+            tools,
+            store=store,
+            policy=policy,
+            approver=approver,
+            observers=observers,
+            budget=budget,
+            result_bytes=result_bytes,
+            backoff=backoff,
+            repair=repair,
+            selector=selector,
+            scope=scope,
+            principal=principal,
+            secrets=secrets,
+            now=now,
+            jitter=jitter,
+        )
+        object.__setattr__(self, "_engine", engine)
+        object.__setattr__(self, "_scheduler", None)
+
+    if not TYPE_CHECKING:  # type checkers see properties without setters, and refuse any other name
+
+        def __setattr__(self, name, value):
+            refuse_assignment(self, name)
+
+        def __delattr__(self, name):
+            refuse_assignment(self, name)
+
+    # ------------------------------------------------------------------ settings
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools, which may be added, replaced and removed while runs are under way."""
+        return self._engine.tools
+
+    @property
+    def store(self) -> Store:
+        """The store, as far as the runtime's scope can see it."""
+        return self._engine.store
+
+    @property
+    def policy(self) -> Policy:
+        """What a run may do."""
+        return self._engine.policy
+
+    @property
+    def approver(self) -> Approver | None:
+        """Who is asked for approval, if anybody."""
+        return self._engine.approver
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who is called with every event."""
+        return self._engine.observers
+
+    @property
+    def budget(self) -> Budget:
+        """What a run may spend unless it says otherwise."""
+        return self._engine.budget
+
+    @property
+    def result_bytes(self) -> int:
+        """How much of a result the model reads, in bytes of UTF-8."""
+        return self._engine.result_bytes
+
+    # ------------------------------------------------------------------ calls
 
     async def call(
         self,
@@ -76,12 +183,11 @@ class Runtime(Engine):
         Raises:
             MissingInjection: The tool needs a value that `inject` does not have.
         """
-        calls = [ToolCall("call_1", name, arguments_text(arguments))]
-        return (await self._handle(Turn(calls=calls, finish="calls"), run, deps, inject))[0]
+        return await self._perform(verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject))
 
     async def handle(
         self,
-        message: Any,
+        message: object,
         *,
         run: str | None = None,
         deps: Any = None,
@@ -95,27 +201,47 @@ class Runtime(Engine):
             run: Names the conversation, so that repeated writes and circles are seen across its turns.
             dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
         """
-        wire = wire_dialect(dialect)
-        turn = wire.decode_message(message_fields(message), self.tools)
-        results = await self._handle(turn, run, deps, inject)
-        return wire.encode_results(turn.calls, results)
+        return await self._perform(
+            verbs.handle(self._engine, message, run=run, deps=deps, inject=inject, dialect=dialect)
+        )
 
+    # ------------------------------------------------------------------ runs
+
+    @overload
     async def run(
         self,
         question: str | Message | Sequence[Message | Mapping[str, Json]],
         *,
         model: str | Model,
-        system: str = "",
-        budget: Budget | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
-        options: Options | None = None,
-        output: Any = None,
-        run_id: str | None = None,
-        observers: Sequence[Observer] = (),
-        selector: str | Selector | None = None,
-        flow: Rules = (),
-    ) -> Run:
+        output: None = None,
+        **options: Unpack[RunOptions],
+    ) -> Run[None]: ...
+    @overload
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: type[T],
+        **options: Unpack[RunOptions],
+    ) -> Run[T]: ...
+    @overload
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: object,
+        **options: Unpack[RunOptions],
+    ) -> Run[Any]: ...
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: object = None,
+        **options: Unpack[RunOptions],
+    ) -> Run[Any]:
         """Ask the model, carry out its calls, feed back the results, until it answers or may not go on.
 
         Nothing that the model does raises; `Run.status` and `Run.reason` say how it ended.
@@ -124,6 +250,12 @@ class Runtime(Engine):
             question: What a person asks, or a conversation so far.
             model: `provider:name`, such as `openai:NAME`, or a `Model`.
             output: The form of the answer: a type, a JSON Schema, or a `Form`; `Run.output` is then its value.
+            system: What the model is told before the question.
+            budget: What the run may spend, in place of the runtime's budget.
+            deps: What tools read as `Context.deps`.
+            inject: The values of injected parameters, by name.
+            options: How the model answers: temperature, length, ...
+            run_id: The name of the run, by which it is cancelled and resumed.
             observers: Called with every event of this run, beside those of the runtime.
             selector: What this run shows of many tools, in place of the runtime's.
             flow: Which calls it must make and must not, and when: `hr.Require`, `hr.Forbid`.
@@ -131,91 +263,84 @@ class Runtime(Engine):
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
         """
-        asked, messages = self.model(model), conversation_of(question, system=system)
-        if run_id is not None and self.keeps_runs:
-            check_free(await later(self.recorded(run_id)))
-        elif self.keeps_runs and (call := nested_runs.current()) is not None:
-            run_id = call.named_by_question(messages)
-            if await later(self.recorded(run_id)) is not None:
-                return await self.resume(
-                    run_id, model=model, budget=budget, deps=deps, inject=inject, output=output, observers=observers,
-                    selector=selector, flow=flow or None,
-                )  # fmt: skip
-        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-        session.options = options or session.options
-        session.selector = None if selector is None else selector_of(selector)
-        session.course = self.course(flow)
-        self.open(session, messages, output, asked)
-        return await self._to_its_end(session, asked, self.kept_of(session, messages, model), new=True)
+        return await self._perform(verbs.run(self._engine, question, model=model, output=output, **options))
 
-    async def resume(self, run_id: str, *, anyway: bool = False, **how: Any) -> Run:
-        """Go on with a run that was interrupted, waits for a person, or ended by its budget; in any process.
+    @overload
+    async def resume(
+        self, run_id: str, *, output: type[T], anyway: bool = False, **options: Unpack[ResumeOptions]
+    ) -> Run[T]: ...
+    @overload
+    async def resume(
+        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]: ...
+    async def resume(
+        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]:
+        """Resume a run that was interrupted, waits for a person, or ended by its budget; in any process.
 
         What has happened is not done again: finished turns and results come from the journal, writes from the ledger.
         One that has answered gives its `Run` again; one that was cancelled goes on.
 
         Args:
+            output: As for `run`. Without it the answer must fit the schema that was stored, and `Run.output` is its
+                plain JSON value.
             anyway: Also when the run is poisoned (`records.MOST_TAKEOVERS` processes that took it over died in it), or
                 when another process drives it that lives: that one then records nothing more of it.
-            how: `model`, `deps`, `inject`, `budget`, `output`, `observers`, `selector`, `flow`, as for `run`. What
-                cannot be kept (an object as model, dependencies, injected values, a selector, a rule's function) is
-                given again. Without `output` the answer is held to the schema that was kept, and `Run.output` is its
-                plain JSON value.
+            options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
+                stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
+                again.
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
             RunUnderWay: Another process drives it, which lives.
-            JournalMismatch: What was kept cannot be read by this version.
+            JournalMismatch: What was stored cannot be read by this version.
         """
-        self.unrecorded.offer(run_id)
-        begun = known(await later(self.recorded(run_id)), run_id)
-        if not anyway and (poisoned := poisoning(begun.record)):
-            await later(self.runs.enter(poisoned[0]))
-            raise poisoned[1]
-        if not anyway:
-            check_left(begun.record)
-        session, asked, model = again(self, begun, run_id, **how)
-        self.open(session, asked.messages, asked.output, model)
-        record = taken_over(self, session, begun, anew=how.get("output") is not None)
-        return await self._to_its_end(session, model, record)
+        return await self._perform(verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options))
 
-    async def replay(self, run_id: str, **how: Any) -> Run:
+    @overload
+    async def replay(self, run_id: str, *, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
+    @overload
+    async def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]: ...
+    async def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]:
         """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
+
+        Args:
+            options: As for `resume`.
 
         Raises:
             JournalMismatch: The journal ends before the run does.
         """
-        begun = await later(self.recorded(run_id))
-        session, asked, model = again(self, begun, run_id, **how)
-        session.leave_no_trail()
-        self.open(session, asked.messages, asked.output, model)
-        self.record(session, cast(StoredRun, begun), replaying=True)
-        return await self._to_its_end(session, model, None)
+        return await self._perform(verbs.replay(self._engine, run_id, output=output, **options))
 
-    async def fork(self, run_id: str, *, at_turn: int, **how: Any) -> Run:
-        """Begin a new run that has the first turns of another and asks the model anew from `at_turn` on.
+    @overload
+    async def fork(self, run_id: str, *, at_turn: int, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
+    @overload
+    async def fork(
+        self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]: ...
+    async def fork(
+        self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]:
+        """Begin a new run with the first turns of another, and ask the model again from `at_turn` on.
 
-        What the other run has written since is not done again without a person's word.
+        What the other run has written since is not done again without a person's approval.
+
+        Args:
+            options: As for `resume`.
         """
-        begun = known(await later(self.recorded(run_id)), run_id)
-        again(self, begun, run_id, **how)  # what could not be gone on with is refused before there is a new run
-        edits = await performed_later(edits_in(self.store, run_id))
-        record, first = forking.fork_of(begun, at_turn, new_run_id(), self.callable_tools(), edits)
-        await later(self.runs.begin_run(record))
-        await later(self.runs.enter(first))
-        return await self.resume(record.run_id, **how)
+        return await self._perform(verbs.fork(self._engine, run_id, at_turn=at_turn, output=output, **options))
 
     async def workflow(
         self,
-        fn: Callable[..., Awaitable[Any]],
+        fn: Callable[Concatenate[Workflow, ...], Awaitable[T]],
         arguments: Mapping[str, Json] | None = None,
         *,
         run_id: str | None = None,
+        budget: Budget | None = None,
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-        **how: Any,
-    ) -> Run:
+        **options: Unpack[WorkflowOptions],
+    ) -> Run[T]:
         """Run a function that makes the steps of a run itself, and leaves to models what it will; see `workflows`.
 
         With a store that keeps runs it survives its process: call this again with the same `run_id`, and each step that
@@ -223,20 +348,68 @@ class Runtime(Engine):
 
         Args:
             fn: Called with a `Workflow` and the arguments; what it returns is `Run.output`.
-            arguments: JSON. May be left out when a kept workflow is gone on with.
-            how: What its runs of models take unless they say otherwise: `model`, `selector`, `observers`, `system`, ...
+            arguments: JSON. May be left out when a stored workflow is resumed.
+            options: What its runs of models take unless they say otherwise: `model`, `system`, `options`, `observers`,
+                `selector`, `flow`.
 
         Raises:
             ConfigError: The `run_id` is taken by another run, or by one with other arguments.
             JournalMismatch: A step is not the one that was recorded.
         """
-        session = self.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=how.get("observers", ()))
-        return await workflows.driven(self, self, session, fn, arguments, {"deps": deps, "inject": inject, **how})
+        return await self._perform(
+            workflows.workflow(
+                self._engine, fn, arguments, run_id=run_id, budget=budget, deps=deps, inject=inject, options=options
+            )
+        )
 
-    async def undoable(self, run_id: str) -> list[undoing.Undoable]:
-        """Return what a kept run has written and its tools can take back, the newest first."""
-        begun = known(await later(self.recorded(run_id)), run_id)
-        return await performed_later(undoing.undoable(self.store, begun, self.callable_tools(), self._scope))
+    @overload
+    def stream(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunStream[None]: ...
+    @overload
+    def stream(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: type[T],
+        **options: Unpack[RunOptions],
+    ) -> RunStream[T]: ...
+    @overload
+    def stream(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: object,
+        **options: Unpack[RunOptions],
+    ) -> RunStream[Any]: ...
+    def stream(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str | Model,
+        output: object = None,
+        **options: Unpack[RunOptions],
+    ) -> RunStream[Any]:
+        """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""
+
+        def start(observer: Observer) -> Awaitable[Run[Any]]:
+            observed: RunOptions = {**options, "observers": (*options.get("observers", ()), observer)}
+            return self.run(question, model=model, output=output, **observed)
+
+        return RunStream(start)
+
+    # ------------------------------------------------------------------ taking back, cancelling, closing
+
+    async def undoable(self, run_id: str) -> list[Undoable]:
+        """Return what a stored run has written and its tools can take back, the newest first."""
+        return await self._perform(verbs.undoable(self._engine, run_id))
 
     async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
@@ -248,167 +421,87 @@ class Runtime(Engine):
             ConfigError: There is no such run, or a step is not one that can be taken back.
             StoreUnavailable: A write was taken back and its key could not be freed; call this again.
         """
-        results: list[ToolResult] = []
-        for undo in undoing.chosen(await self.undoable(run_id), run_id, steps):
-            session = self.session(run=f"{run_id}.undo", deps=None, inject=None)
-            batch = self.batch_of(undoing.write_back(undo, self.callable_tools(), run_id), session)
-            await self.carry(session, batch)
-            results += batch.finished()
-            await performed_later(undoing.release(self.store, undo, results[-1]))
-        return results
+        return await self._perform(verbs.undo(self._engine, run_id, steps))
 
-    def stream(self, question: Any, **how: Any) -> RunStream:
-        """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""
-        return RunStream(self, question, how)
+    def cancel(self, run_id: str, *, by: str = "") -> bool:
+        """End a run, from any thread: its calls are cancelled, and its `Run` has the status `cancelled`.
+
+        One that another process drives is ended there, at its next step, where the store keeps runs.
+
+        Args:
+            by: Who wants it, for the audit log.
+
+        Returns:
+            Whether such a run is under way. It ends soon, not at once.
+        """
+        return self._engine.cancel(run_id, by=by)
 
     async def close(self) -> None:
         """Close the tools that were opened, last one first, the models' connections, and let the threads go."""
-        self.begin_close()
-        await self.services.close()
-        await self.close_models()
-        await asyncio.to_thread(self.close_store)  # it may still have to write
+        self._engine.begin_close()
+        await self._engine.services.close()
+        await self._engine.close_models()
+        await asyncio.to_thread(self._engine.close_store)  # it may still have to write
 
     async def __aenter__(self) -> Runtime:
-        self.reopen()
+        self._engine.reopen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # ------------------------------------------------------------------ conversations
+    # ------------------------------------------------------------------ driving verbs
 
-    async def _to_its_end(
-        self, session: ActiveRun, model: Model, record: RunRecord | None, *, new: bool = False
-    ) -> Run:
-        """Drive a run that has been opened until it is over."""
-        try:
-            if record is not None:
-                begun = await later(self.runs.begin_run(record, new=new))
-                self.record(session, begun)
-            ending = await self._driven(session, model)
-        except asyncio.CancelledError:
-            self.leave(session)
-            self.end(session, Ending("cancelled", "the task that ran it was cancelled"))
-            raise
-        except BaseException as error:
-            if isinstance(error, Exception):  # any other ends the process, and the run is as after a crash
-                self.leave(session)
-            self.end(session, Ending("failed", "an error in the set-up"))
-            raise
-        return self.end(session, ending)
-
-    async def _driven(self, session: ActiveRun, model: Model) -> Ending:
-        """Perform what a run asks for, until it is over."""
+    async def _perform(self, verb: Verb[T]) -> T:
+        """Drive a verb to its end: answer what it requests."""
         answer: Any
-        steps = self.steps(session)
         try:
-            step = next(steps)
+            request = next(verb)
             while True:
-                answer = None
                 try:
-                    match step:
-                        case AskModel():
-                            answer = await self.asker.ask(session, model, step)
-                        case Batch():
-                            await self.carry(session, step)
-                        case JournalEntry():
-                            answer = await later(self.runs.enter(step))
-                except HandrailError as error:
-                    step = steps.throw(error)
+                    if isinstance(request, PerformBatch):
+                        await self._perform_batch(request.active, request.batch)
+                        answer = None
+                    elif isinstance(request, AskTurn):
+                        answer = await self._engine.asker.ask(request.active, request.model, request.asked)
+                    elif isinstance(request, CallFunction):
+                        answer = await workflows.call_function(self._engine, self._perform, request)
+                    else:
+                        answer = await wait_for(request)
+                except BaseException as error:
+                    request = verb.throw(error)
                 else:
-                    step = steps.send(answer)
-        except StopIteration as over:
-            ending: Ending = over.value
-            return ending
+                    request = verb.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
 
-    async def _handle(
-        self, turn: Turn, run: str | None, deps: Any, inject: Mapping[str, Any] | None
-    ) -> list[ToolResult]:
-        """Carry out calls that come from elsewhere, as one turn of the run they name."""
-        session, number = self.session_for(turn, run=run, deps=deps, inject=inject)
-        batch = self.batch(session, turn, number)
-        for each in self.carried(session, batch, number):
-            await self.carry(session, cast(Batch, each))  # without a journal there is nothing to enter
-        return self.heeded(session, batch, run)
-
-    async def carry(self, session: ActiveRun, batch: Batch) -> None:
-        """Carry out the calls of one turn; every one has its result when this returns."""
-        ground = self._ground
-        if ground is None or ground.loop is not asyncio.get_running_loop():
-            ground = self._ground = AsyncioScheduler()
-        carrier = BatchExecutor(self, ground, session, batch)
-        carrier.pump()
-        if not carrier.over:
-            await _over(carrier, ground)
-        if carrier.error is not None:
-            raise carrier.error
+    async def _perform_batch(self, active: ActiveRun, batch: Batch) -> None:
+        scheduler = self._scheduler
+        if scheduler is None or scheduler.loop is not asyncio.get_running_loop():
+            scheduler = AsyncioScheduler()
+            object.__setattr__(self, "_scheduler", scheduler)
+        executor = BatchExecutor(self._engine, scheduler, active, batch, runtime=self)
+        executor.pump()
+        if not executor.over:
+            await scheduler.wait_for(executor)
+        if executor.error is not None:
+            raise executor.error
 
 
-class AsyncioScheduler:
-    """An event loop as the ground of carriers."""
-
-    __slots__ = ("_mailbox", "first_step", "go_on", "loop")
-
-    def __init__(self) -> None:
-        self.loop, self._mailbox = asyncio.get_running_loop(), mailbox()
-        runners = EagerTasks(self.loop)
-        self.first_step, self.go_on = runners.first_step, runners.go_on
-
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
-        """See `Scheduler.later`."""
-        return self.loop.call_later(seconds, then, *args)
-
-    def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Scheduler.post`. It is left when its loop is closed."""
-        try:
-            self._mailbox.post(then, *args)
-        except RuntimeError:
-            then(*args)
-
-    def end_of(self, carrier: BatchExecutor) -> asyncio.Future[None]:
-        """Return what is done once every call has its result, anew each time: a cancelled waiter cancels it."""
-        end: asyncio.Future[None] = self.loop.create_future()
-        carrier.when_over = partial(_set, end)
-        return end
-
-
-def _set(end: asyncio.Future[None]) -> None:
-    if not end.done():
-        end.set_result(None)
-
-
-async def _over(carrier: BatchExecutor, ground: AsyncioScheduler) -> None:
-    """Return when every call has its result; where the task is cancelled, the calls are."""
-    session = carrier.session
-    stop = partial(ground.post, carrier.cancel)
-    session.stops.append(stop)
-    if session.cancelled:  # before the stop was there to be called
-        carrier.cancel()
-    try:
-        if not carrier.over:
-            await ground.end_of(carrier)
-    except asyncio.CancelledError:
-        carrier.cancel(hard=True)
-        if not carrier.over:
-            await asyncio.wait([ground.end_of(carrier)], timeout=2 * CANCEL_GRACE_S)
-        raise
-    finally:
-        session.stops.remove(stop)
-
-
-class RunStream:
+class RunStream(Generic[T]):
     """The events of one run while they happen; `run` is there when they have ended.
 
     Leaving the loop early cancels the run.
     """
 
-    _run: Run | None = None
+    _run: Run[T] | None = None
 
-    def __init__(self, runtime: Runtime, question: Any, how: dict[str, Any]) -> None:
-        self._runtime, self._question, self._how = runtime, question, how
+    def __init__(self, start: Callable[[Observer], Awaitable[Run[T]]]) -> None:
+        self._start = start
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Run[T]:
         """How it ended.
 
         Raises:
@@ -420,8 +513,7 @@ class RunStream:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        observers = (*self._how.pop("observers", ()), events.put_nowait)
-        running = asyncio.ensure_future(self._runtime.run(self._question, **self._how, observers=observers))
+        running = asyncio.ensure_future(self._start(events.put_nowait))
         running.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:

@@ -19,32 +19,56 @@ Rule 2: a step that waits for a person, or was cancelled, leaves the function by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, TypeVar, overload
+
+from typing_extensions import Unpack
 
 from handrail.calls import ToolCall, ToolResult, arguments_text
-from handrail.core.batch import Batch, CallPosition
+from handrail.core.batch import CallPosition
+from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
+from handrail.core.flow import Rules
 from handrail.core.results import text_of
+from handrail.engine import verbs
 from handrail.engine.active_run import ActiveRun, cancelled
-from handrail.engine.engine import Engine
+from handrail.engine.engine import CallFunction, Engine, Verb
 from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
 from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, input_from_json
-from handrail.messages import Turn, UserMessage
+from handrail.messages import Message, Options, Turn, UserMessage
 from handrail.parsing import jsontext
-from handrail.ports import later, now_of
+from handrail.ports import Model, Observer, Selector
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
 
-CallSteps = Generator[Batch | JournalEntry, Any, ToolResult]
+T = TypeVar("T")
 
 _LEAVES = ("waiting", "cancelled", "moved", "failed")
-"""How a run of a model may end that can be gone on with: the workflow waits for it."""
+"""The endings of a model's run that can be resumed: the workflow waits for it."""
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What the runs of a workflow's models take unless they say otherwise; see `Runtime.workflow`."""
+
+    model: str | Model
+    system: str
+    options: Options | None
+    observers: Sequence[Observer]
+    selector: str | Selector | None
+    flow: Rules
+
+
+class StepOptions(WorkflowOptions, total=False):
+    """What `Workflow.run` takes beside the question and the output; see `Runtime.run`."""
+
+    budget: Budget | None
+    deps: Any
+    inject: Mapping[str, Any] | None
 
 
 class Suspended(BaseException):  # noqa: N818  # like CancelledError: `except Exception` of the user's must not stop it
@@ -56,25 +80,85 @@ class Suspended(BaseException):  # noqa: N818  # like CancelledError: `except Ex
 
 
 class Steps:
-    """The steps of one workflow, by number; what both drivers share.
+    """The steps of one workflow, by number; what both kinds of workflow share.
 
     Attributes:
         run_id: Of the workflow. The runs of its models are called by it and their number: `triage-T-1.2`.
         deps: Whatever was passed as `deps=`.
     """
 
-    def __init__(self, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
-        self.run_id, self.deps = session.id, session.deps
-        self._host, self._session, self._how = host, session, how
+    def __init__(self, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+        self.run_id = active.id
+        self.deps = active.deps
+        self._engine = engine
+        self._active = active
+        self._options = options
         self._number = 0
         self._left: Ending | None = None
 
-    def _next(self) -> int:
-        # What stands in a `finally` is not done at a leave: it would take the place of the step that comes next time.
+    # ------------------------------------------------------------------ the steps as verbs
+
+    def _call(self, name: str, arguments: Mapping[str, Json] | str | None) -> Verb[ToolResult]:
+        number = self._next_number()
+        if self._may_have_been_run(number):
+            self._check_was_no_run(number, name, (yield self._engine.runs.load_run(self._id_of_run(number))))
+        try:
+            return (yield from self._perform_call(number, name, arguments))
+        except (Fenced, StoreUnavailable) as error:
+            raise self._leave(ending_by_error(error)[0]) from error
+
+    def _perform_call(self, number: int, name: str, arguments: Mapping[str, Json] | str | None) -> Verb[ToolResult]:
+        engine = self._engine
+        active = self._active
+        turn = Turn(calls=[ToolCall(f"step_{number}", name, arguments_text(arguments))], finish="calls")
+        if active.recording is not None:
+            self._check_same_call(active.recording.answer(number), turn, number)
+        tool = engine.callable_tools().resolve(name)
+        if isinstance(tool, BaseTool):
+            check_injected([tool], active.injected)
+        batch = engine.open_batch(active, turn, number, slots=[CallPosition(0, "")])
+        yield from engine.perform_turn(active, batch, number)
+        result = batch.finished()[0]
+        for each in (result, *batch.followed.values()):
+            if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
+                raise self._leave(Ending("waiting", f"waiting for approval of {each.name}"))
+        if active.cancelled:
+            raise self._leave(cancelled(active))
+        return result
+
+    def _run(self, question: Any, output: object, options: StepOptions) -> Verb[Run[Any]]:
+        number = self._next_number()
+        self._check_was_no_call(number)
+        engine = self._engine
+        active = self._active
+        run_id = self._id_of_run(number)
+        stored = (yield engine.runs.load_run(run_id)) if active.recording is not None else None
+        stop = partial(engine.cancel, run_id)
+        active.stops.append(stop)
+        try:
+            if stored is None:
+                self._check_may_begin(run_id)
+                try:
+                    given = self._options_of(options, output)
+                    return self._leave_unless_ended((yield from verbs.run(engine, question, run_id=run_id, **given)))
+                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
+                    stored = (yield engine.runs.load_run(run_id)) if active.recording else None
+                    if stored is None:
+                        raise
+            check_same_question(stored, question, options)
+            given = self._options_of(options, output, resuming=True)
+            return self._leave_unless_ended((yield from verbs.resume(engine, run_id, **given)))
+        finally:
+            active.stops.remove(stop)
+
+    # ------------------------------------------------------------------ what a step checks
+
+    def _next_number(self) -> int:
+        # A step in a `finally` is not taken once the workflow leaves: it would take the number of the next step.
         if self._left is not None:
             raise Suspended(self._left)
-        if self._session.cancelled:
-            raise self._leave(cancelled(self._session))
+        if self._active.cancelled:
+            raise self._leave(cancelled(self._active))
         self._number += 1
         return self._number
 
@@ -82,95 +166,77 @@ class Steps:
         self._left = ending
         return Suspended(ending)
 
-    def _run_id(self, number: int) -> str:
-        """Return the name of the run that a step made, or makes."""
-        return f"{self.run_id}.{number}"
-
-    def _may_have_been_run(self, number: int) -> bool:
-        """Whether a step, which is now a call, may be recorded as a run: that is known to the store alone."""
-        recording = self._session.recording
-        return recording is not None and recording.goes_on and not recording.holds(number)
-
-    def _check_call(self, number: int, name: str, begun: StoredRun | None) -> None:
-        if begun is not None:
-            raise JournalMismatch(
-                f"step {number} of workflow {self.run_id!r} was the run {begun.record.run_id!r} of a model and is now "
-                f"a call of {name}; a workflow makes the same steps each time"
-            )
-
-    def _check_run(self, number: int) -> None:
-        recording = self._session.recording
-        if recording is not None and recording.holds(number) and (known := recording.answer(number)) is not None:
-            raise JournalMismatch(
-                f"step {number} of workflow {self.run_id!r} was {known.calls[0].name}({known.calls[0].arguments}) and "
-                "is now a run of a model; a workflow makes the same steps each time"
-            )
-
-    def _calling(self, number: int, name: str, arguments: Mapping[str, Json] | str | None) -> CallSteps:
-        """Yield what must happen for a step, a call; return its result."""
-        host, session = self._host, self._session
-        turn = Turn(calls=[ToolCall(f"step_{number}", name, arguments_text(arguments))], finish="calls")
-        if session.recording is not None:
-            known = session.recording.answer(number)
-            if known is None:
-                session.recording.note_answer(number, turn)
-            elif (was := known.calls[0]) != turn.calls[0]:
-                raise JournalMismatch(
-                    f"step {number} of workflow {self.run_id!r} was {was.name}({was.arguments}) and is now "
-                    f"{name}({turn.calls[0].arguments}); a workflow makes the same steps each time"
-                )
-        tool = host.callable_tools().resolve(name)
-        if isinstance(tool, BaseTool):
-            check_injected([tool], session.injected)
-        batch = host.batch(session, turn, number, slots=[CallPosition(0, "")])
-        yield from host.carried(session, batch, number)
-        result = batch.finished()[0]
-        for each in (result, *batch.followed.values()):
-            if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
-                raise self._leave(Ending("waiting", f"waiting for approval of {each.name}"))
-        if session.cancelled:
-            raise self._leave(cancelled(session))
-        return result
-
-    def _options(self, how: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
-        """Return how a run of a model is made, or gone on with, which takes less."""
-        given = {**self._how, **how}
-        return {name: value for name, value in given.items() if not (again and name in ONLY_AT_FIRST)}
-
-    def _may_begin(self, run_id: str) -> None:
-        if self._session.recording is not None and self._session.recording.replaying:
-            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
-
-    def _ended(self, run: Run) -> Run:
+    def _leave_unless_ended(self, run: Run[Any]) -> Run[Any]:
         if run.status in _LEAVES:
             raise self._leave(Ending(run.status, f"its run {run.id}: {run.reason}"))
         return run
 
+    def _id_of_run(self, number: int) -> str:
+        return f"{self.run_id}.{number}"
 
-class AsyncDriver(Protocol):
-    """What a workflow needs of the asyncio driver, beside what a `Engine` is."""
+    def _may_have_been_run(self, number: int) -> bool:
+        """Return whether a step that is now a call may have been a run before: only the store knows."""
+        recording = self._active.recording
+        return recording is not None and recording.goes_on and not recording.holds(number)
 
-    async def carry(self, session: ActiveRun, batch: Batch) -> None:
-        """Carry out the calls of a batch."""
+    def _check_was_no_run(self, number: int, name: str, stored: StoredRun | None) -> None:
+        if stored is not None:
+            raise JournalMismatch(
+                f"step {number} of workflow {self.run_id!r} was the run {stored.record.run_id!r} of a model and is now "
+                f"a call of {name}; a workflow makes the same steps each time"
+            )
+
+    def _check_was_no_call(self, number: int) -> None:
+        recording = self._active.recording
+        if recording is not None and recording.holds(number) and (turn := recording.answer(number)) is not None:
+            raise JournalMismatch(
+                f"step {number} of workflow {self.run_id!r} was {turn.calls[0].name}({turn.calls[0].arguments}) and "
+                "is now a run of a model; a workflow makes the same steps each time"
+            )
+
+    def _check_same_call(self, recorded: Turn | None, turn: Turn, number: int) -> None:
+        """Note a new call in the journal, or raise when the recorded one is another."""
+        if recorded is None:
+            assert self._active.recording is not None
+            self._active.recording.note_answer(number, turn)
+        elif (before := recorded.calls[0]) != turn.calls[0]:
+            raise JournalMismatch(
+                f"step {number} of workflow {self.run_id!r} was {before.name}({before.arguments}) and is now "
+                f"{turn.calls[0].name}({turn.calls[0].arguments}); a workflow makes the same steps each time"
+            )
+
+    def _check_may_begin(self, run_id: str) -> None:
+        if self._active.recording is not None and self._active.recording.replaying:
+            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
+
+    def _options_of(self, options: StepOptions, output: object, *, resuming: bool = False) -> dict[str, Any]:
+        """Return the options of a model's run; resuming it takes fewer."""
+        given = {**self._options, **options, "output": output}
+        return {name: value for name, value in given.items() if not (resuming and name in ONLY_AT_FIRST)}
+
+
+class Perform(Protocol):
+    """Drives a verb on asyncio."""
+
+    def __call__(self, verb: Verb[T], /) -> Awaitable[T]:
+        """Return what the verb returns."""
         ...
 
-    @property
-    def run(self) -> Callable[..., Awaitable[Run]]:
-        """See `Runtime.run`."""
-        ...
 
-    @property
-    def resume(self) -> Callable[..., Awaitable[Run]]:
-        """See `Runtime.resume`."""
+class PerformBlocking(Protocol):
+    """Drives a verb in the calling thread."""
+
+    def __call__(self, verb: Verb[T], /) -> T:
+        """Return what the verb returns."""
         ...
 
 
 class Workflow(Steps):
     """What an async workflow makes its steps with: several at once, if they are begun in the same order each time."""
 
-    def __init__(self, driver: AsyncDriver, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
-        super().__init__(host, session, how)
-        self._driver = driver
+    def __init__(self, perform: Perform, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+        super().__init__(engine, active, options)
+        self._perform = perform
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def settled(self) -> None:
@@ -189,173 +255,182 @@ class Workflow(Steps):
             over.set_result(None)
 
     async def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
-        """Call a tool, with every check, as one step; whatever the tool did, it is told in the result."""
-        number = self._next()
+        """Call a tool, with every check, as one step; whatever the tool did is in the result."""
         with self._step():
-            if self._may_have_been_run(number):
-                self._check_call(number, name, await later(self._host.runs.recorded(self._run_id(number))))
-            return await self._called(self._calling(number, name, arguments))
+            return await self._perform(self._call(name, arguments))
 
-    async def _called(self, steps: CallSteps) -> ToolResult:
-        answer = False
-        try:
-            while True:
-                step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and await later(self._host.runs.enter(step))
-                if isinstance(step, Batch):
-                    await self._driver.carry(self._session, step)
-        except StopIteration as over:
-            result: ToolResult = over.value
-            return result
-        except (Fenced, StoreUnavailable) as error:
-            raise self._leave(left_by(error)[0]) from error
-
-    async def run(self, question: Any, **how: Any) -> Run:
-        """Ask a model, with tools as it likes, as one step; takes what `Runtime.run` takes."""
-        number = self._next()
-        self._check_run(number)
+    @overload
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: type[T],
+        **options: Unpack[StepOptions],
+    ) -> Run[T]: ...
+    @overload
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: object = None,
+        **options: Unpack[StepOptions],
+    ) -> Run[Any]: ...
+    async def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: object = None,
+        **options: Unpack[StepOptions],
+    ) -> Run[Any]:
+        """Ask a model, with tools as it likes, as one step; takes what `Runtime.run` takes, but for `run_id`."""
         with self._step():
-            return await self._asked(self._run_id(number), question, how)
-
-    async def _asked(self, run_id: str, question: Any, how: Mapping[str, Any]) -> Run:
-        begun = await later(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
-        stop = partial(self._host.cancel, run_id)
-        self._session.stops.append(stop)
-        try:
-            if begun is None:
-                self._may_begin(run_id)
-                try:
-                    return self._ended(
-                        await self._driver.run(question, run_id=run_id, **self._options(how, again=False))
-                    )
-                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = await later(self._host.runs.recorded(run_id)) if self._session.recording else None
-                    if begun is None:
-                        raise
-            check_same_question(begun, question, how)
-            return self._ended(await self._driver.resume(run_id, **self._options(how, again=True)))
-        finally:
-            self._session.stops.remove(stop)
-
-
-class SyncDriver(Protocol):
-    """What a workflow needs of the blocking driver, beside what a `Engine` is."""
-
-    def carry(self, session: ActiveRun, batch: Batch) -> None:
-        """Carry out the calls of a batch."""
-        ...
-
-    @property
-    def run(self) -> Callable[..., Run]:
-        """See `SyncRuntime.run`."""
-        ...
-
-    @property
-    def resume(self) -> Callable[..., Run]:
-        """See `SyncRuntime.resume`."""
-        ...
+            return await self._perform(self._run(question, output, options))
 
 
 class SyncWorkflow(Steps):
     """What a blocking workflow makes its steps with, one after the other."""
 
-    def __init__(self, driver: SyncDriver, host: Engine, session: ActiveRun, how: Mapping[str, Any]) -> None:
-        super().__init__(host, session, how)
-        self._driver = driver
+    def __init__(self, perform: PerformBlocking, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+        super().__init__(engine, active, options)
+        self._perform = perform
 
     def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
         """See `Workflow.call`."""
-        number = self._next()
-        if self._may_have_been_run(number):
-            self._check_call(number, name, now_of(self._host.runs.recorded(self._run_id(number))))
-        steps, answer = self._calling(number, name, arguments), False
-        try:
-            while True:
-                step = steps.send(answer or None)
-                answer = isinstance(step, JournalEntry) and now_of(self._host.runs.enter(step))
-                if isinstance(step, Batch):
-                    self._driver.carry(self._session, step)
-        except StopIteration as over:
-            result: ToolResult = over.value
-            return result
-        except (Fenced, StoreUnavailable) as error:
-            raise self._leave(left_by(error)[0]) from error
+        return self._perform(self._call(name, arguments))
 
-    def run(self, question: Any, **how: Any) -> Run:
+    @overload
+    def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: type[T],
+        **options: Unpack[StepOptions],
+    ) -> Run[T]: ...
+    @overload
+    def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: object = None,
+        **options: Unpack[StepOptions],
+    ) -> Run[Any]: ...
+    def run(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        output: object = None,
+        **options: Unpack[StepOptions],
+    ) -> Run[Any]:
         """See `Workflow.run`."""
-        number = self._next()
-        self._check_run(number)
-        run_id = self._run_id(number)
-        begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording is not None else None
-        stop = partial(self._host.cancel, run_id)
-        self._session.stops.append(stop)
-        try:
-            if begun is None:
-                self._may_begin(run_id)
-                try:
-                    return self._ended(self._driver.run(question, run_id=run_id, **self._options(how, again=False)))
-                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    begun = now_of(self._host.runs.recorded(run_id)) if self._session.recording else None
-                    if begun is None:
-                        raise
-            check_same_question(begun, question, how)
-            return self._ended(self._driver.resume(run_id, **self._options(how, again=True)))
-        finally:
-            self._session.stops.remove(stop)
+        return self._perform(self._run(question, output, options))
 
 
-# ---------------------------------------------------------------------- from begin to end
+# ---------------------------------------------------------------------- the verb
 
 
-def record_of(session: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None) -> RunRecord:
-    """Return what is kept of a workflow that begins, or is gone on with.
+def workflow(
+    engine: Engine,
+    fn: Callable[..., Any],
+    arguments: Mapping[str, Json] | None,
+    *,
+    run_id: str | None,
+    budget: Budget | None,
+    deps: Any,
+    inject: Mapping[str, Any] | None,
+    options: WorkflowOptions,
+) -> Verb[Run[Any]]:
+    """See `Runtime.workflow`."""
+    observers = options.get("observers", ())
+    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+    record = make_record(active, fn, arguments)
+    stored: StoredRun | None = (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
+    given = check_stored(stored, record, arguments)
+    has_returned = stored is not None and stored.record.status == "done"
+    engine.register_run(active, "")
+    error: BaseException | None = None
+    try:
+        if engine.keeps_runs:
+            begun = stored if stored is not None and has_returned else (yield engine.runs.begin_run(record))
+            engine.attach_journal(active, begun, replaying=has_returned)
+        value = yield CallFunction(active, fn, given, {"deps": deps, "inject": inject, **options})
+        ending = Ending("done", "", "" if value is None else text_of(value), value)
+    except BaseException as raised:
+        ending, error = ending_by_error(raised)
+    try:
+        if entry := _last_entry(active, ending):
+            yield engine.runs.append_entry(entry)
+            assert active.recording is not None
+            active.recording.entered()
+    except HandrailError as failure:
+        ending = ending_by_error(failure)[0]
+        if isinstance(failure, StoreUnavailable):
+            engine.release_run(active)
+    run = engine.finish_run(active, ending)
+    if error is not None:
+        raise error
+    return run
+
+
+async def call_function(engine: Engine, perform: Perform, request: CallFunction) -> Any:
+    """Call the function of an async workflow, and wait for the steps that are under way when it ends."""
+    flow = Workflow(perform, engine, request.active, request.options)
+    try:
+        value = await request.fn(flow, **request.arguments)
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        await flow.settled()
+        raise
+    await flow.settled()
+    return value
+
+
+def call_function_blocking(engine: Engine, perform: PerformBlocking, request: CallFunction) -> Any:
+    """Call the function of a blocking workflow."""
+    return request.fn(SyncWorkflow(perform, engine, request.active, request.options), **request.arguments)
+
+
+def make_record(active: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None) -> RunRecord:
+    """Return the record of a workflow that is begun or resumed.
 
     Raises:
         ConfigError: Its arguments are no JSON.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
-    told = jsontext.loads(arguments_text(arguments))
+    text = arguments_text(arguments)
     asked = RunInput(
-        [UserMessage(f"workflow {name}: {arguments_text(arguments)}")], "", budget=budget_as_json(session.budget),
-        workflow=[name, told],
-    )  # fmt: skip
-    return RunRecord(session.id, input_as_json(asked))
+        [UserMessage(f"workflow {name}: {text}")],
+        "",
+        budget=budget_as_json(active.budget),
+        workflow=[name, jsontext.loads(text)],
+    )
+    return RunRecord(active.id, input_as_json(asked))
 
 
-def check_kept(begun: StoredRun | None, record: RunRecord, arguments: Mapping[str, Json] | None) -> dict[str, Json]:
-    """Return the arguments of a workflow: those that were kept, which must be those that are given, if any are.
+def check_stored(stored: StoredRun | None, record: RunRecord, arguments: Mapping[str, Json] | None) -> dict[str, Json]:
+    """Return the arguments of a workflow: those that were stored, which must equal those that are given, if any are.
 
     Raises:
         ConfigError: The name is another run's, or the arguments are others.
     """
     name, given = input_from_json(record.input).workflow
-    if begun is None:
+    if stored is None:
         return dict(given)
-    kept = input_from_json(begun.record.input).workflow
-    if not kept or kept[0] != name:
-        what = f"the workflow {kept[0]!r}" if kept else "a run of a model"
-        raise ConfigError(f"{record.run_id!r} is kept already, as {what}; give this workflow another run_id")
-    if arguments is not None and kept[1] != given:
+    before = input_from_json(stored.record.input).workflow
+    if not before or before[0] != name:
+        what = f"the workflow {before[0]!r}" if before else "a run of a model"
+        raise ConfigError(f"{record.run_id!r} is stored already, as {what}; give this workflow another run_id")
+    if arguments is not None and before[1] != given:
         raise ConfigError(f"{record.run_id!r} was begun with other arguments; give this workflow another run_id")
-    return dict(kept[1])
+    return dict(before[1])
 
 
-def is_over(begun: StoredRun | None) -> bool:
-    """Whether a workflow has returned before: then it is told again, and no step of it is made anew."""
-    return begun is not None and begun.record.status == "done"
-
-
-def done(value: Any) -> Ending:
-    """Return how a workflow ends whose function has returned."""
-    return Ending("done", "", "" if value is None else text_of(value), value)
-
-
-def left_by(error: BaseException) -> tuple[Ending, BaseException | None]:
-    """Return how a workflow ends that was left by an exception, and what of it goes on to the caller."""
+def ending_by_error(error: BaseException) -> tuple[Ending, BaseException | None]:
+    """Return how a workflow ended that an exception left, and what of the exception is raised to the caller."""
     if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, in which one of several steps has left
-        left, others = error.split(Suspended)
-        if left is not None:
-            return left_by(others if others is not None else _first_of(left))
+        suspended, others = error.split(Suspended)
+        if suspended is not None:
+            return ending_by_error(others if others is not None else _first_in_group(suspended))
     match error:
         case Suspended(ending=ending):
             return ending, None
@@ -368,85 +443,13 @@ def left_by(error: BaseException) -> tuple[Ending, BaseException | None]:
     return Ending("failed", f"its function raised {type(error).__name__}"), error
 
 
-def _first_of(group: BaseExceptionGroup[Any]) -> BaseException:
+def _first_in_group(group: BaseExceptionGroup[Any]) -> BaseException:
     first: BaseException = group.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+    return _first_in_group(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def last_of(session: ActiveRun, ending: Ending) -> JournalEntry | None:
-    """Return what is to be entered at the end, if it is still ours to enter."""
-    return None if session.recording is None or ending.status == "moved" else session.recording.last_entry(ending)
-
-
-def recorded(session: ActiveRun) -> None:
-    """The store has taken the end of a workflow."""
-    if session.recording is not None:
-        session.recording.entered()
-
-
-async def driven(
-    driver: AsyncDriver, host: Engine, session: ActiveRun, fn: Callable[..., Awaitable[Any]],
-    arguments: Mapping[str, Json] | None, how: Mapping[str, Any],
-) -> Run:  # fmt: skip
-    """Drive an async workflow to its end."""
-    record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = await later(host.runs.recorded(session.id)) if kept else None
-    given, over = check_kept(before, record, arguments), is_over(before)
-    host.begin(session, "")
-    error: BaseException | None = None
-    flow = Workflow(driver, host, session, how)
-    try:
-        if kept:
-            begun = before if before is not None and over else await later(host.runs.begin_run(record))
-            host.record(session, begun, replaying=over)
-        ending = done(await fn(flow, **given))
-    except BaseException as left:
-        ending, error = left_by(left)
-    try:
-        if not isinstance(error, asyncio.CancelledError):
-            await flow.settled()
-    except asyncio.CancelledError as cut:
-        ending, error = left_by(cut)
-    try:
-        if last := last_of(session, ending):
-            await later(host.runs.enter(last))
-            recorded(session)
-    except HandrailError as unkept:
-        ending = left_by(unkept)[0]
-        if isinstance(unkept, StoreUnavailable):
-            host.leave(session)
-    run = host.end(session, ending)
-    if error is not None:
-        raise error
-    return run
-
-
-def driven_here(
-    driver: SyncDriver, host: Engine, session: ActiveRun, fn: Callable[..., Any],
-    arguments: Mapping[str, Json] | None, how: Mapping[str, Any],
-) -> Run:  # fmt: skip
-    """Drive a blocking workflow to its end."""
-    record, kept = record_of(session, fn, arguments), host.keeps_runs
-    before = now_of(host.runs.recorded(session.id)) if kept else None
-    given, over = check_kept(before, record, arguments), is_over(before)
-    host.begin(session, "")
-    error: BaseException | None = None
-    try:
-        if kept:
-            begun = before if before is not None and over else now_of(host.runs.begin_run(record))
-            host.record(session, begun, replaying=over)
-        ending = done(fn(SyncWorkflow(driver, host, session, how), **given))
-    except BaseException as left:
-        ending, error = left_by(left)
-    try:
-        if last := last_of(session, ending):
-            now_of(host.runs.enter(last))
-            recorded(session)
-    except HandrailError as unkept:
-        ending = left_by(unkept)[0]
-        if isinstance(unkept, StoreUnavailable):
-            host.leave(session)
-    run = host.end(session, ending)
-    if error is not None:
-        raise error
-    return run
+def _last_entry(active: ActiveRun, ending: Ending) -> JournalEntry | None:
+    """Return the entry of the end, if this process may still record it."""
+    if active.recording is None or ending.status == "moved":
+        return None
+    return active.recording.last_entry(ending)

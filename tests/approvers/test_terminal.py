@@ -369,7 +369,7 @@ def test_text_is_shown_as_it_is_and_the_rest_escaped(text, shown):
 
 
 def of_two(*agreed, principal=""):
-    return replace(asked(), people=2, agreed=agreed, principal=principal)
+    return replace(asked(), required_approvals=2, agreed=agreed, principal=principal)
 
 
 NAMED = r"Your name \(ada\): "

@@ -28,7 +28,7 @@ from handrail.events import (
     RunEnded,
     RunStarted,
 )
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.records import AuditRecord
 from handrail.stores.sqlite import SqliteStore
 from tests.support.drivers import KINDS, Driver, until
@@ -289,7 +289,7 @@ def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(deployed, 
     def wipe() -> str:
         """Wipe."""
         with SqliteStore(tmp_path / "log.db") as other:
-            seen.extend(record.event for record in now_of(other.log()))
+            seen.extend(record.event for record in result_now(other.log()))
         return "wiped"
 
     driver, _ = deployed([wipe])
@@ -308,7 +308,7 @@ def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_an
     tools = [hr.FunctionTool(wipe, name=risk, effect="write", risk=risk) for risk in ("medium", "high")]
     driver, store = deployed(tools)
     assert driver.call("medium", run="r").ok
-    until(lambda: now_of(store.log()))
+    until(lambda: result_now(store.log()))
     store.audit_key = b"another"  # from now on the log refuses, and claims are as before
     assert driver.call("medium", run="s").ok
     refused = driver.call("high", run="t")
@@ -323,7 +323,7 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
     class Log:
         full, told = True, []
 
-        def append(self, notices):
+        def append_audit(self, notices):
             if self.full:
                 raise StoreUnavailable("its disk is full")
             self.told.extend(each.event for each in notices)

@@ -164,7 +164,7 @@ def test_what_is_said_at_the_terminal_is_kept_and_used_like_any_other_word(waiti
         person.reads_all()
         assert program.wait(PATIENCE_S) == 5
     (kept,) = waiting.json("approvals", "list", "--state", "all")["questions"]
-    assert (kept["state"], kept["because"]) == ("denied", "not today")
+    assert (kept["state"], kept["decision_reason"]) == ("denied", "not today")
 
 
 def test_a_question_at_a_terminal_may_be_answered_from_another_process_and_is_then_taken_back(waiting):
@@ -193,17 +193,17 @@ def test_a_question_outlives_the_process_that_asked_it_at_a_terminal(waiting):
 def test_a_word_for_more_than_one_call_is_listed_answers_the_next_question_and_is_revoked(waiting, scope):
     waiting("approvals", "approve", waiting.question()["id"], "--for", scope, "--by", "maria")
     assert resumed(waiting).exit_code == 0
-    (rule,) = waiting.json("approvals", "rules")["rules"]
+    (rule,) = waiting.json("approvals", "standing")["standing"]
     assert (rule["tool"], rule["by"]) == ("delete_order", "maria")
     assert rule["run_id"] == (waiting.run if scope == "run" else "")
-    assert rule["id"] in waiting("approvals", "rules").stdout
+    assert rule["id"] in waiting("approvals", "standing").stdout
 
     _, second = waiting.begin()
     assert second.exit_code == (0 if scope == "rule" else 3)  # another run, so the word for this one does not hold
 
     told = waiting("approvals", "revoke", rule["id"], "--by", "otto")
     assert "asked about again" in told.stdout
-    assert waiting("approvals", "rules").stdout == ""
+    assert waiting("approvals", "standing").stdout == ""
     assert waiting.begin()[1].exit_code == 3
     assert waiting("approvals", "revoke", rule["id"]).exit_code == 2
     words = [(each["event"], each["body"]["by"]) for each in decisions_in(waiting)]
@@ -246,7 +246,7 @@ def test_a_store_that_keeps_no_questions_says_so(waiting):
 
 # -- several people ----------------------------------------------------------------------------------------------------
 
-TWO = '[[rules]]\ntool = "delete_order"\npeople = 2\n'
+TWO = '[[rules]]\ntool = "delete_order"\nrequired_approvals = 2\n'
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two
     assert first.stdout.startswith("agreed, 1 of 2 people: anna did; not otto, whom the run acts for: delete_order")
     assert resumed(of_two, *of_two.rules).exit_code == 3
     question = of_two.question()
-    assert (question["people"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
+    assert (question["required_approvals"], question["agreed"], question["principal"]) == (2, ["anna"], "otto")
     assert "open, 1 of 2" in of_two("approvals", "list").stdout
     shown = of_two("approvals", "show", id).stdout
     assert "1 of 2 people: anna did; not otto" in shown
@@ -286,7 +286,7 @@ def test_two_people_approve_in_processes_of_their_own_and_the_run_goes_on(of_two
     ((), "otto is whom the run acts for"),
     (("--by", ""), "does not say whose it is"),
     (("--by", "ben", "--edit", '{"order_id": "B-2"}'), "other arguments"),
-    (("--by", "ben", "--for", "run"), "standing word"),
+    (("--by", "ben", "--for", "run"), "standing approval"),
 ])  # fmt: skip
 def test_a_word_that_does_not_count_among_two_is_refused_in_one_sentence(of_two, words, says):
     id = of_two.question()["id"]

@@ -26,7 +26,7 @@ class Log:
     def append(self, *notices):
         with SqliteStore(self.file) as store:
             store.audit_key = self.key
-            store.append(notices).result(10)
+            store.append_audit(notices).result(10)
 
     def change(self, statement):
         """Change the log behind the store's back."""
@@ -272,7 +272,7 @@ def test_a_key_for_a_log_that_takes_none_is_refused():
     class Log:
         """A log of somebody else."""
 
-        def append(self, notices): ...
+        def append_audit(self, notices): ...
         def log(self, *, after=0, run_id="", most=1000): ...
 
     with pytest.raises(ConfigError, match="takes none"):

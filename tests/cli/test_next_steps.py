@@ -41,7 +41,7 @@ class Bank:
         return self.driver.start(verb, *about, model=ScriptedModel(script), **how).result(BOUND_S)
 
     def question(self):
-        (found,) = self.store.questions().result(BOUND_S)
+        (found,) = self.store.list_approvals().result(BOUND_S)
         return found
 
     def end(self):
@@ -131,7 +131,7 @@ def test_a_write_in_doubt_is_told_to_the_model_unless_its_tool_says_otherwise(ba
 def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
-    (write,) = made.store.writes().result(BOUND_S)
+    (write,) = made.store.list_writes().result(BOUND_S)
     admin.resolve(made.store, write.scope, write.key, happened=True, by="maria", value="closed, I looked")
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed, I looked"]
@@ -141,7 +141,7 @@ def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
 def test_a_write_in_doubt_that_did_not_happen_is_done_under_its_own_key(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
-    (write,) = made.store.writes().result(BOUND_S)
+    (write,) = made.store.list_writes().result(BOUND_S)
     admin.resolve(made.store, write.scope, write.key, happened=False, by="maria")
     assert made.run("resume", script=ONCE).ok
     assert made.keys == [write.key, write.key]
@@ -154,7 +154,7 @@ def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed 2"]
     assert len(set(made.keys)) == 2
-    states = {write.key: write.state for write in made.store.writes().result(BOUND_S)}
+    states = {write.key: write.state for write in made.store.list_writes().result(BOUND_S)}
     assert states == {made.keys[0]: "in_doubt", made.keys[1]: "done"}
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
         seen.extend(made.closed)
         return Approval(True, arguments=edited)
 
-    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", most_at_once=1)
+    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", max_concurrency=1)
     made.breaks = 1
     script = [[call("close", account="7"), call("close", account="8")], call("close", account="10"), "Closed."]
     assert made.run(script=script).status == "done"
@@ -212,7 +212,7 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
 
 
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
-    made = bank(replay="key", key="close:{account}", attempts=1)
+    made = bank(replay="key", key="close:{account}", max_attempts=1)
     made.breaks = 1
     made.driver.call("close", {"account": "7"})
     made.store.alone(lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600"))

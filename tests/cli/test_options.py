@@ -11,7 +11,7 @@ WAITS = [call("delete_order", order_id="A-1"), "It waits."]
 LOOKS = [
     ("runs", "list"),
     ("approvals", "list"),
-    ("approvals", "rules"),
+    ("approvals", "standing"),
     ("ledger", "list"),
     ("audit", "tail"),
     ("store", "info"),
@@ -77,7 +77,7 @@ def test_the_store_of_the_environment_goes_before_the_one_in_the_folder(cli, ask
     ("handrail.toml", "[tools]\nplaces = ['orders.py']\n"),
     ("handrail.toml", "model = 'openai:x'\n"),
     ("handrail.toml", "[stroe]\nplace = 'sqlite:///x.db'\n"),
-    ("pyproject.toml", "[tool.handrail.tools.tool]\nplaces = ['orders.py']\n"),
+    ("pyproject.toml", "[tool.handrail.tools]\nplaces = ['orders.py']\n"),
 ])  # fmt: skip
 def test_a_setting_that_there_is_not_is_told(cli, here, file, text):
     (here / file).write_text(text)

@@ -54,7 +54,7 @@ def until(is_so):
 
 def recorded(deployment, run):
     with SqliteStore(deployment.place.removeprefix("sqlite:")) as store:
-        return store.recorded(run).result(10)
+        return store.load_run(run).result(10)
 
 
 # ---------------------------------------------------------------------- looking
@@ -421,13 +421,13 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
     assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
     (killed,) = made.json("runs", "list")["runs"]
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
-        begun = store.recorded(killed["run_id"]).result(10).record
+        begun = store.load_run(killed["run_id"]).result(10).record
         # One that somebody drives: this very process; and one of another machine, of which nothing is known here.
         store.begin_run(replace(begun, run_id="r_mine", owner=owner())).result(10)
         store.begin_run(replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")).result(10)
         # One that a process which lives has left: its store was away for a moment.
         store.begin_run(replace(begun, run_id="r_left", owner=owner())).result(10)
-        store.enter(JournalEntry("r_left", 1, status="queued")).result(10)
+        store.append_entry(JournalEntry("r_left", 1, status="queued")).result(10)
     resumed = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (resumed.returncode, resumed.stdout) == (0, "Booked.\nBooked.\n")
     stand = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}
@@ -580,7 +580,7 @@ def test_a_run_that_another_process_drives_is_asked_to_end(paid):
         store.begin_run(recorded(paid, paid.run).record).result(10)  # as one that drives it now
         told = paid.json("runs", "cancel", paid.run)
         assert (told["was"], told["status"]) == ("running", "running")
-        assert store.recorded(paid.run).result(10).record.cancel_requested
+        assert store.load_run(paid.run).result(10).record.cancel_requested
 
 
 def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):

@@ -34,7 +34,7 @@ def place(tmp_path):
         for number, state in enumerate(["claimed", "done", "done", "failed", "in_doubt"]):
             write(store, number, state)
         write(store, 9, "claimed", lease_s=-1.0)
-        store.keep("r1", "long\ud800" * 100).result(10)
+        store.save_result("r1", "long\ud800" * 100).result(10)
     return place
 
 
@@ -131,7 +131,7 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp
 
 def tell(place: str, *events: str) -> None:
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        store.append([AuditEntry("r_1", event, {}) for event in events]).result(10)
+        store.append_audit([AuditEntry("r_1", event, {}) for event in events]).result(10)
 
 
 def test_a_log_that_went_on_is_copied_to_its_end_and_one_of_two_that_went_apart_is_left_as_it_is(cli, tmp_path, place):
@@ -245,7 +245,7 @@ def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
 
 def test_vacuum_gives_room_back_where_it_is_told_to(cli, place):
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        store.keep("r1", "x" * 3_000_000).result(10)
+        store.save_result("r1", "x" * 3_000_000).result(10)
     days_pass(place, 31)
     before = json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
     cli("store", "vacuum", place, "--older-than", "30d", "--rewrite")

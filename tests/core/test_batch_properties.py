@@ -125,7 +125,7 @@ def carried(kind, plan, cancel_at):
     try:
         calls = [hr.ToolCall(f"c{n}", each.tool, f'{{"n": {n}}}') for n, each in enumerate(plan)]
         run = driver.run("?", model=ScriptedModel([calls, "done"]), run_id="r")
-        until(lambda: not driver.runtime.services.given_up and not driver.tasks())
+        until(lambda: not driver.runtime._engine.services.given_up and not driver.tasks())
     finally:
         driver.close()
     return world, run, [message.result for message in run.messages if isinstance(message, ToolMessage)], ledger

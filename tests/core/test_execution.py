@@ -222,7 +222,7 @@ def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
     lambda: SimpleNamespace(decision=Decision.ALLOW, risk="low"),  # it only looks like one
     lambda: Verdict("perhaps", "low"),
     lambda: Verdict("deny", "low"),            # the word, and not the decision
-    lambda: Verdict(Decision.ASK, "low", people=0),
+    lambda: Verdict(Decision.ASK, "low", required_approvals=0),
     lambda: 1 / 0,
 ])  # fmt: skip
 @pytest.mark.parametrize("tool", [reading(), writing()], ids=["read", "write"])
@@ -362,7 +362,7 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
 ])  # fmt: skip
 def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(claimed, invoked):
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed], Invoke=invoked)
-    result = refunded(world, **BY_KEY, on_doubt="ask", attempts=1)
+    result = refunded(world, **BY_KEY, on_doubt="ask", max_attempts=1)
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
 
 
@@ -614,7 +614,7 @@ def test_a_read_is_tried_again_while_its_failure_may_pass(ends, code, starts):
 
 
 def test_the_author_says_how_often_a_read_is_tried():
-    assert World(Invoke=RESET).carry(admitted(reading(attempts=1), city="Bern")).attempts == 1
+    assert World(Invoke=RESET).carry(admitted(reading(max_attempts=1), city="Bern")).attempts == 1
 
 
 def test_the_wait_doubles_between_the_attempts():
@@ -1010,16 +1010,18 @@ class Particular(BaseTool):
 class ByRule(Particular):
     """Has a rule by inheritance."""
 
-    def rule_broken_by(self, bound):
+    def check_rule(self, bound):
         return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
 
 
 class ByArguments(Particular):
     """Has a check by inheritance."""
 
-    def arguments_of(self, parsed):
+    def check_arguments(self, parsed):
         return (
-            Failure(Code.INVALID_ARGUMENTS, "not Paris") if parsed["city"] == "Paris" else super().arguments_of(parsed)
+            Failure(Code.INVALID_ARGUMENTS, "not Paris")
+            if parsed["city"] == "Paris"
+            else super().check_arguments(parsed)
         )
 
 
@@ -1044,10 +1046,10 @@ def test_a_plain_call_is_admitted_at_once():
         ({"check": lambda **_: "no"}, Policy()),
         ({"resource": "city:{city}"}, Policy()),
         ({"rate": "1/h"}, Policy()),
-        ({"most_at_once": 1}, Policy()),
+        ({"max_concurrency": 1}, Policy()),
         ({"isolation": "process"}, Policy()),
         ({"ends_run": True}, Policy()),
-        ({"people": 2}, Policy()),
+        ({"required_approvals": 2}, Policy()),
         ({"permission": "admin"}, Policy()),
         ({"risk": "high"}, Policy()),
         ({}, Policy(rules=[Rule("measure", "deny")])),

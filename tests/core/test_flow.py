@@ -370,7 +370,7 @@ def test_its_value_must_have_the_form_that_was_asked_for(driver, form, status, o
 
 
 def test_an_answer_given_beside_it_is_not_what_is_taken(driver):
-    form = hr.Form({"type": "object", "properties": {"month": {"type": "integer"}}}, by="tool", attempts=1)
+    form = hr.Form({"type": "object", "properties": {"month": {"type": "integer"}}}, by="tool", max_attempts=1)
     model = ScriptedModel([[call("report", month=2), call("answer", month=3)]])
     run = driver([report]).run("Go.", model=model, output=form)
     assert (run.status, run.output) == ("done", {"month": 2})

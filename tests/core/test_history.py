@@ -379,8 +379,8 @@ class Later(MemoryStore):
         super().__init__()
         self.pool = ThreadPoolExecutor(1)
 
-    def keep(self, run_id, text):
-        return self.pool.submit(super().keep, run_id, text)
+    def save_result(self, run_id, text):
+        return self.pool.submit(super().save_result, run_id, text)
 
 
 def test_a_store_that_answers_later_keeps_the_results_too(drive):
@@ -396,11 +396,11 @@ class Full(MemoryStore):
         super().__init__()
         self.room = room
 
-    def keep(self, run_id, text):
+    def save_result(self, run_id, text):
         if not self.room:
             raise OSError("no space left")
         self.room -= 1
-        return super().keep(run_id, text)
+        return super().save_result(run_id, text)
 
 
 def test_a_result_that_cannot_be_kept_stays_where_it_is(drive):

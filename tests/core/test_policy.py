@@ -92,19 +92,19 @@ def test_a_rule_counts_more_than_risk_and_than_the_tool():
     assert policy.judge(made(effect="destructive", approve=True), {"amount": 1}).decision is ALLOW
 
 
-@pytest.mark.parametrize(("rules", "tool", "people"), [
-    ([Rule("pay", "ask", people=2)], WRITE, 2),
-    ([Rule("pay", "ask", people=2)], made(people=3), 3),        # whoever wants more of them gets more
-    ([Rule("pay", "ask")], made(people=2), 2),
-    ([Rule("pay", "ask", when="amount > 90", people=2), Rule("pay", "ask")], WRITE, 1),
-    ([], made(approve="amount > 10", people=2), 2),
-    ([], made(people=2), 2),                                    # without `approve`, it asks each time
-    ([], made(effect="destructive", people=2), 2),
+@pytest.mark.parametrize(("rules", "tool", "required_approvals"), [
+    ([Rule("pay", "ask", required_approvals=2)], WRITE, 2),
+    ([Rule("pay", "ask", required_approvals=2)], made(required_approvals=3), 3),  # the larger number holds
+    ([Rule("pay", "ask")], made(required_approvals=2), 2),
+    ([Rule("pay", "ask", when="amount > 90", required_approvals=2), Rule("pay", "ask")], WRITE, 1),
+    ([], made(approve="amount > 10", required_approvals=2), 2),
+    ([], made(required_approvals=2), 2),                                    # without `approve`, it asks each time
+    ([], made(effect="destructive", required_approvals=2), 2),
     ([], DESTRUCTIVE, 1),
 ])  # fmt: skip
-def test_a_rule_and_a_tool_say_how_many_people_must_agree(rules, tool, people):
+def test_a_rule_and_a_tool_say_how_many_people_must_agree(rules, tool, required_approvals):
     verdict = Policy(rules=rules).judge(tool, {"amount": 50})
-    assert (verdict.decision, verdict.people) == (ASK, people)
+    assert (verdict.decision, verdict.required_approvals) == (ASK, required_approvals)
 
 
 @pytest.mark.parametrize(("policy", "tool", "reason"), [
@@ -130,11 +130,11 @@ def test_a_verdict_says_what_decided(policy, tool, reason):
     lambda: Rule(then="permit"),
     lambda: Rule(tool=7),
     lambda: Rule(when="amount >"),
-    lambda: Rule(people=0),
-    lambda: Rule(people=True),
-    lambda: Rule(then="allow", people=2),
-    lambda: made(people=0),
-    lambda: made(people="2"),
+    lambda: Rule(required_approvals=0),
+    lambda: Rule(required_approvals=True),
+    lambda: Rule(then="allow", required_approvals=2),
+    lambda: made(required_approvals=0),
+    lambda: made(required_approvals="2"),
 ])  # fmt: skip
 def test_a_mistake_is_found_when_the_policy_is_made(made_wrong):
     with pytest.raises((ConfigError, ToolDefinitionError)):
@@ -157,7 +157,10 @@ def toml(tmp_path):
     ('ask_from = "low"', Policy(ask_from="low")),
     ('ask_from = "never"', Policy(ask_from=None)),
     ('[[rules]]\ntool = "付款"\nthen = "deny"\nreason = "不行"', Policy(rules=[Rule("付款", "deny", reason="不行")])),
-    ('[[rules]]\ntool = "a"\npeople = 2', Policy(rules=[Rule("a", people=2)])),
+    (
+        '[[rules]]\ntool = "a"\nrequired_approvals = 2',
+        Policy(rules=[Rule("a", required_approvals=2)]),
+    ),
     ('[[rules]]\ntool = "a"\n[[rules]]\nwhen = "x > 1"', Policy(rules=[Rule("a"), Rule(when="x > 1")])),
 ])  # fmt: skip
 def test_a_policy_is_read_from_a_file(toml, text, policy):
@@ -171,8 +174,8 @@ def test_a_policy_is_read_from_a_file(toml, text, policy):
     ('[[rules]]\nthen = "permit"', "permit"),
     ('[[rules]]\nwhen = "x >"', "is not a condition"),
     ("[[rules]]\ntool = 7", "no name"),
-    ("[[rules]]\npeople = 1.5", "a whole number, at least 1"),
-    ('[[rules]]\nthen = "deny"\npeople = 2', "who are asked only by 'ask'"),
+    ("[[rules]]\nrequired_approvals = 1.5", "a whole number, at least 1"),
+    ('[[rules]]\nthen = "deny"\nrequired_approvals = 2', "which only 'ask' takes"),
     ("[[rules]]\nwhen = 7", "policy.toml"),
     ("rules = 7", "rules is 7; each rule is a table [[rules]]"),
     ('approval_s = "7 days"', "approval_s is '7 days'; it is a number of seconds"),

@@ -184,7 +184,7 @@ def test_a_form_that_cannot_be_described_is_refused_before_the_model_is_asked(dr
 
 def test_no_attempt_at_all_is_a_mistake_in_the_set_up():
     with pytest.raises(hr.ConfigError, match="at least one"):
-        structured_output.wanted(hr.Form(Report, attempts=0), "prompt")
+        structured_output.wanted(hr.Form(Report, max_attempts=0), "prompt")
 
 
 # ---------------------------------------------------------------------- answers that do not fit
@@ -214,7 +214,7 @@ class Even(BaseModel):
 ])  # fmt: skip
 def test_an_answer_that_does_not_fit_goes_back_with_the_reason(drive, form, text, told):
     model = ScriptedModel([text, "?"])
-    run = drive([]).run("?", model=model, output=hr.Form(form, by="native", attempts=2))
+    run = drive([]).run("?", model=model, output=hr.Form(form, by="native", max_attempts=2))
     spoken = model.requests[1].messages[-1]
     assert isinstance(spoken, UserMessage)
     assert told in spoken.text
@@ -343,7 +343,7 @@ def test_an_answer_beside_calls_is_not_taken_and_the_calls_are_carried_out(drive
 def test_a_call_that_waits_for_a_person_outweighs_an_answer_beside_it(drive):
     drop = hr.FunctionTool(lambda: 1, name="drop", effect="destructive")
     model = ScriptedModel([[call("answer", **GOOD), call("drop")]])
-    run = drive([drop]).run("?", model=model, output=hr.Form(Report, by="tool", attempts=1))
+    run = drive([drop]).run("?", model=model, output=hr.Form(Report, by="tool", max_attempts=1))
     assert run.status == "waiting"
 
 

@@ -70,7 +70,7 @@ class Shop:
         return self.driver.start("run", "Refund 7.", model=ScriptedModel(REFUND), run_id="r_1")
 
     def question(self, state="open"):
-        return until(lambda: self.store.questions(state=state))[0]
+        return until(lambda: self.store.list_approvals(state=state))[0]
 
 
 @pytest.fixture(params=KINDS)
@@ -114,7 +114,7 @@ def test_a_denial_from_elsewhere_counts_too(shop):
     made = shop(desk := Desk())
     run = made.begin()
     assert desk.asked.wait(BOUND_S)
-    made.store.decide(made.question().id, granted=False, by="otto", because="not today")
+    made.store.decide(made.question().id, granted=False, by="otto", reason="not today")
     ended = run.result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
     assert "not today" in ended.transcript(debug=True)
@@ -145,8 +145,8 @@ def test_of_two_words_the_first_one_counts(shop):
     store = Office()
 
     def slow_to_speak(_):
-        (question,) = store.questions()
-        store.decide(question.id, granted=False, by="otto", because="I was first")
+        (question,) = store.list_approvals()
+        store.decide(question.id, granted=False, by="otto", reason="I was first")
         return hr.Approval(True, by="maria")
 
     made = shop(slow_to_speak, store)
@@ -178,7 +178,7 @@ def test_a_run_that_is_cancelled_takes_its_question_back_and_closes_it(shop):
     made.driver.runtime.cancel("r_1")
     assert run.result(BOUND_S).status == "cancelled"
     assert [name for name, _, _ in until(lambda: desk.taken_back)] == ["refund"]
-    assert (made.question("cancelled").because, made.refunds) == ("the run was cancelled", [])
+    assert (made.question("cancelled").decision_reason, made.refunds) == ("the run was cancelled", [])
 
 
 def test_a_run_that_was_cancelled_elsewhere_stops_waiting_for_its_approver(shop):
@@ -210,7 +210,7 @@ def test_a_cancelled_run_that_is_resumed_asks_anew(shop, decided):
 def test_a_call_of_no_run_asks_the_approver_and_keeps_no_question(shop):
     made = shop(lambda _: True)
     assert made.driver.call("refund", {"order": "7"}).ok
-    assert made.store.questions(state="") == []
+    assert made.store.list_approvals(state="") == []
 
 
 def test_a_question_that_was_answered_before_is_not_asked_again(shop):
@@ -233,7 +233,7 @@ def names(*by):
 
 def of_two(shop, approver, **how):
     made = shop(approver, **how)
-    made.driver.runtime.tools.redeclare("refund", people=2)
+    made.driver.runtime.tools.redeclare("refund", required_approvals=2)
     return made
 
 
@@ -257,7 +257,7 @@ def test_who_is_asked_second_sees_who_has_agreed(shop):
     asked = []
 
     def approver(question):
-        asked.append((question.people, tuple(question.agreed)))
+        asked.append((question.required_approvals, tuple(question.agreed)))
         return hr.Approval(True, by=f"person {len(asked)}")
 
     assert of_two(shop, approver).begin().result(BOUND_S).ok
@@ -305,7 +305,7 @@ def test_a_standing_word_does_not_stand_for_two(shop):
     left = [hr.Approval(True, by="anna", scope="run"), hr.Approval(True, by="ben", scope="run")]
     again = of_two(shop, lambda _: left.pop(0), store=made.store)
     assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
-    assert len(made.store.grants()) == 1
+    assert len(made.store.list_standing_approvals()) == 1
     assert left == []
 
 
@@ -319,7 +319,7 @@ def test_where_nothing_is_kept_two_are_asked_all_the_same(shop, by, code):
 # -- a policy that has become stricter since ---------------------------------------------------------------------------
 
 
-ASKS_TWO = hr.Policy(rules=[hr.Rule("refund", "ask", people=2)])
+ASKS_TWO = hr.Policy(rules=[hr.Rule("refund", "ask", required_approvals=2)])
 DENIES = hr.Policy(rules=[hr.Rule("refund", "deny", reason="no refunds this week")])
 
 
@@ -355,7 +355,7 @@ def test_a_tool_that_has_come_to_want_two_people_is_asked_about_anew_also_when_i
         made.store.decide(made.question().id, granted=True, by="anna")
     again = of_two(shop, None, store=made.store)
     assert hand_over(again).failure.code == Code.APPROVAL_PENDING
-    (question,) = made.store.questions()
+    (question,) = made.store.list_approvals()
     made.store.decide(question.id, granted=True, by="ben")
     assert hand_over(again).failure.code == Code.APPROVAL_PENDING
     made.store.decide(question.id, granted=True, by="cleo")
@@ -385,7 +385,7 @@ def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_noth
 
 
 def test_one_person_s_edit_does_not_reach_what_two_must_agree_to(shop):
-    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", people=2)])
+    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", required_approvals=2)])
     made = shop(lambda _: hr.Approval(True, "anna", "", {"order": "9"}), policy=policy)
     ended = made.begin().result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
@@ -425,7 +425,7 @@ def test_a_no_is_told_once_and_then_the_same_call_is_asked_about_anew(shop):
     made.store.decide(made.question().id, granted=False, by="otto")
     assert hand_over(made).failure.code == Code.NOT_APPROVED
     assert hand_over(made).failure.code == Code.APPROVAL_PENDING
-    assert len(made.store.questions()) == 1
+    assert len(made.store.list_approvals()) == 1
 
 
 def test_who_is_here_is_asked_each_time(shop):
@@ -453,7 +453,7 @@ def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_
 
         def with_a_word(order):
             hand_over(made, order)
-            admin.approve(store, store.questions().result(BOUND_S)[0].id, by="otto")
+            admin.approve(store, store.list_approvals().result(BOUND_S)[0].id, by="otto")
             return hand_over(made, order)
 
         made.down.add("7")
@@ -587,9 +587,9 @@ class Silent(TwoRooms):
         self._asked("use")
         return super().use(id)
 
-    def grants(self, *, tool=""):
+    def list_standing_approvals(self, *, tool=""):
         self._asked("grants")
-        return super().grants(tool=tool)
+        return super().list_standing_approvals(tool=tool)
 
 
 @pytest.mark.parametrize("answer", [
@@ -605,7 +605,7 @@ def test_an_answer_that_cannot_be_meant_is_no_agreement(shop, answer):
 def test_a_word_for_an_unknown_number_of_calls_is_for_one(shop):
     made = shop(lambda _: hr.Approval(True, by=None, scope="for ever"))
     assert made.begin().result(BOUND_S).ok
-    assert made.store.grants() == []
+    assert made.store.list_standing_approvals() == []
     assert made.question("used").by == ""
 
 
@@ -629,7 +629,7 @@ def test_an_approver_that_cannot_take_its_question_back_costs_nobody_s_word(shop
     assert run.result(BOUND_S).text == "Done."
 
 
-# -- standing words ----------------------------------------------------------------------------------------------------
+# -- standing approvals -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scope", "again"), [("once", 2), ("run", 2), ("rule", 1)])
@@ -653,7 +653,7 @@ def test_a_word_for_this_run_holds_for_its_other_calls(shop):
 def test_a_standing_word_is_recorded_as_if_it_had_been_said_elsewhere(shop, tmp_path):
     with SqliteStore(tmp_path / "office.db") as store:
         shop(lambda _: hr.Approval(True, "maria", scope="rule"), store).begin().result(BOUND_S)
-        (grant,) = store.grants().result(BOUND_S)
+        (grant,) = store.list_standing_approvals().result(BOUND_S)
         (told,) = [each for each in store.log().result(BOUND_S) if each.event == "Granted"]
     assert (told.run_id, told.body["by"], told.body["grant"], told.body["tool"]) == ("r_1", "maria", grant.id, "refund")
 

@@ -367,7 +367,7 @@ def test_cancelled_while_a_read_runs(drive, gate, how):
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run)) == ("cancelled", [Code.CANCELLED])
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime.services.given_up)
+    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
 
 
 @pytest.mark.parametrize("how", ["task", "thread"])
@@ -396,7 +396,7 @@ def test_cancelled_while_a_write_runs_it_is_not_tried_again(drive):
     begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("pay"), "never asked"]))
     gate.wait_for()
     driver.runtime.cancel("r")
-    until(lambda: driver.kind == "asyncio" or driver.runtime._live["r"].cancelled)
+    until(lambda: driver.kind == "asyncio" or driver.runtime._engine._live["r"].cancelled)
     gate.open()
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run), len(tries)) == ("cancelled", [Code.CANCELLED], 1)
@@ -445,7 +445,7 @@ def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_
     run = cancelled(driver, one_waits_and_one_is_asked, model=model)
     assert codes_of(run) == [Code.APPROVAL_PENDING, Code.CANCELLED]
     with SqliteStore(tmp_path / "runs.db") as store:  # what waits is gone on with once it is approved
-        assert store.recorded("r").result().record.status == "cancelled"
+        assert store.load_run("r").result().record.status == "cancelled"
 
 
 def test_cancelled_while_a_retry_waits(drive):
@@ -469,7 +469,7 @@ def test_cancelled_while_a_call_waits_for_its_resource(drive, gate):
     holder = driver.start("call", "work", {"n": 1})
     gate.wait_for()
     begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("work", n=2), "never asked"]))
-    until(lambda: "1 resources, 2 holding or waiting" in repr(driver.runtime.services._locks))
+    until(lambda: "1 resources, 2 holding or waiting" in repr(driver.runtime._engine.services._locks))
     driver.runtime.cancel("r")
     assert codes_of(begun.result(BOUND_S)) == [Code.CANCELLED]
     gate.open()
@@ -622,7 +622,7 @@ class Audited(MemoryStore):
         super().__init__()
         self.notices = []
 
-    def append(self, notices):
+    def append_audit(self, notices):
         self.notices += notices
 
     def log(self, *, after=0, run_id="", most=1000):

@@ -23,7 +23,7 @@ from handrail.effects import Claimed, ClaimState
 from handrail.engine import executor
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
 from handrail.workers.threads import ThreadPool
@@ -35,7 +35,7 @@ SHORT_S = 0.03
 
 def tool_at(gate, *, how, effect="read", name="work", **declared):
     """A tool that stands at a gate: in a thread, in a task, or in a task that will not be cancelled."""
-    declared = {"timeout_s": SHORT_S, "attempts": 1, "effect": effect, **declared}
+    declared = {"timeout_s": SHORT_S, "max_attempts": 1, "effect": effect, **declared}
 
     def in_thread(n: int = 0) -> str:
         gate.pass_through()
@@ -90,7 +90,7 @@ def test_a_tool_that_finishes_late_is_recorded(drive, gate, how):
     gate.open()
     (late,) = until(lambda: driver.told(FinishedLate))
     assert late.value == "went through"
-    assert until(lambda: not driver.runtime.services.given_up)
+    assert until(lambda: not driver.runtime._engine.services.given_up)
 
 
 @pytest.mark.parametrize("how", ["thread", "stubborn"])
@@ -127,13 +127,13 @@ def test_a_late_report_that_nothing_happened_lets_the_write_be_made_again(drive)
 def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate, effect):
     ran = []
 
-    @hr.tool(effect=effect, timeout_s=SHORT_S, attempts=1)
+    @hr.tool(effect=effect, timeout_s=SHORT_S, max_attempts=1)
     def quick() -> None:
         """Be quick."""
         ran.append(1)
 
     driver = drive([tool_at(gate, how="thread", name="hog", timeout_s=BOUND_S), quick])
-    driver.runtime.services.threads = ThreadPool(most=1)
+    driver.runtime._engine.services.threads = ThreadPool(most=1)
     hog = driver.start("call", "hog")
     gate.wait_for()
     result = driver.call("quick")
@@ -141,7 +141,7 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate
     assert hog.result(BOUND_S).ok
     assert (result.failure.code, "was not started" in result.failure.message) == (Code.TIMEOUT, True)
     assert driver.call("hog").ok  # the one thread has passed the withdrawn job by now
-    assert (ran, driver.runtime.services.given_up) == ([], set())
+    assert (ran, driver.runtime._engine.services.given_up) == ([], set())
 
 
 def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_late(drive):
@@ -158,7 +158,7 @@ def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_l
 
 
 def test_a_plain_function_that_returns_a_coroutine_keeps_the_deadline(drive, gate):
-    declared = {"effect": "read", "timeout_s": SHORT_S, "attempts": 1}
+    declared = {"effect": "read", "timeout_s": SHORT_S, "max_attempts": 1}
     in_thread = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_thread", **declared)
     in_place = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_place", blocking=False, **declared)
     driver = drive([in_thread, in_place])
@@ -188,7 +188,7 @@ def test_a_coroutine_that_comes_too_late_is_not_run_and_settles_nothing(drive, g
 def test_a_tool_in_a_thread_sees_that_it_was_given_up(drive):
     seen = Future()
 
-    @hr.tool(effect="read", timeout_s=SHORT_S, attempts=1)
+    @hr.tool(effect="read", timeout_s=SHORT_S, max_attempts=1)
     def polite(context: hr.Context[None]) -> None:
         """Look whether anybody still wants it."""
         seen.set_result(context.cancelled.wait(BOUND_S))
@@ -441,7 +441,7 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
     begun = []
     for n in range(8):
         begun.append(driver.start("call", "update", {"n": n}))
-        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime.services._locks))
+        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime._engine.services._locks))
     gate.open()
     assert all(each.result(BOUND_S).ok for each in begun)
     assert order == list(range(8))
@@ -678,7 +678,7 @@ def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(drive, k
         return verdict()
 
     verify = verify_async if kind == "async" else lambda arguments, context: verdict()
-    tool = flaky([ConnectionResetError()], tried, effect="write", verify=verify, key="act", attempts=1)
+    tool = flaky([ConnectionResetError()], tried, effect="write", verify=verify, key="act", max_attempts=1)
     driver = drive([tool], backoff=QUICK)
     first = driver.call("fetch")
     assert (first.value, first.failure and first.failure.code) == (value, code)
@@ -872,7 +872,7 @@ def test_what_people_take_does_not_count_against_the_run_and_two_at_once_count_o
     )
     told = driver.handle(chat_message(call("later", n=1), call("later", n=2)), run="r")
     assert [each["content"] for each in told] == ["1", "2"]
-    assert driver.runtime._recalled("r").spent.waited_s == 1000
+    assert driver.runtime._engine._recall("r").spent.waited_s == 1000
 
 
 # -- injection ---------------------------------------------------------------------------------------------------------
@@ -894,7 +894,7 @@ def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
 INJECTED = "correct-horse-battery"
 
 
-@hr.tool(effect="read", attempts=1)
+@hr.tool(effect="read", max_attempts=1)
 def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
     """Ask the service."""
     if how == "raises":
@@ -936,7 +936,7 @@ def test_no_log_holds_an_injected_value(drive, caplog, tmp_path):
     with hr.SyncRuntime([ask_service], store=store) as runtime:
         for how in ("text", "says", "raises"):
             runtime.call("ask_service", {"how": how}, inject={"api_key": INJECTED})
-        records = [json.dumps(record.as_json()) for record in now_of(runtime.store.log())]
+        records = [json.dumps(record.as_json()) for record in result_now(runtime.store.log())]
     assert "refused ***" in caplog.text
     assert "the service refused ***" in "".join(records)
     assert INJECTED not in caplog.text + "".join(records)
@@ -994,7 +994,7 @@ USER_ID = {"type": "object", "properties": {"user_id": {"type": "integer"}}, "re
 
 
 def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(drive, caplog):
-    @hr.tool(effect="read", timeout_s=5, attempts=1)
+    @hr.tool(effect="read", timeout_s=5, max_attempts=1)
     def look() -> None:
         """Look."""
         raise type("HTTPError", (Exception,), {"status_code": 500})("canary")
@@ -1129,8 +1129,8 @@ def test_nothing_is_left_of_finished_calls(drive, gate):
     driver = drive([tool_at(gate, how="task"), tool_at(gate, how="thread", name="other")])
     driver.calls_at_once(("work", {}), ("other", {}))
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime.services.given_up)
-    assert "0 resources" in repr(driver.runtime.services._locks)
+    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
+    assert "0 resources" in repr(driver.runtime._engine.services._locks)
 
 
 def test_asked_events_come_before_the_answer(drive):

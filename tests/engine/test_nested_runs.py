@@ -121,7 +121,7 @@ def test_what_an_agent_wrote_before_the_process_died_is_not_written_again(tmp_pa
     with SqliteStore(tmp_path / "a.db") as store:
         driver = Driver(kind, [*world.tools, colleague(way, kind, store, world)], {"store": store})
         run = driver.start("resume", "outer", model=ScriptedModel(OUTER)).result(BOUND_S)
-        [inner] = [each for each in store.records().result(BOUND_S) if each.run_id != "outer"]
+        [inner] = [each for each in store.list_runs().result(BOUND_S) if each.run_id != "outer"]
     assert (run.status, run.text, inner.status) == ("done", "All done.", "done")
     assert inner.run_id.startswith("outer.1.0.")
     assert before == ["ticket a", "report a"][: len(before)]
@@ -138,7 +138,7 @@ def test_a_call_waits_with_the_run_that_it_started_and_goes_on_with_it(on, tmp_p
         tools = [*world.tools, colleague(way, kind, store, world)]
         run = on(store, tools, "run", "Go.", model=ScriptedModel(OUTER), run_id="outer")
         assert (run.status, run.reason) == ("waiting", "waiting for approval of colleague")
-        (question,) = store.questions().result(BOUND_S)
+        (question,) = store.list_approvals().result(BOUND_S)
         assert (question.run_id, question.tool) == ("outer.1.0.1", "report")
         store.decide(question.id, granted=True, by="maria").result(BOUND_S)
         tools = [*world.tools, colleague(way, kind, store, world)]
@@ -274,7 +274,7 @@ def test_cancelling_a_run_cancels_the_runs_that_its_calls_started(tmp_path):
                 await asyncio.wait_for(began.wait(), BOUND_S)
                 assert runtime.cancel("outer")
                 outer = await asyncio.wait_for(run, BOUND_S)
-                record = (await asyncio.wrap_future(store.recorded("outer.1.0.1"))).record
+                record = (await asyncio.wrap_future(store.load_run("outer.1.0.1"))).record
         return outer.status, record.status
 
     assert asyncio.run(main()) == ("cancelled", "cancelled")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, StoreUnavailable
 from handrail.events import CallFinished
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.process_identity import owner
 from handrail.records import JournalEntry, RunRecord
 from handrail.stores.memory import MemoryStore
@@ -61,8 +61,8 @@ class MortalStore(MemoryOffice):
     def begin_run(self, record, *, new=False):
         return self._step("begin", lambda: super(MortalStore, self).begin_run(record, new=new))
 
-    def enter(self, entry):
-        return self._step("enter", lambda: super(MortalStore, self).enter(entry))
+    def append_entry(self, entry):
+        return self._step("append_entry", lambda: super(MortalStore, self).append_entry(entry))
 
 
 class World:
@@ -138,7 +138,7 @@ def test_a_run_that_dies_before_or_after_any_step_is_gone_on_with_and_writes_onc
                 on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
             store.dies_at = None
             hit.add((store.asked[-1], after))
-            if store.recorded("r_1") is None:
+            if store.load_run("r_1") is None:
                 assert (at, after) == (1, False)  # nothing was begun, and nothing is known
                 continue
             run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT))
@@ -146,7 +146,7 @@ def test_a_run_that_dies_before_or_after_any_step_is_gone_on_with_and_writes_onc
             assert run.text == "Two tickets."
             assert [title for _, title in world.tickets] == ["slow", "slower"]
             assert [type(each) for each in run.messages] == [type(each) for each in whole.messages]
-    assert hit == {(name, after) for name in ("begin", "enter", "claim", "settle") for after in (False, True)}
+    assert hit == {(name, after) for name in ("begin", "append_entry", "claim", "settle") for after in (False, True)}
 
 
 def test_what_the_model_has_said_is_not_asked_for_again(on):
@@ -168,7 +168,7 @@ def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_t
     assert on(store, world.tools, "resume", waiting.id, model=ScriptedModel(script), made=made).ok
     ends = [each for each in told if isinstance(each, CallFinished)]
     assert [(each.call.name, each.recalled) for each in ends] == [("create_ticket", True), ("refund", False)]
-    log = [each.body for each in now_of(store.log()) if each.event == "CallFinished" and each.body["ok"]]
+    log = [each.body for each in result_now(store.log()) if each.event == "CallFinished" and each.body["ok"]]
     assert [each["tool"] for each in log] == ["create_ticket", "create_ticket", "refund"]
     assert [each["tool"] for each in log if not each.get("recalled")] == ["create_ticket", "refund"]
     store.close()
@@ -177,10 +177,10 @@ def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_t
 def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    before, asked = store.recorded("r_1"), len(store.asked)
+    before, asked = store.load_run("r_1"), len(store.asked)
     never = ScriptedModel([call("create_ticket", title="never")])
     assert on(store, world.tools, "resume", "r_1", model=never).text == "Two tickets."
-    assert (store.recorded("r_1"), len(store.asked), never.requests) == (before, asked, [])
+    assert (store.load_run("r_1"), len(store.asked), never.requests) == (before, asked, [])
 
 
 def test_a_replay_does_nothing_and_tells_the_same(on):
@@ -197,9 +197,9 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
 def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
     store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
     on(store, World().tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    before = now_of(store.log())
+    before = result_now(store.log())
     on(store, World().tools, "replay", "r_1", model=ScriptedModel([]), observers=[seen.append])
-    assert before == now_of(store.log())
+    assert before == result_now(store.log())
     assert sum(isinstance(event, CallFinished) for event in seen) == 4
     store.close()
 
@@ -225,13 +225,13 @@ def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_par
     assert run.status == "waiting"
     assert [title for _, title in world.tickets] == ["slow", "slower", "new"]
     assert world.looks == ["Bern", "Köln"]
-    (asked,) = store.questions()
+    (asked,) = store.list_approvals()
     assert "forked" in asked.reason
-    store.decide(asked.id, granted=False, by="maria", because="it is there")
+    store.decide(asked.id, granted=False, by="maria", reason="it is there")
     run = on(store, world.tools, "resume", run.id, model=ScriptedModel(other))
     assert run.text == "Forked."
     assert len(world.tickets) == 3
-    assert store.recorded(run.id).record.forked_from == "r_1"
+    assert store.load_run(run.id).record.forked_from == "r_1"
 
 
 def look_for(world):
@@ -284,26 +284,26 @@ def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_app
     store, world = MortalStore(), World()
     run = on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
     assert run.status == "waiting"
-    assert store.recorded("r_1").record.status == "waiting"
-    (asked,) = store.questions()
+    assert store.load_run("r_1").record.status == "waiting"
+    (asked,) = store.list_approvals()
     assert (asked.tool, asked.arguments, asked.run_id) == ("refund", {"order": "7", "amount": 500.0}, "r_1")
 
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.status == "waiting"  # nobody has answered yet
-    assert len(store.questions()) == 1
+    assert len(store.list_approvals()) == 1
 
     store.decide(asked.id, granted=True, by="maria")
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.text == "Refunded."
     assert world.tickets == [("7", 500.0)]
     assert world.looks == ["Bern"]  # its sibling kept its result
-    assert store.questions(state="used")[0].by == "maria"
+    assert store.list_approvals(state="used")[0].by == "maria"
 
 
 def test_a_denial_is_told_with_its_reason(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.questions()[0].id, granted=False, by="maria", because="too much")
+    store.decide(store.list_approvals()[0].id, granted=False, by="maria", reason="too much")
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.ok
     assert world.tickets == []
@@ -313,7 +313,7 @@ def test_a_denial_is_told_with_its_reason(on):
 def test_edited_arguments_are_what_runs(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.questions()[0].id, granted=True, by="maria", edited={"order": "7", "amount": 50.0})
+    store.decide(store.list_approvals()[0].id, granted=True, by="maria", edited={"order": "7", "amount": 50.0})
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.ok
     assert world.tickets == [("7", 50.0)]
@@ -331,19 +331,19 @@ def test_a_word_that_came_too_late_is_no_word(on):
 def test_an_approval_is_bound_to_the_tool_as_it_describes_itself(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.questions()[0].id, granted=True, by="maria")
+    store.decide(store.list_approvals()[0].id, granted=True, by="maria")
     changed = World()
     changed.tools[2].description = "Refund an order, and tell the whole world."
     run = on(store, changed.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.status == "waiting"
     assert changed.tickets == []
-    assert len(store.questions()) == 1
+    assert len(store.list_approvals()) == 1
 
 
 def test_a_crash_between_the_use_of_an_approval_and_the_claim_costs_nothing(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.questions()[0].id, granted=True, by="maria")
+    store.decide(store.list_approvals()[0].id, granted=True, by="maria")
     claims = [n for n, name in enumerate(store.asked, 1) if name == "claim"]
     assert claims == []
     store.dies_at = store.count + 2  # after the run has been taken over, at the claim
@@ -368,7 +368,7 @@ def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
     assert run.status == "moved"
     assert world.tickets == []  # its journal was refused before its write could run
     with pytest.raises(Fenced):
-        store.enter(JournalEntry("r_1", 1))
+        store.append_entry(JournalEntry("r_1", 1))
 
 
 def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
@@ -381,7 +381,7 @@ def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
 
     run = on(store, world.tools, "run", "Two tickets.", model=Cancelling(SCRIPT), run_id="r_1")
     assert run.status == "cancelled"
-    assert store.recorded("r_1").record.status == "cancelled"
+    assert store.load_run("r_1").record.status == "cancelled"
 
 
 def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(on):
@@ -440,10 +440,10 @@ def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_time
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"'r_1' is poisoned: it was taken over 5 times in a row"):
             on(store, world.tools, "resume", "r_1", model=model)
-    assert store.recorded("r_1").record.status == "poisoned"
+    assert store.load_run("r_1").record.status == "poisoned"
     assert model.requests == []
     assert on(store, world.tools, "resume", "r_1", model=model, anyway=True).ok
-    assert (len(world.tickets), store.recorded("r_1").record.takeovers) == (2, 0)
+    assert (len(world.tickets), store.load_run("r_1").record.takeovers) == (2, 0)
 
 
 def test_a_poisoned_run_can_be_forked_and_cancelled(on):
@@ -459,7 +459,7 @@ def test_without_its_journal_no_write_runs(on):
     world = World()
 
     class Full(MortalStore):
-        def enter(self, entry):
+        def append_entry(self, entry):
             raise StoreUnavailable("the disk is full")
 
     run = on(Full(), world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT))
@@ -479,11 +479,11 @@ def test_a_kept_name_is_not_used_twice(on):
 def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, status):
     store = MortalStore()
     epoch = store.begin_run(RunRecord("r_1", {}, owner="whoever drives it")).record.epoch
-    store.enter(JournalEntry("r_1", epoch, status=status))
-    before = store.recorded("r_1").record
+    store.append_entry(JournalEntry("r_1", epoch, status=status))
+    before = store.load_run("r_1").record
     with pytest.raises(ConfigError, match="kept already"):
         on(store, World().tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    assert store.recorded("r_1").record == before
+    assert store.load_run("r_1").record == before
 
 
 def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_other_learns_it(tmp_path):
@@ -516,9 +516,9 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
 
 def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(tmp_path):
     with SqliteStore(tmp_path / "store.db") as store:
-        now_of(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
+        result_now(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
         with pytest.raises(RunNameTaken, match=f"is being carried out by the process .*:{os.getpid()}: wait"):
-            now_of(store.begin_run(RunRecord("r_1", {}), new=True))
+            result_now(store.begin_run(RunRecord("r_1", {}), new=True))
 
 
 def test_a_store_that_keeps_no_runs_says_so(on):
@@ -688,7 +688,7 @@ def test_what_a_person_changed_is_taken_back_as_it_was_carried_out(on):
     store, shelves = MortalStore(), Shelves()
     script, asks = [[call("put", name="lamp", count=5)], "Put."], {"policy": hr.Policy(ask_from="medium")}
     on(store, shelves.tools, "run", "Put.", model=ScriptedModel(script), run_id="r_1", made=asks)
-    store.decide(store.questions()[0].id, granted=True, by="maria", edited={"name": "desk", "count": 2})
+    store.decide(store.list_approvals()[0].id, granted=True, by="maria", edited={"name": "desk", "count": 2})
     on(store, shelves.tools, "resume", "r_1", model=ScriptedModel(script), made=asks)
     assert shelves.held == {"desk": 2}
     on(store, shelves.tools, "undo", "r_1")
@@ -704,7 +704,7 @@ def test_a_fork_does_not_take_back_what_its_parent_wrote(on):
 
 def approved(on, store, tools, arguments):
     assert on(store, tools, "call", "refund", arguments, run="chat").failure.code == "APPROVAL_PENDING"
-    (asked,) = store.questions().result(BOUND_S)
+    (asked,) = store.list_approvals().result(BOUND_S)
     store.decide(asked.id, granted=True, by="maria").result(BOUND_S)
 
 
@@ -731,7 +731,7 @@ def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again
     with SqliteStore(tmp_path / "a.db") as store:
         approved(on, store, tools, arguments)
         codes = [on(store, tools, "call", "refund", arguments, run="chat").failure.code for _ in range(2)]
-        (asked,) = store.questions().result(BOUND_S)
+        (asked,) = store.list_approvals().result(BOUND_S)
     assert codes == ["TOOL_ERROR", "APPROVAL_PENDING"]
     assert tried == ["7"]
     assert asked.tool == "refund"  # and there is a question on which it can be given
@@ -741,7 +741,7 @@ def test_a_call_that_belongs_to_no_run_leaves_no_question_behind(on):
     store, world = MortalStore(), World()
     result = on(store, world.tools, "call", "refund", {"order": "7", "amount": 500.0})
     assert result.failure.code == "APPROVAL_PENDING"
-    assert store.questions() == []
+    assert store.list_approvals() == []
 
 
 def test_a_run_is_cancelled_here_whatever_its_store_raises(tmp_path):
@@ -786,5 +786,5 @@ def test_a_run_is_kept_with_the_digest_of_the_tools_of_the_moment_at_which_it_be
             runtime.run("?", model=ScriptedModel(["ok"]), run_id=run_id)
         tools.add(second)
         runtime.run("?", model=ScriptedModel(["ok"]), run_id="r_3")
-        digests = [store.recorded(run_id).result(BOUND_S).record.toolset for run_id in ("r_1", "r_2", "r_3")]
+        digests = [store.load_run(run_id).result(BOUND_S).record.toolset for run_id in ("r_1", "r_2", "r_3")]
     assert digests[0] == digests[1] != digests[2]

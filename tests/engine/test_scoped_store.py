@@ -9,7 +9,7 @@ import pytest
 import handrail as hr
 from handrail.engine.scoped_store import LONGEST_SCOPE
 from handrail.errors import Code, ConfigError
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.stores.memory_runs import MemoryOffice
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
@@ -51,11 +51,11 @@ class Tenants:
         return "secret " * 10_000
 
     def question(self, scope):
-        [found] = [each for each in now_of(self.store.questions()) if each.run_id.startswith(f"@{scope}/")]
+        [found] = [each for each in result_now(self.store.list_approvals()) if each.run_id.startswith(f"@{scope}/")]
         return found
 
     def approve(self, scope):
-        now_of(self.store.decide(self.question(scope).id, granted=True, by="anna"))
+        result_now(self.store.decide(self.question(scope).id, granted=True, by="anna"))
 
 
 @pytest.fixture(params=[(kind, store) for kind in KINDS for store in (MemoryOffice, SqliteStore)], ids=str)

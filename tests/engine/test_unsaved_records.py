@@ -14,7 +14,7 @@ from handrail.effects import Claim, ClaimState, Settle
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import StoreUnavailable
 from handrail.events import LateResult
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.records import JournalEntry, JournalStep, RunRecord
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
@@ -33,10 +33,10 @@ class ShakyStore(SqliteStore):
         self._check()
         return super().settle(settle)
 
-    def enter(self, entry):
+    def append_entry(self, entry):
         if entry.status is not None or any(step.kind == "call" for step in entry.steps):
             self._check()
-        return super().enter(entry)
+        return super().append_entry(entry)
 
     def _check(self):
         if self.away:
@@ -78,7 +78,7 @@ def driven(kind, tools, store, **how):
 
 
 def stands(store, run_id):
-    return now_of(store.recorded(run_id)).record.status
+    return result_now(store.load_run(run_id)).record.status
 
 
 SCRIPT = [call("ticket", title="a"), "Done."]
@@ -101,10 +101,10 @@ def test_what_could_not_be_recorded_is_recorded_once_the_store_answers(kind, sto
     world = World("none", store)
     with driven(kind, world.tools, store) as driver:
         driver.call("ticket", {"title": "a"})
-        assert now_of(store.writes())[0].state == "claimed"
+        assert result_now(store.list_writes())[0].state == "claimed"
         store.away = False
-        until(lambda: now_of(store.writes())[0].state == "done", "it was recorded")
-    assert now_of(store.writes())[0].value == "opened a"
+        until(lambda: result_now(store.list_writes())[0].state == "done", "it was recorded")
+    assert result_now(store.list_writes())[0].value == "opened a"
     assert driver.told(LateResult) == []
 
 
@@ -130,7 +130,7 @@ def test_a_run_whose_store_was_away_for_a_moment_is_left_for_anybody_with_all_th
         assert driver.run("Go.", model=ScriptedModel(SCRIPT), run_id="r_1").status == "failed"
         store.away = False
         until(lambda: stands(store, "r_1") == "queued", "the run was left")
-        assert [step.key for step in now_of(store.recorded("r_1")).steps] == ["1.m", "1.0"]
+        assert [step.key for step in result_now(store.load_run("r_1")).steps] == ["1.m", "1.0"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,7 +145,7 @@ def test_the_end_of_a_run_that_could_not_be_recorded_is_recorded_once_the_store_
         assert stands(store, "r_1") == "running"
         store.away = False
         until(lambda: stands(store, "r_1") == "done", "its end was recorded")
-    assert now_of(store.recorded("r_1")).record.result["text"] == "Done."
+    assert result_now(store.load_run("r_1")).record.result["text"] == "Done."
 
 
 def test_a_run_whose_task_was_cancelled_is_left_for_anybody(store):
@@ -188,11 +188,11 @@ def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answer
     tool = hr.FunctionTool(ticket, effect="write", key="{title}", timeout_s=0.05)
     with driven(kind, [tool], store) as driver:
         assert driver.call("ticket", {"title": "a"}).failure.code == "IN_DOUBT"
-        assert now_of(store.writes())[0].state == "in_doubt"
+        assert result_now(store.list_writes())[0].state == "in_doubt"
         gate.open()
-        until(lambda: len(driver.runtime.unrecorded), "it has ended")
+        until(lambda: len(driver.runtime._engine.unrecorded), "it has ended")
         store.away = False
-        until(lambda: now_of(store.writes())[0].state == "done", "it was recorded")
+        until(lambda: result_now(store.list_writes())[0].state == "done", "it was recorded")
 
 
 # -- what is kept, by itself ------------------------------------------------------------------------------------------
@@ -256,24 +256,24 @@ def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_ref
     store.away = True
     unrecorded = Unrecorded(store, store)
     claim = replace(CLAIM, replay="key", lease_s=-1.0)
-    assert now_of(unrecorded.claim(claim)).fence == 1
+    assert result_now(unrecorded.claim(claim)).fence == 1
     unrecorded.settle(Settle("refund", "refund:881", 1, "done", "first"), claim, lambda: told.append("refused"))
-    assert now_of(store.claim(claim)).fence == 2  # another process
+    assert result_now(store.claim(claim)).fence == 2  # another process
     store.away = False
     until(lambda: told, "it was told")
-    assert now_of(store.written("refund", "refund:881")).state == "claimed"
+    assert result_now(store.load_write("refund", "refund:881")).state == "claimed"
     unrecorded.close()
 
 
 def test_what_is_kept_of_a_run_that_goes_on_elsewhere_is_dropped(store):
-    now_of(store.begin_run(RunRecord("r_1", {})))
+    result_now(store.begin_run(RunRecord("r_1", {})))
     store.away = True
     unrecorded = Unrecorded(store, store)
     unrecorded.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {})], "queued"))
-    now_of(store.begin_run(RunRecord("r_1", {})))
+    result_now(store.begin_run(RunRecord("r_1", {})))
     store.away = False
     until(lambda: not unrecorded, "it was dropped")
-    assert (stands(store, "r_1"), now_of(store.recorded("r_1")).steps) == ("running", ())
+    assert (stands(store, "r_1"), result_now(store.load_run("r_1")).steps) == ("running", ())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested

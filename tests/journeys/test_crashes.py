@@ -52,7 +52,7 @@ def one_run(runtime, name, run_id, resume):
 
 def told(runtime, run_id, results, texts=()):
     """What the model was told, and what the ledger holds of this run."""
-    writes = runtime.store.writes(run_id=run_id).result(10)
+    writes = runtime.store.list_writes(run_id=run_id).result(10)
     return {
         "told": [*(result.text for result in results), *texts],
         "ledger": sorted(write.state for write in writes),
@@ -151,7 +151,7 @@ def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state,
     assert doubtful(done(deed, tools, store=store)["told"][0])
 
     def resolve(runtime):
-        (write,) = runtime.store.writes(state="in_doubt", run_id=deed.keywords["run_id"]).result(10)
+        (write,) = runtime.store.list_writes(state="in_doubt", run_id=deed.keywords["run_id"]).result(10)
         said = runtime.store.resolve(write.scope, write.key, state=state, by="maria", value="opened by hand")
         return said.result(10).resolved_by
 

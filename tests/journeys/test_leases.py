@@ -124,9 +124,9 @@ def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_
     owner = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout.readline() == "inside\n"
-        (write,) = store.writes().result(BOUND_S)
+        (write,) = store.list_writes().result(BOUND_S)
         first = write.lease_until
-        until(lambda: store.writes().result(BOUND_S)[0].lease_until > first + 2 * LEASE_S)
+        until(lambda: store.list_writes().result(BOUND_S)[0].lease_until > first + 2 * LEASE_S)
         mine = replaced(store, write)
         assert mine().state is ClaimState.BUSY  # two whole leases later
 
@@ -141,7 +141,7 @@ def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_
     finally:
         owner.kill()
         owner.communicate()
-    (write,) = store.writes().result(BOUND_S)
+    (write,) = store.list_writes().result(BOUND_S)
     assert (write.state, write.value) == ("done", "paid, says the new one")
     (late,) = [each for each in store.log().result(BOUND_S) if each.event == "LateResult"]
     assert (late.body["key"], late.body["fence"], late.body["state"]) == ("pay:7", 1, "done")

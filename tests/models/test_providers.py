@@ -60,7 +60,7 @@ def run_once(model: object) -> tuple[str, list]:
     async def main():
         async with hr.Runtime([], observers=[events.append]) as runtime:
             run = await runtime.run("?", model=model)
-            await runtime.model(model).aclose()
+            await runtime._engine.resolve_model(model).aclose()
             return run.text
 
     return asyncio.run(main()), events

@@ -34,7 +34,7 @@ class ApprovedClaimContract:
         return now(store.decide(question.id, granted=True, by="anna"))
 
     def question(self, store):
-        [kept] = now(store.questions(state=""))
+        [kept] = now(store.list_approvals(state=""))
         return kept
 
     def answers(self, store, *claims):

@@ -357,18 +357,18 @@ class StoreContract:
 
     @pytest.mark.parametrize("text", ["", "x", "多行\n文本 😀\0", "x" * 3_000_000])
     def test_a_kept_text_is_read_back_as_it_was(self, store, text):
-        assert now(store.kept("r1", now(store.keep("r1", text)))) == text
+        assert now(store.load_result("r1", now(store.save_result("r1", text)))) == text
 
     def test_a_kept_text_belongs_to_its_run(self, store):
-        handle = now(store.keep("r1", "secret of r1"))
-        assert now(store.kept("r2", handle)) is None
+        handle = now(store.save_result("r1", "secret of r1"))
+        assert now(store.load_result("r2", handle)) is None
 
     def test_two_kept_texts_have_two_handles(self, store):
-        handles = {now(store.keep("r1", "same")) for _ in range(50)}
+        handles = {now(store.save_result("r1", "same")) for _ in range(50)}
         assert len(handles) == 50
 
     def test_an_unknown_handle_is_nothing(self, store):
-        assert now(store.kept("r1", "r_unknown")) is None
+        assert now(store.load_result("r1", "r_unknown")) is None
 
     # -- the law ------------------------------------------------------------------------------------------------------
 
@@ -414,25 +414,25 @@ class StoreContract:
             claimed = now(store.claim(replace(A_REFUND, key=key, run_id=run, guard=False)))
             if number:
                 now(store.settle(Settle("refund", key, claimed.fence, "done", [number])))
-        assert [each.key for each in now(store.writes())] == ["refund:3", "r\ufffd\0", "refund:1"]
-        assert [each.value for each in now(store.writes(run_id="r2"))] == [[2], [1]]
-        assert [each.key for each in now(store.writes(state="claimed", most=1))] == ["refund:1"]
-        assert {each.fingerprint for each in now(store.writes())} == {A_REFUND.fingerprint.hex()}
+        assert [each.key for each in now(store.list_writes())] == ["refund:3", "r\ufffd\0", "refund:1"]
+        assert [each.value for each in now(store.list_writes(run_id="r2"))] == [[2], [1]]
+        assert [each.key for each in now(store.list_writes(state="claimed", most=1))] == ["refund:1"]
+        assert {each.fingerprint for each in now(store.list_writes())} == {A_REFUND.fingerprint.hex()}
 
     def test_a_write_that_nobody_is_at_any_more_is_listed_as_in_doubt(self, store):
         for key, lease_s in (("over", OVER_S), ("under way", LONG_S), ("doubtful", LONG_S)):
             claimed = now(store.claim(replace(A_REFUND, key=key, guard=False, lease_s=lease_s)))
         now(store.settle(Settle("refund", "doubtful", claimed.fence, "in_doubt")))
-        assert [write.key for write in now(store.writes(state="claimed"))] == ["under way"]
-        listed = now(store.writes(state="in_doubt"))
+        assert [write.key for write in now(store.list_writes(state="claimed"))] == ["under way"]
+        listed = now(store.list_writes(state="in_doubt"))
         assert [(write.key, write.state) for write in listed] == [("doubtful", "in_doubt"), ("over", "claimed")]
-        assert now(store.writes(state="in_doubt", run_id="another")) == []
-        assert now(store.writes(state="in_doubt", most=1)) == listed[:1]
+        assert now(store.list_writes(state="in_doubt", run_id="another")) == []
+        assert now(store.list_writes(state="in_doubt", most=1)) == listed[:1]
 
     def test_a_write_is_found_by_its_name(self, store):
         self.claimed(store)
-        assert now(store.written("refund", "refund:881")) == now(store.writes())[0]
-        assert now(store.written("refund", "refund:882")) is None
+        assert now(store.load_write("refund", "refund:881")) == now(store.list_writes())[0]
+        assert now(store.load_write("refund", "refund:882")) is None
 
     @pytest.mark.parametrize(("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)])
     @pytest.mark.parametrize("stood", ["in_doubt", "claimed"])
@@ -445,7 +445,7 @@ class StoreContract:
         assert not now(store.settle(Settle("refund", "refund:881", late.fence, "done", "late")))
         claimed = now(store.claim(A_REFUND))
         assert (claimed.state, claimed.value) == (answer, {"id": 3} if ended == "done" else None)
-        assert now(store.writes())[0].resolved_by == ("maria 😀" if ended == "done" else "")  # of this beginning
+        assert now(store.list_writes())[0].resolved_by == ("maria 😀" if ended == "done" else "")  # of this beginning
 
     def test_nobody_says_how_a_write_ended_that_is_under_way_or_known(self, store):
         claimed = self.claimed(store)
@@ -459,7 +459,7 @@ class StoreContract:
         done = self.settled(store, "done", value=20)
         assert not now(store.release("refund", "refund:881", fence=done.fence + 1, by="undo of 1.0"))
         assert now(store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0"))
-        assert now(store.written("refund", "refund:881")).resolved_by == "undo of 1.0"
+        assert now(store.load_write("refund", "refund:881")).resolved_by == "undo of 1.0"
         anew = now(store.claim(A_REFUND))
         assert (anew.state, anew.fence) == (ClaimState.FRESH, done.fence + 1)
         assert now(store.settle(Settle("refund", "refund:881", anew.fence, "done", 20)))
@@ -470,4 +470,4 @@ class StoreContract:
         claimed = self.claimed(store)
         assert not now(store.release("refund", "refund:881", fence=claimed.fence, by="undo"))
         assert not now(store.release("refund", "refund:882", fence=1, by="undo"))
-        assert now(store.written("refund", "refund:881")).state == "claimed"
+        assert now(store.load_write("refund", "refund:881")).state == "claimed"

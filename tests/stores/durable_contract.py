@@ -69,10 +69,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(self, store):
         fits, too_long = "r" * 300, "r" * 301
         now(store.begin_run(RunRecord(fits, {})))
-        assert now(store.recorded(fits)).record.run_id == fits
+        assert now(store.load_run(fits)).record.run_id == fits
         with pytest.raises(ConfigError, match="301 characters, and 300 are possible"):
             now(store.begin_run(RunRecord(too_long, {})))
-        assert now(store.recorded(too_long)) is None
+        assert now(store.load_run(too_long)) is None
 
     # -- resources, among processes ------------------------------------------------------------------------------------
 
@@ -193,10 +193,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         other = self.again()
         with ThreadPoolExecutor(8) as pool:
             notices = [AuditEntry(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"}) for n in range(40)]
-            told = [pool.submit((store, other)[n % 2].append, [notice]) for n, notice in enumerate(notices)]
+            told = [pool.submit((store, other)[n % 2].append_audit, [notice]) for n, notice in enumerate(notices)]
         assert [now(each.result()) for each in told] == [None] * 40
         assert (
-            now(store.append([AuditEntry("r_1", "RunEnded", {}), AuditEntry("r_1", "RunEnded", {"again": True})]))
+            now(store.append_audit([AuditEntry("r_1", "RunEnded", {}), AuditEntry("r_1", "RunEnded", {"again": True})]))
             is None
         )
         records = now(other.log())
@@ -208,24 +208,24 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_a_keyed_log_is_verified_with_the_key_only(self, store):
         store.audit_key = b"secret"
-        now(store.append([AuditEntry("r_1", "RunEnded", {})]))
+        now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
         assert verify(now(store.log()), key=b"secret") == (1, None)
         assert verify(now(store.log()))[1].seq == 1
 
     @pytest.mark.parametrize(("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")])
     def test_a_log_is_gone_on_with_under_its_own_key_only_and_nothing_else_suffers(self, store, before, after):
         store.audit_key = before
-        now(store.append([AuditEntry("r_1", "RunEnded", {})]))
+        now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
         other = self.again()
         other.audit_key = after
-        refused, begun = other.append([AuditEntry("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
+        refused, begun = other.append_audit([AuditEntry("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
         with pytest.raises(StoreUnavailable, match="audit log"):
             now(refused)
         assert now(begun).record.run_id == "r_2"
         assert now(other.log_refuses())
         other.audit_key = before
         assert now(other.log_refuses()) == ""
-        now(other.append([AuditEntry("r_2", "RunEnded", {})]))
+        now(other.append_audit([AuditEntry("r_2", "RunEnded", {})]))
         assert verify(now(store.log()), key=before) == (2, None)
         closed(other)
 
@@ -235,9 +235,11 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     def test_what_a_step_holds_comes_back_as_it_was(self, store, value):
         now(store.begin_run(RunRecord("r_1", {"asked": value})))
         now(
-            store.enter(JournalEntry("r_1", 1, [JournalStep("1.0", "call", {"value": value})], "done", {"said": value}))
+            store.append_entry(
+                JournalEntry("r_1", 1, [JournalStep("1.0", "call", {"value": value})], "done", {"said": value})
+            )
         )
-        begun = now(store.recorded("r_1"))
+        begun = now(store.load_run("r_1"))
         told = begun.record.input["asked"], begun.steps[0].body["value"], begun.record.result["said"]
         assert [repr(each) for each in told] == [repr(value)] * 3
 
@@ -246,7 +248,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert isinstance(store, port)
 
     def test_two_processes_that_agree_at_once_are_both_heard(self, store):
-        other, question = self.again(), ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", people=2)
+        other = self.again()
+        question = ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", required_approvals=2)
         for number in range(30):
             now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
             words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]
@@ -259,16 +262,16 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         other = self.again()
         self.settled(store, "done", value={"id": 3})
         assert now(other.claim(A_REFUND)).value == {"id": 3}
-        assert now(other.kept("r1", now(store.keep("r1", "long")))) == "long"
+        assert now(other.load_result("r1", now(store.save_result("r1", "long")))) == "long"
         closed(other)
 
     def test_a_store_that_was_closed_is_opened_with_everything_in_it(self, store):
         self.settled(store, "done", value={"id": 3})
-        handle = now(store.keep("r1", "long"))
+        handle = now(store.save_result("r1", "long"))
         store.close()
         other = self.again()
         assert now(other.claim(A_REFUND)).value == {"id": 3}
-        assert now(other.kept("r1", handle)) == "long"
+        assert now(other.load_result("r1", handle)) == "long"
         closed(other)
 
     def test_closing_waits_for_what_was_asked(self, store):
@@ -284,7 +287,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert "closed" in repr(store)
 
     def test_a_claim_that_was_called_off_in_the_queue_is_not_made(self, store):
-        store.keep("r1", "x" * 3_000_000)  # the thread is busy with it
+        store.save_result("r1", "x" * 3_000_000)  # the thread is busy with it
         asked = [store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in range(50)]
         called_off = [number for number, claim in enumerate(asked) if claim.cancel()]
         for number in called_off:
@@ -331,11 +334,11 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.AGAIN
 
     def test_a_kept_text_goes_after_its_time(self, store):
-        handle = now(store.keep("r1", "old"))
+        handle = now(store.save_result("r1", "old"))
         self.pass_time(29 * 86_400)
-        assert now(store.kept("r1", handle)) == "old"
+        assert now(store.load_result("r1", handle)) == "old"
         self.pass_time(2 * 86_400)
-        assert now(store.kept("r1", handle)) is None
+        assert now(store.load_result("r1", handle)) is None
 
     @pytest.mark.parametrize(("quota", "left"), [
         (KeptQuota(of_run=2_500, every=1_000), {"r1": 2, "r2": 2}),
@@ -345,9 +348,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         store.quota = replace(quota)
         places = []
         for run_id in ("r1", "r1", "r1", "r2", "r2", "r2"):
-            places.append((run_id, now(store.keep(run_id, "x" * 1_000))))
+            places.append((run_id, now(store.save_result(run_id, "x" * 1_000))))
             self.pass_moment(store)
-        there = [run_id for run_id, handle in places if now(store.kept(run_id, handle)) is not None]
+        there = [run_id for run_id, handle in places if now(store.load_result(run_id, handle)) is not None]
         assert {run_id: there.count(run_id) for run_id in left} == left
 
     def pass_moment(self, store):
@@ -360,14 +363,14 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         """Whatever was asked at once is carried as one group, and one that is fenced does not hinder the others."""
         now(store.begin_run(RunRecord("r1", {})))
         claimed = self.claimed(store)
-        store.keep("r1", "x" * 1_000_000)
-        late = store.enter(JournalEntry("r1", 0, [JournalStep("1.m", "model", "late")]))
-        mine = store.enter(JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})]))
+        store.save_result("r1", "x" * 1_000_000)
+        late = store.append_entry(JournalEntry("r1", 0, [JournalStep("1.m", "model", "late")]))
+        mine = store.append_entry(JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})]))
         assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
         with pytest.raises(Fenced):
             now(late)
         assert now(mine) is False
-        assert [step.body for step in now(store.recorded("r1")).steps] == [{"\ud800": 2**70}]
+        assert [step.body for step in now(store.load_run("r1")).steps] == [{"\ud800": 2**70}]
 
     def test_every_table_belongs_to_tenants_or_is_known_not_to(self, store):
         tables = {each.name for each in maintenance._TABLES} | {"locks"}
@@ -482,10 +485,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_a_write_whose_process_has_died_is_listed_as_in_doubt(self, store):
         with self.hanging("none") as process:
-            assert [now(store.writes(state="in_doubt")), len(now(store.writes(state="claimed")))] == [[], 1]
+            assert [now(store.list_writes(state="in_doubt")), len(now(store.list_writes(state="claimed")))] == [[], 1]
             process.kill()
             process.wait(PATIENCE_S)
-        assert [len(now(store.writes(state="in_doubt"))), now(store.writes(state="claimed"))] == [1, []]
+        assert [len(now(store.list_writes(state="in_doubt"))), now(store.list_writes(state="claimed"))] == [1, []]
 
     def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(self, store):
         with self.hanging("none") as process:

@@ -57,15 +57,15 @@ class RunContract:
 
     def test_a_new_run_takes_nothing_over(self, store):
         self.settled(store.begin_run(RUN, new=True))
-        before = self.settled(store.recorded("r_1"))
+        before = self.settled(store.load_run("r_1"))
         with pytest.raises(RunNameTaken, match="'r_1' is kept already"):
             self.settled(store.begin_run(replace(RUN, owner="another"), new=True))
-        assert self.settled(store.recorded("r_1")) == before
+        assert self.settled(store.load_run("r_1")) == before
 
     def test_a_run_that_is_taken_over_brings_its_input_and_its_steps_in_order(self, store):
         self.begun(store)
-        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER])))
-        self.settled(store.enter(JournalEntry("r_1", 1, [RESULT])))
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER])))
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT])))
         again = self.begun(store, RunRecord("r_1", {"messages": "other"}))
         assert again.record.epoch == 2
         assert again.record.input == RUN.input
@@ -75,77 +75,79 @@ class RunContract:
         self.begun(store)
         self.begun(store)
         with pytest.raises(Fenced):
-            self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "late"})))
-        kept = self.settled(store.recorded("r_1"))
+            self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "late"})))
+        kept = self.settled(store.load_run("r_1"))
         assert list(kept.steps) == []
         assert (kept.record.status, kept.record.result) == ("running", None)
 
     def test_a_run_that_is_not_there_takes_no_steps(self, store):
         with pytest.raises(Fenced):
-            self.settled(store.enter(JournalEntry("r_none", 1, [ANSWER])))
+            self.settled(store.append_entry(JournalEntry("r_none", 1, [ANSWER])))
 
     def test_a_step_that_is_there_stays_as_it_is(self, store):
         self.begun(store)
-        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER])))
-        self.settled(store.enter(JournalEntry("r_1", 1, [JournalStep("1.m", "model", {"text": "other"}), RESULT])))
-        assert list(self.settled(store.recorded("r_1")).steps) == [ANSWER, RESULT]
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER])))
+        self.settled(
+            store.append_entry(JournalEntry("r_1", 1, [JournalStep("1.m", "model", {"text": "other"}), RESULT]))
+        )
+        assert list(self.settled(store.load_run("r_1")).steps) == [ANSWER, RESULT]
 
     def test_how_a_run_ended_is_kept_beside_its_last_steps(self, store):
         self.begun(store)
-        self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})))
-        record = self.settled(store.recorded("r_1")).record
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})))
+        record = self.settled(store.load_run("r_1")).record
         assert (record.status, record.result) == ("done", {"text": "北京"})
         assert record.updated >= record.created
 
     def test_runs_are_found_by_status_newest_first(self, store):
         for number in range(3):
             self.begun(store, RunRecord(f"r_{number}", {}))
-        self.settled(store.enter(JournalEntry("r_1", 1, status="waiting")))
-        assert [each.run_id for each in self.settled(store.records(status="running"))] == ["r_2", "r_0"]
-        assert [each.run_id for each in self.settled(store.records(status="waiting"))] == ["r_1"]
-        assert [each.run_id for each in self.settled(store.records(most=2))] == ["r_2", "r_1"]
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))
+        assert [each.run_id for each in self.settled(store.list_runs(status="running"))] == ["r_2", "r_0"]
+        assert [each.run_id for each in self.settled(store.list_runs(status="waiting"))] == ["r_1"]
+        assert [each.run_id for each in self.settled(store.list_runs(most=2))] == ["r_2", "r_1"]
 
     def test_who_drives_a_run_learns_with_the_next_entry_that_its_end_is_wanted(self, store):
         self.begun(store)
-        assert self.settled(store.enter(JournalEntry("r_1", 1, [ANSWER]))) is False
+        assert self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER]))) is False
         assert self.settled(store.request_cancel("r_1")) is True
-        assert self.settled(store.enter(JournalEntry("r_1", 1, [RESULT]))) is True
+        assert self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT]))) is True
         assert self.settled(store.request_cancel("r_none")) is False
 
     def test_a_run_that_waits_is_cancelled_at_once_and_one_that_is_over_not_at_all(self, store):
         self.begun(store)
-        self.settled(store.enter(JournalEntry("r_1", 1, status="waiting")))
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))
         assert self.settled(store.request_cancel("r_1")) is True
-        assert self.settled(store.recorded("r_1")).record.status == "cancelled"
+        assert self.settled(store.load_run("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
 
     def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(self, store):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
-        self.settled(store.enter(JournalEntry("r_1", 1, status="queued")))
+        self.settled(store.append_entry(JournalEntry("r_1", 1, status="queued")))
         assert self.begun(store).record.cancel_requested
 
     def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(self, store):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
         assert self.begun(store).record.cancel_requested  # its first owner died before the next step
-        self.settled(store.enter(JournalEntry("r_1", 2, status="cancelled")))
+        self.settled(store.append_entry(JournalEntry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
     def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
         record = replace(RUN, owner=gone())
         assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
-        self.settled(store.enter(JournalEntry("r_1", 3, [ANSWER])))
+        self.settled(store.append_entry(JournalEntry("r_1", 3, [ANSWER])))
         assert self.begun(store, record).record.takeovers == 3
-        assert self.settled(store.recorded("r_1")).record.takeovers == 3
-        self.settled(store.enter(JournalEntry("r_1", 4, status="waiting")))
+        assert self.settled(store.load_run("r_1")).record.takeovers == 3
+        self.settled(store.append_entry(JournalEntry("r_1", 4, status="waiting")))
         assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
 
     def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(self, store):
         self.begun(store, replace(RUN, owner=gone()))
         ours = replace(RUN, owner=process_identity.owner())
         assert [self.begun(store, ours).record.takeovers for _ in range(7)] == [1] * 7
-        assert not self.settled(store.recorded("r_1")).record.is_poisoned
+        assert not self.settled(store.load_run("r_1")).record.is_poisoned
         taken = self.begun(store, replace(RUN, owner=gone())).record
         assert (taken.takeovers, taken.owner, taken.epoch) == (1, gone(), 9)
         assert self.begun(store).record.takeovers == 2
@@ -164,16 +166,16 @@ class RunContract:
         for _ in range(6):
             record = self.begun(store, replace(RUN, owner=gone())).record
         assert record.is_poisoned
-        self.settled(store.enter(JournalEntry("r_1", 6, status="poisoned")))
-        assert self.settled(store.records(status="poisoned"))[0].takeovers == 5
+        self.settled(store.append_entry(JournalEntry("r_1", 6, status="poisoned")))
+        assert self.settled(store.list_runs(status="poisoned"))[0].takeovers == 5
         again = self.begun(store, replace(RUN, owner="here:1:x")).record
         assert (again.status, again.takeovers, again.is_poisoned) == ("running", 0, False)
-        self.settled(store.enter(JournalEntry("r_1", 7, status="poisoned")))
+        self.settled(store.append_entry(JournalEntry("r_1", 7, status="poisoned")))
         assert self.settled(store.request_cancel("r_1")) is True
-        assert self.settled(store.recorded("r_1")).record.status == "cancelled"
+        assert self.settled(store.load_run("r_1")).record.status == "cancelled"
 
     def test_an_unknown_run_is_none(self, store):
-        assert self.settled(store.recorded("r_none")) is None
+        assert self.settled(store.load_run("r_none")) is None
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -184,19 +186,19 @@ class RunContract:
         kept = self.asked(store)
         assert kept.state == "open"
         assert kept.expires - kept.asked == pytest.approx(60.0)
-        assert self.settled(store.questions()) == [kept]
+        assert self.settled(store.list_approvals()) == [kept]
         for name in ("id", "run_id", "call_id", "tool", "digest", "arguments", "risk", "reason", "description"):
             assert getattr(kept, name) == getattr(QUESTION, name)
 
     def test_a_question_asked_again_is_the_same_one(self, store):
         first = self.asked(store)
         assert self.asked(store, within_s=9.0) == first
-        assert len(self.settled(store.questions())) == 1
+        assert len(self.settled(store.list_approvals())) == 1
 
     def test_a_word_is_kept_with_who_gave_it_and_why(self, store):
         self.asked(store)
-        decided = self.settled(store.decide("q_1", granted=False, by="maria", because="too much"))
-        assert (decided.state, decided.by, decided.because) == ("denied", "maria", "too much")
+        decided = self.settled(store.decide("q_1", granted=False, by="maria", reason="too much"))
+        assert (decided.state, decided.by, decided.decision_reason) == ("denied", "maria", "too much")
         assert self.asked(store) == decided
 
     def test_the_first_word_counts(self, store):
@@ -214,7 +216,7 @@ class RunContract:
 
     # -- several people ------------------------------------------------------------------------------------------------
 
-    OF_TWO = replace(QUESTION, people=2, principal="ben")
+    OF_TWO = replace(QUESTION, required_approvals=2, principal="ben")
 
     def decided(self, store, by, granted=True, **how):
         return self.settled(store.decide("q_1", granted=granted, by=by, **how))
@@ -224,7 +226,7 @@ class RunContract:
         first = self.decided(store, "anna")
         assert (first.state, first.agreed, first.by) == ("open", ("anna",), "")
         assert self.settled(store.use("q_1")) is False
-        assert self.settled(store.questions()) == [first]
+        assert self.settled(store.list_approvals()) == [first]
         assert self.asked(store, self.OF_TWO) == first
         second = self.decided(store, "cleo")
         assert (second.state, second.by) == ("approved", "anna and cleo")
@@ -242,8 +244,8 @@ class RunContract:
     def test_one_no_of_whomever_is_enough(self, store):
         self.asked(store, self.OF_TWO)
         self.decided(store, "anna")
-        denied = self.decided(store, "ben", granted=False, because="I was wrong")
-        assert (denied.state, denied.by, denied.because) == ("denied", "ben", "I was wrong")
+        denied = self.decided(store, "ben", granted=False, reason="I was wrong")
+        assert (denied.state, denied.by, denied.decision_reason) == ("denied", "ben", "I was wrong")
         assert self.decided(store, "cleo") == denied
 
     def test_an_edit_of_one_is_no_yes_of_two(self, store):
@@ -254,10 +256,11 @@ class RunContract:
         self.asked(store, within_s=30.0)
         self.decided(store, "anna", edited={"order": "7", "amount": 1.0})
         again = self.asked(store, self.OF_TWO)
-        assert (again.state, again.people, again.agreed, again.edited, again.by) == ("open", 2, (), None, "")
+        assert (again.state, again.required_approvals, again.agreed) == ("open", 2, ())
+        assert (again.edited, again.by) == (None, "")
         assert again.expires - again.asked > 50
         assert self.settled(store.use("q_1")) is False
-        assert self.asked(store).people == 2  # one that fewer must agree to now stays as strict as it was
+        assert self.asked(store).required_approvals == 2  # one that fewer must agree to now stays as strict as it was
 
     def test_what_was_used_or_denied_is_not_opened_again(self, store):
         self.asked(store)
@@ -266,12 +269,12 @@ class RunContract:
 
     def test_two_who_agree_at_once_are_both_heard(self, store):
         for number in range(20):
-            question = replace(self.OF_TWO, id=f"q_{number}", people=8)
+            question = replace(self.OF_TWO, id=f"q_{number}", required_approvals=8)
             self.asked(store, question)
             with ThreadPoolExecutor(8) as threads:
                 agree = partial(store.decide, question.id, granted=True)
                 list(threads.map(lambda name, agree=agree: self.settled(agree(by=name)), map(str, range(8))))
-        assert {each.state for each in self.settled(store.questions(state=""))} == {"approved"}
+        assert {each.state for each in self.settled(store.list_approvals(state=""))} == {"approved"}
 
     def test_a_denied_question_is_never_used(self, store):
         self.asked(store)
@@ -283,20 +286,20 @@ class RunContract:
         assert self.asked(store).state == "expired"
         assert self.settled(store.decide("q_1", granted=True, by="late")).state == "expired"
         assert self.settled(store.use("q_1")) is False
-        assert self.settled(store.questions()) == []
+        assert self.settled(store.list_approvals()) == []
 
     @pytest.mark.parametrize("ended_by", ["a wish", "its owner"])
     def test_a_run_that_is_cancelled_closes_its_questions_and_no_others(self, store, ended_by):
         for number, run_id in enumerate(["r_1", "r_1", "r_1", "r_2"]):
             self.asked(store, replace(QUESTION, id=f"q_{number}", run_id=run_id))
         self.settled(store.decide("q_1", granted=True, by="maria"))
-        self.settled(store.decide("q_2", granted=False, by="maria", because="too much"))
+        self.settled(store.decide("q_2", granted=False, by="maria", reason="too much"))
         self.begun(store)
         if ended_by == "a wish":
             assert self.settled(store.request_cancel("r_1"))
         else:
-            self.settled(store.enter(JournalEntry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
-        states = [(each.state, each.because) for each in self.settled(store.questions(state=""))]
+            self.settled(store.append_entry(JournalEntry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
+        states = [(each.state, each.decision_reason) for each in self.settled(store.list_approvals(state=""))]
         closed = ("cancelled", "the run was cancelled")
         assert states == [closed, closed, ("denied", "too much"), ("open", "")]
         assert self.settled(store.decide("q_0", granted=True, by="maria")).state == "cancelled"
@@ -310,6 +313,6 @@ class RunContract:
         other = ApprovalRequest("q_2", "r_2", "c_2", "refund", "d2", {}, "high", "")
         self.asked(store, other)
         self.settled(store.decide("q_2", granted=True, by="maria"))
-        assert [each.id for each in self.settled(store.questions(state="", run_id=""))] == ["q_1", "q_2"]
-        assert [each.id for each in self.settled(store.questions(state="approved"))] == ["q_2"]
-        assert [each.id for each in self.settled(store.questions(state="", run_id="r_1"))] == ["q_1"]
+        assert [each.id for each in self.settled(store.list_approvals(state="", run_id=""))] == ["q_1", "q_2"]
+        assert [each.id for each in self.settled(store.list_approvals(state="approved"))] == ["q_2"]
+        assert [each.id for each in self.settled(store.list_approvals(state="", run_id="r_1"))] == ["q_1"]

@@ -36,31 +36,31 @@ class ScopeContract:
     def test_a_run_of_one_tenant_is_none_to_the_other(self, tenants):
         mine, other = tenants
         now(mine.begin_run(RUN))
-        now(mine.enter(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "my card"})], "waiting")))
-        assert (now(other.recorded("r")), now(other.records())) == (None, [])
+        now(mine.append_entry(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "my card"})], "waiting")))
+        assert (now(other.load_run("r")), now(other.list_runs())) == (None, [])
         assert now(other.request_cancel("r")) is False
         begun = now(other.begin_run(RUN, new=True))
         assert (begun.record.run_id, begun.record.epoch, list(begun.steps)) == ("r", 1, [])
-        now(other.enter(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "hers"})], "done")))
-        kept = now(mine.recorded("r"))
+        now(other.append_entry(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "hers"})], "done")))
+        kept = now(mine.load_run("r"))
         assert (kept.record.run_id, kept.record.status, [step.body for step in kept.steps]) == (
             "r", "waiting", [{"text": "my card"}],
         )  # fmt: skip
-        assert [each.status for each in now(mine.records())] == ["waiting"]
+        assert [each.status for each in now(mine.list_runs())] == ["waiting"]
 
     def test_a_question_of_one_tenant_is_seen_answered_and_used_by_nobody_of_the_other(self, tenants):
         mine, other = tenants
         id = now(mine.ask(QUESTION, within_s=60.0)).id
-        assert now(other.questions(state="")) == now(other.questions(state="", run_id="r")) == []
+        assert now(other.list_approvals(state="")) == now(other.list_approvals(state="", run_id="r")) == []
         assert now(other.decide(id, granted=True, by="eve")) is None
         hers = now(other.ask(QUESTION, within_s=60.0))
         assert (hers.state, hers.id == id) == ("open", False)
         now(mine.decide(id, granted=True, by="anna"))
         assert now(other.use(id)) is False
-        assert [(each.run_id, each.state) for each in now(other.questions(state=""))] == [("r", "open")]
+        assert [(each.run_id, each.state) for each in now(other.list_approvals(state=""))] == [("r", "open")]
         now(other.begin_run(RUN))
         assert now(other.request_cancel("r"))
-        assert [(each.run_id, each.state) for each in now(mine.questions(state=""))] == [("r", "approved")]
+        assert [(each.run_id, each.state) for each in now(mine.list_approvals(state=""))] == [("r", "approved")]
         assert now(mine.use(id))
 
     @pytest.mark.parametrize("extent", ["run", "rule"])
@@ -70,14 +70,14 @@ class ScopeContract:
         question = now(mine.ask(QUESTION, within_s=60.0))
         now(mine.grant(grant_of(question, extent, by="anna")))
         if where == "by a command":  # which sees names as they are kept, and gives the same word
-            [as_kept] = now(shared.questions())
+            [as_kept] = now(shared.list_approvals())
             now(shared.grant(grant_of(as_kept, extent, by="anna")))
-        [grant] = now(mine.grants(tool="refund"))
+        [grant] = now(mine.list_standing_approvals(tool="refund"))
         assert (grant.run_id, grant.by) == ("r" if extent == "run" else "", "anna")
-        assert (now(other.grants()), now(other.revoke(grant.id, by="eve"))) == ([], False)
+        assert (now(other.list_standing_approvals()), now(other.revoke(grant.id, by="eve"))) == ([], False)
         assert now(other.grant(grant_of(now(other.ask(QUESTION, within_s=60.0)), extent, by="eve"))).by == "eve"
         assert now(mine.revoke(grant.id, by="anna"))
-        assert (now(mine.grants()), len(now(other.grants()))) == ([], 1)
+        assert (now(mine.list_standing_approvals()), len(now(other.list_standing_approvals()))) == ([], 1)
 
     def test_a_tenant_s_rows_are_found_behind_newer_ones_of_another(self, shared):
         mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
@@ -86,13 +86,13 @@ class ScopeContract:
         for number in range(3):
             now(other.begin_run(replace(RUN, run_id=f"later-{number}")))
             now(other.claim(replace(A_REFUND, scope="b/refund", key=str(number), guard=False)))
-        assert [each.run_id for each in now(mine.records(most=1))] == ["first"]
-        assert [each.scope for each in now(mine.writes(run_id=A_REFUND.run_id, most=1))] == ["a/refund"]
+        assert [each.run_id for each in now(mine.list_runs(most=1))] == ["first"]
+        assert [each.scope for each in now(mine.list_writes(run_id=A_REFUND.run_id, most=1))] == ["a/refund"]
 
     def test_a_kept_text_of_one_tenant_is_unknown_to_the_other(self, tenants):
         mine, other = tenants
-        handle = now(mine.keep("r", "secret"))
-        assert (now(mine.kept("r", handle)), now(other.kept("r", handle))) == ("secret", None)
+        handle = now(mine.save_result("r", "secret"))
+        assert (now(mine.load_result("r", handle)), now(other.load_result("r", handle))) == ("secret", None)
 
     def test_a_lock_of_one_tenant_holds_up_nobody_of_the_other(self, tenants):
         mine, other = tenants
@@ -112,11 +112,11 @@ class ScopeContract:
         now(mine.settle(Settle("a/refund", "refund:881", fence, "in_doubt")))
         if not hasattr(mine, "writes"):
             return
-        assert (now(other.writes()), now(other.writes(run_id="r1"))) == ([], [])
-        assert now(other.written("a/refund", "refund:881")) is None
+        assert (now(other.list_writes()), now(other.list_writes(run_id="r1"))) == ([], [])
+        assert now(other.load_write("a/refund", "refund:881")) is None
         assert now(other.resolve("a/refund", "refund:881", state="failed", by="eve")) is None
         assert now(other.release("a/refund", "refund:881", fence=fence, by="eve")) is False
-        assert [each.state for each in now(mine.writes(run_id="r1"))] == ["in_doubt"]
+        assert [each.state for each in now(mine.list_writes(run_id="r1"))] == ["in_doubt"]
         assert now(mine.resolve("a/refund", "refund:881", state="done", by="anna", value=1)).state == "done"
         assert now(other.claim(replace(claim, scope="b/refund"))).state is ClaimState.FRESH
 
@@ -124,7 +124,7 @@ class ScopeContract:
         mine, other = tenants
         if not isinstance(mine, AuditStore):
             return
-        now(mine.append([AuditEntry("r", "RunStarted", {"model": "m"})]))
+        now(mine.append_audit([AuditEntry("r", "RunStarted", {"model": "m"})]))
         assert (now(other.log()), now(other.log(run_id="r"))) == ([], [])
         assert [each.run_id for each in now(mine.log(run_id="r"))] == ["r"]
         assert [each.run_id.endswith("/r") for each in now(shared.log())] == [True]
@@ -134,8 +134,8 @@ class ScopeContract:
             now(ScopedStore(shared, scope).begin_run(RUN))
             now(ScopedStore(shared, scope).ask(QUESTION, within_s=60.0))
         now(shared.begin_run(RUN))
-        assert [each.run_id for each in now(shared.records())] == ["r", "@b/r", "@a/r"]
-        assert [each.run_id for each in now(shared.questions())] == ["@a/r", "@b/r"]
+        assert [each.run_id for each in now(shared.list_runs())] == ["r", "@b/r", "@a/r"]
+        assert [each.run_id for each in now(shared.list_approvals())] == ["@a/r", "@b/r"]
 
     def test_every_method_of_the_store_that_names_a_run_is_translated(self, shared):
         passed_by = {name for name in dir(shared) if not name.startswith("_") and callable(getattr(shared, name))}

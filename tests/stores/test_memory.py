@@ -40,7 +40,7 @@ def rows(store: MemoryStore) -> int:
 def test_it_says_how_much_it_holds():
     store = MemoryStore()
     done(store, A_REFUND)
-    store.keep("r1", "x")
+    store.save_result("r1", "x")
     assert repr(store) == "<MemoryStore: 1 writes, 1 kept texts>"
 
 
@@ -99,11 +99,11 @@ def test_a_forgotten_write_is_forgotten_by_the_repeat_guard_too():
 def test_the_oldest_kept_texts_make_room(monkeypatch):
     monkeypatch.setattr(memory, "MOST_KEPT_CHARACTERS", 100)
     store = MemoryStore()
-    handles = [store.keep("r1", "x" * 40) for _ in range(3)]
-    assert [store.kept("r1", handle) is not None for handle in handles] == [False, True, True]
+    handles = [store.save_result("r1", "x" * 40) for _ in range(3)]
+    assert [store.load_result("r1", handle) is not None for handle in handles] == [False, True, True]
 
 
 def test_a_text_that_is_larger_than_all_room_is_kept_until_the_next():
     store = MemoryStore()
-    handle = store.keep("r1", "x" * (memory.MOST_KEPT_CHARACTERS + 1))
-    assert store.kept("r1", handle)
+    handle = store.save_result("r1", "x" * (memory.MOST_KEPT_CHARACTERS + 1))
+    assert store.load_result("r1", handle)

@@ -43,8 +43,8 @@ def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
             admin.execute(
-                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.engine.approvals, "
-                "handrail.audit.trail, handrail.core.locks, handrail.acts, handrail.grants"
+                "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
+                "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
             )
 
 
@@ -69,8 +69,8 @@ class TestPostgresStore(DurableContract):
             admin.execute(past, (seconds, seconds))
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
-            admin.execute("UPDATE handrail.core.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
-            admin.execute("UPDATE handrail.engine.approvals SET expires = expires - %s", (seconds,))
+            admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
+            admin.execute("UPDATE handrail.approvals SET expires = expires - %s", (seconds,))
 
 
 class TestPostgresRuns(RunContract):
@@ -264,7 +264,7 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
         claimed(store)
         store.alone(lambda base: base._db.execute("SET lock_timeout = '50ms'"))
         other.execute("SELECT * FROM handrail.effects FOR UPDATE")
-        store.keep("r1", "x" * 1_000_000)  # so that the two below are one group
+        store.save_result("r1", "x" * 1_000_000)  # so that the two below are one group
         held, free = (store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in (881, 882))
         assert free.result(30).state is ClaimState.FRESH
         with pytest.raises(StoreUnavailable, match="lock timeout"):
@@ -282,20 +282,20 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
-        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, people=3, principal=odd)
+        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, required_approvals=3, principal=odd)
         for store in (old, new):
             store.ask(question, within_s=60).result(10)
         old.decide("q", granted=True, by="anna").result(10)
-        handle = old.keep("r1", odd).result(10)
+        handle = old.save_result("r1", odd).result(10)
         for _ in range(2):
             assert maintenance.copied(old, new)["effects"] == 2
-            (question,) = new.questions().result(10)
+            (question,) = new.list_approvals().result(10)
             new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
         assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
         assert question.principal == odd
         assert claimed(new, key=odd).value == odd
         assert claimed(new, key="under way").state is ClaimState.BUSY
-        assert new.kept("r1", handle).result(10) == odd
+        assert new.load_result("r1", handle).result(10) == odd
 
 
 def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):

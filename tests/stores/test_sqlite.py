@@ -193,7 +193,7 @@ def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
         fence = claimed(store).fence
         with no_file_grows_beyond(100_000):
             with pytest.raises(StoreUnavailable, match="full"):
-                store.keep("r1", "x" * 1_000_000).result(10)
+                store.save_result("r1", "x" * 1_000_000).result(10)
             answers = [store.claim(replace(A_REFUND, key=f"{n}", guard=False)) for n in range(3000)]
             refused = [n for n, answer in enumerate(answers) if answer.exception(30)]
             assert refused

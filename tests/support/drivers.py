@@ -61,7 +61,7 @@ class Driver:
 
     def tasks(self):
         """Tasks that are under way on the loop where async tools run."""
-        loop = self._loop if self.kind == "asyncio" else self.runtime._background._loop
+        loop = self._loop if self.kind == "asyncio" else self.runtime._loop_thread._loop
         return asyncio.all_tasks(loop) if loop is not None else set()
 
     def close(self):

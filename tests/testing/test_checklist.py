@@ -91,7 +91,7 @@ def declared(**attributes: Any) -> hr.FunctionTool:
     ({"effect": "read", "timeout_s": 120}, "timeout", True),
     ({"effect": "write"}, "concurrency", False),
     ({"effect": "write", "resource": "user:{user_id}"}, "concurrency", True),
-    ({"effect": "write", "most_at_once": 1}, "concurrency", True),
+    ({"effect": "write", "max_concurrency": 1}, "concurrency", True),
     ({"effect": "read"}, "concurrency", True),
     ({"effect": "read", "result_bytes": 65_537}, "result size", False),
     ({"effect": "read", "result_bytes": 65_536}, "result size", True),

@@ -174,7 +174,7 @@ def test_whoever_does_not_use_the_fixtures_pays_for_nothing(tmp_path):
         "import sys\n"
         "def test_it():\n"
         "    loaded = [name for name in sys.modules if name.startswith(('handrail.', 'pydantic'))]\n"
-        "    assert loaded == ['handrail.pytest_plugin']\n"
+        "    assert loaded == ['handrail._version', 'handrail.pytest_plugin']\n"
     )
     told = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test], cwd=tmp_path, capture_output=True,

@@ -195,7 +195,7 @@ def test_two_runs_that_saw_the_same_restart_once(cluster):
 def test_another_restart_after_the_last_one_is_another_act(cluster):
     restart = over(cluster)["rollout_restart"]
     seen = ("never", "2026-11-21T08:00:59Z", "2026-11-21T08:00:59Z")
-    keys = [restart.key_of({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
+    keys = [restart.resolve_key({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
     assert (keys[0] != keys[1], keys[1] == keys[2]) == (True, True)
 
 
@@ -316,7 +316,7 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, par
 ])  # fmt: skip
 def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, words, code):
     tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
-    tools.redeclare("get_resources", attempts=1)
+    tools.redeclare("get_resources", max_attempts=1)
     result = called(tools, "get_resources", kind="pods")
     assert (code_of(result), "hunter2" in result.text) == (code, False)
 

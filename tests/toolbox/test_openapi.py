@@ -834,7 +834,7 @@ def test_the_ledger_knows_what_a_status_says_of_a_write(server, tmp_path, status
     server.will(status, {"message": "so it is"})
     with hr.SyncRuntime(hr.openapi(document(), base_url=server.url), store=f"sqlite:///{tmp_path}/l.db") as runtime:
         runtime.call("act", {}, run="r")
-        (kept,) = runtime.store.writes(run_id="r").result()
+        (kept,) = runtime.store.list_writes(run_id="r").result()
     assert kept.state == state
 
 

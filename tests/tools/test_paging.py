@@ -195,7 +195,7 @@ def test_a_row_that_is_larger_than_a_page_is_shown_cut_and_the_rest_can_be_read(
 def test_a_generator_that_is_skipped_for_ever_ends_with_its_call():
     ended = threading.Event()
 
-    @hr.tool(effect="read", timeout_s=0.2, attempts=1)
+    @hr.tool(effect="read", timeout_s=0.2, max_attempts=1)
     def endless() -> Iterator[int]:
         """Count."""
         try:

@@ -74,7 +74,7 @@ def test_what_is_told_says_how_long_and_that_the_same_call_may_succeed_later():
     assert limits.wait_s("search", "u7", Rate(1, 60.0), 0.0, 5.0) == 0.0  # counted apart
 
 
-@pytest.mark.parametrize("declared", [{"rate": "often"}, {"most_at_once": 0}, {"breaker": -1}])
+@pytest.mark.parametrize("declared", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}])
 def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(declared):
     with pytest.raises(ToolDefinitionError, match="x"):
         hr.tool(effect="read", **declared)(x)
@@ -99,7 +99,7 @@ def message(name, *arguments):
 def test_no_more_calls_are_under_way_at_once_than_there_are_seats():
     seen, both = Overlap(), threading.Barrier(2, timeout=5)
 
-    @hr.tool(effect="read", most_at_once=2)
+    @hr.tool(effect="read", max_concurrency=2)
     def look(n: int) -> int:
         """Look at something."""
         with seen:
@@ -144,7 +144,7 @@ def test_a_rate_is_counted_apart_for_what_it_names():
 def test_a_service_that_is_down_is_left_alone_and_tried_again_after_a_while():
     clock, asked, up = ManualClock(100.0), [], []
 
-    @hr.tool(effect="read", attempts=1, breaker=3, blocking=False)
+    @hr.tool(effect="read", max_attempts=1, breaker=3, blocking=False)
     def ask() -> str:
         """Ask the service."""
         asked.append(1)
@@ -163,7 +163,7 @@ def test_a_service_that_is_down_is_left_alone_and_tried_again_after_a_while():
 
 
 def test_what_a_tool_refuses_by_its_own_word_does_not_open_its_breaker():
-    @hr.tool(effect="read", attempts=1, breaker=1, blocking=False)
+    @hr.tool(effect="read", max_attempts=1, breaker=1, blocking=False)
     def ask(order: int) -> str:
         """Ask for an order."""
         raise hr.ToolError("NO_SUCH_ORDER", f"There is no order {order}.")

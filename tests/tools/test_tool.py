@@ -128,8 +128,8 @@ def test_a_model_as_the_one_parameter_is_the_input():
 
     made = tool(ship)
     assert set(made.parameters["properties"]) == {"id", "items"}
-    assert made.ready(made.bind({"id": 7, "items": ["x"]}), None, {})() == "7: ['x']"
-    refusal = made.arguments_of({"id": 7, "items": ["x", ""]})
+    assert made.bind_call(made.bind({"id": 7, "items": ["x"]}), None, {})() == "7: ['x']"
+    refusal = made.check_arguments({"id": 7, "items": ["x", ""]})
     assert isinstance(refusal, Failure)
     assert "items[1]" in refusal.message
 
@@ -165,7 +165,7 @@ def test_a_hidden_parameter_is_in_no_definition(dialect, strict):
 
 @pytest.mark.parametrize("name", ["context", "tenant", "user"])
 def test_a_model_that_sends_a_hidden_name_is_refused(name):
-    refusal = tool(charge).arguments_of({"amount": 1, name: "mine"})
+    refusal = tool(charge).check_arguments({"amount": 1, name: "mine"})
     assert isinstance(refusal, Failure)
     assert (refusal.code, f"`{name}`" in refusal.message) == (Code.INVALID_ARGUMENTS, True)
 
@@ -173,7 +173,7 @@ def test_a_model_that_sends_a_hidden_name_is_refused(name):
 def test_the_caller_fills_what_is_hidden():
     made = tool(charge)
     injected = {"tenant": "acme", "user": 7}
-    assert made.ready(made.bind({"amount": 1}), "the context", injected)() == "1.0 acme 7 the context"
+    assert made.bind_call(made.bind({"amount": 1}), "the context", injected)() == "1.0 acme 7 the context"
 
 
 def test_a_hidden_parameter_may_be_written_as_text():
@@ -210,7 +210,7 @@ def test_a_tool_with_state_is_described_by_its_run():
 def test_a_tool_with_state_keeps_it_between_calls():
     made = Documents()
     made.open()
-    assert [made.ready({"query": "vpn"}, None, {})() for _ in range(2)] == ["Use the VPN."] * 2
+    assert [made.bind_call({"query": "vpn"}, None, {})() for _ in range(2)] == ["Use the VPN."] * 2
 
 
 def test_a_class_without_a_name_is_called_by_its_own():
@@ -244,12 +244,12 @@ def test_a_tool_that_overrides_nothing_needs_no_opening():
 ])  # fmt: skip
 def test_permission_and_risk_follow_from_the_effect(effect, writes, needs, weighs):
     made = FunctionTool(get_weather, effect=effect)
-    assert (made.writes, made.needs, made.weighs) == (writes, needs, weighs)
+    assert (made.writes, made.required_permission, made.effective_risk) == (writes, needs, weighs)
 
 
 def test_permission_and_risk_can_be_declared():
     made = FunctionTool(get_weather, effect="read", permission="admin", risk="high")
-    assert (made.needs, made.weighs) == ("admin", "high")
+    assert (made.required_permission, made.effective_risk) == ("admin", "high")
 
 
 @pytest.mark.parametrize(("declared", "replay_class"), [
@@ -276,12 +276,12 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"timeout_s": "5"}, "`timeout_s` is a number of seconds above 0, not '5'"),
     ({"timeout_s": float("nan")}, "above 0, not nan"),
     ({"timeout_s": None}, "above 0, not None"),
-    ({"attempts": 0}, "at least 1"),
-    ({"attempts": 2.5}, "`attempts` is a whole number, at least 1, not 2.5"),
-    ({"attempts": True}, "at least 1, not True"),
+    ({"max_attempts": 0}, "at least 1"),
+    ({"max_attempts": 2.5}, "`max_attempts` is a whole number, at least 1, not 2.5"),
+    ({"max_attempts": True}, "at least 1, not True"),
     ({"result_bytes": 0}, "`result_bytes` is a whole number"),
     ({"breaker": -1}, "`breaker` is a whole number, at least 0"),
-    ({"most_at_once": 0}, "at least 1"),
+    ({"max_concurrency": 0}, "at least 1"),
     ({"repeat_window_s": -1}, "at least 0"),
     ({"blocking": "no"}, "`blocking` is True or False, not 'no'"),
     ({"repeatable": 1}, "True or False, not 1"),
@@ -313,23 +313,36 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared,
 
 
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
-    assert FunctionTool(get_weather, approve=None).asks_for({}) is False
-    assert FunctionTool(get_weather, approve=None, people=2).asks_for({"city": "Oslo"}) is True
+    assert FunctionTool(get_weather, approve=None).needs_approval({}) is False
+    assert FunctionTool(get_weather, approve=None, required_approvals=2).needs_approval({"city": "Oslo"}) is True
 
 
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
     tool = FunctionTool(get_weather, effect="read", resource="city:{city}", rate="5/s")
-    was = tool.writes, tool.weighs, tool.needs, tool.pace, tool.resources_of({"city": "Oslo"})
+    was = (
+        tool.writes,
+        tool.effective_risk,
+        tool.required_permission,
+        tool.rate_limit,
+        tool.resolve_resources({"city": "Oslo"}),
+    )
     other = tool.replace(effect="destructive", rate=None, resource="town:{city}", key="{city}")
-    now = other.writes, other.weighs, other.needs, other.pace, other.resources_of({"city": "Oslo"})
+    now = (
+        other.writes,
+        other.effective_risk,
+        other.required_permission,
+        other.rate_limit,
+        other.resolve_resources({"city": "Oslo"}),
+    )
     assert not any(map(operator.eq, was, now))
     assert now[:4] == (True, "high", "write", None)
-    assert other.key_of({"city": "Oslo"}, "") == "Oslo"
+    assert other.resolve_key({"city": "Oslo"}, "") == "Oslo"
     assert (tool.writes, tool.pin == other.pin) == (False, False)
 
 
 @pytest.mark.parametrize(("setting", "value"), [
-    ("effect", "destrictive"), ("risk", 3), ("people", 0), ("key", "{city"), ("efect", "read"), ("run", print),
+    ("effect", "destrictive"), ("risk", 3), ("required_approvals", 0), ("key", "{city"), ("efect", "read"),
+    ("run", print),
 ])  # fmt: skip
 def test_another_tool_is_checked_like_every_one(setting, value):
     with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
@@ -356,10 +369,10 @@ def test_what_a_tool_is_told_later_looks_at_parameters_that_there_are(setting, v
 
 def test_a_tool_that_was_called_is_copied_and_pickled_like_any_other():
     tool = FunctionTool(get_weather, effect="read")
-    assert tool.arguments_of({"city": 7})
+    assert tool.check_arguments({"city": 7})
     for other in (deepcopy(tool), pickle.loads(pickle.dumps(tool.checker))):
-        checked = other.arguments_of({"city": 7}) if isinstance(other, FunctionTool) else other.check({"city": 7})
-        assert checked == tool.arguments_of({"city": 7})
+        checked = other.check_arguments({"city": 7}) if isinstance(other, FunctionTool) else other.check({"city": 7})
+        assert checked == tool.check_arguments({"city": 7})
 
 
 def test_a_frozen_class_is_a_tool_too():
@@ -392,7 +405,7 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
 def test_a_tool_that_no_set_has_yet_is_what_it_was_told_last():
     tool = FunctionTool(get_weather, effect="read")
     assert not tool.writes
-    tool.effect, tool.people = "write", 2
+    tool.effect, tool.required_approvals = "write", 2
     [held] = Toolset([tool])
     assert (held.writes, held.approve) == (True, True)
     changed = FunctionTool(get_weather, effect="read")
@@ -438,8 +451,8 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
     assert bare.writes
     with pytest.raises(ToolDefinitionError, match="effect is 'reed'"):
         Toolset([Bare(effect="reed")])
-    [tool] = Toolset([Bare(people=2)])
-    assert tool.plain is None
+    [tool] = Toolset([Bare(required_approvals=2)])
+    assert tool.plain_check is None
     assert tool.approve
 
 
@@ -548,11 +561,14 @@ def test_a_function_of_a_tool_by_schema_takes_its_properties_where_these_are_all
 def test_a_tool_by_schema_that_declares_no_effect_weighs_as_what_nobody_here_has_written():
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     made = FunctionTool(get_weather, parameters=schema)
-    assert (made.weighs, made.replace(risk="low").weighs) == ("high", "low")
-    assert (made.replace(effect="write").weighs, made.replace(effect="read").weighs) == ("medium", "low")
-    assert FunctionTool(get_weather).weighs == "medium"
+    assert (made.effective_risk, made.replace(risk="low").effective_risk) == ("high", "low")
+    assert (made.replace(effect="write").effective_risk, made.replace(effect="read").effective_risk) == (
+        "medium",
+        "low",
+    )
+    assert FunctionTool(get_weather).effective_risk == "medium"
     described = FunctionTool(get_weather)
-    assert (described.parameters["type"], described.weighs) == ("object", "medium")
+    assert (described.parameters["type"], described.effective_risk) == ("object", "medium")
 
 
 def test_what_is_hidden_from_the_model_is_not_given_to_a_function():
@@ -612,7 +628,7 @@ def test_a_name_that_an_open_schema_may_hold_is_believed(schema):
     (lambda city, days=1: days > 3, {"city": "Bern"}, False),
 ])  # fmt: skip
 def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks):
-    assert FunctionTool(get_weather, approve=approve).asks_for(arguments) is asks
+    assert FunctionTool(get_weather, approve=approve).needs_approval(arguments) is asks
 
 
 @pytest.mark.parametrize(("check", "code", "said"), [
@@ -623,7 +639,7 @@ def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks)
     (lambda city, days: "", Code.RULE_VIOLATED, "does not allow"),      # an empty word is no reason, and no permission
 ])  # fmt: skip
 def test_a_rule_refuses_with_a_sentence(check, code, said):
-    broken = FunctionTool(get_weather, check=check).rule_broken_by({"city": "Bern", "days": 9})
+    broken = FunctionTool(get_weather, check=check).check_rule({"city": "Bern", "days": 9})
     assert (broken and broken.code) == code
     assert broken is None or (said in broken.message and "canary" not in broken.message)
 
@@ -632,7 +648,7 @@ def test_a_rule_may_word_its_own_failure():
     def known(city, days):
         raise ToolError("NO_SUCH_CITY", "There is no such city.")
 
-    assert FunctionTool(get_weather, check=known).rule_broken_by({"city": "x", "days": 1}).code == "NO_SUCH_CITY"
+    assert FunctionTool(get_weather, check=known).check_rule({"city": "x", "days": 1}).code == "NO_SUCH_CITY"
 
 
 @pytest.mark.parametrize(("resource", "effect", "touched"), [
@@ -642,7 +658,9 @@ def test_a_rule_may_word_its_own_failure():
     (["city:{city}", "days:{days}"], "write", [Resource("city:Bern"), Resource("days:1")]),  # the default counts
 ])  # fmt: skip
 def test_what_a_call_touches_follows_from_its_arguments(resource, effect, touched):
-    assert list(FunctionTool(get_weather, effect=effect, resource=resource).resources_of({"city": "Bern"})) == touched
+    assert (
+        list(FunctionTool(get_weather, effect=effect, resource=resource).resolve_resources({"city": "Bern"})) == touched
+    )
 
 
 @pytest.mark.parametrize(("key", "made"), [
@@ -653,7 +671,7 @@ def test_what_a_call_touches_follows_from_its_arguments(resource, effect, touche
     (lambda city, days: 7, "7"),
 ])  # fmt: skip
 def test_a_key_names_the_act(key, made):
-    assert FunctionTool(get_weather, effect="write", key=key).key_of({"city": "Bern"}, "r1/1/0") == made
+    assert FunctionTool(get_weather, effect="write", key=key).resolve_key({"city": "Bern"}, "r1/1/0") == made
 
 
 def test_a_repr_says_the_name_the_effect_and_the_time():

@@ -59,7 +59,7 @@ def test_a_tool_is_redeclared_in_its_place():
     before = tools.snapshot()
     tools.redeclare("update", effect="destructive", name="overwrite")
     assert names(tools) == ["find", "overwrite", "drop"]
-    assert (tools["overwrite"].weighs, before["update"].weighs) == ("high", "medium")
+    assert (tools["overwrite"].effective_risk, before["update"].effective_risk) == ("high", "medium")
     for name, declared, refusal in [
         ("gone", {}, KeyError),
         ("find", {"name": "drop"}, DuplicateToolError),

@@ -35,7 +35,7 @@ def where() -> int:
     return os.getpid()
 
 
-@hr.tool(effect="read", isolation="process", attempts=1)
+@hr.tool(effect="read", isolation="process", max_attempts=1)
 def fail(how: str) -> str:
     """Fail as asked."""
     match how:
@@ -184,7 +184,7 @@ async def test_a_cancelled_run_ends_its_reads_at_once(tmp_path):
         task.cancel()
         await asyncio.wait([task], timeout=BOUND_S)
         assert task.cancelled()
-        assert not runtime.services.given_up  # the process is dead, not left alone
+        assert not runtime._engine.services.given_up  # the process is dead, not left alone
 
 
 holding_the_lock = pytest.param(  # of the interpreter, as a library in C may while it writes
@@ -273,14 +273,14 @@ def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(
         {"id": id, "type": "function", "function": {"name": name, "arguments": text}} for id, name, text in calls
     ]}  # fmt: skip
     with hr.SyncRuntime([hold, leave_mark]) as runtime:
-        runtime.services.processes = ProcessPool(most=1)
+        runtime._engine.services.processes = ProcessPool(most=1)
         told = [json.loads(each["content"]) for each in runtime.handle(message)]
     assert [each["error_code"] for each in told] == ["TIMEOUT", "TIMEOUT"]
     assert "not started" in told[1]["error_message"]
     assert not (tmp_path / "mark").exists()
 
 
-@hr.tool(effect="read", isolation="process", timeout_s=0.6, attempts=1)
+@hr.tool(effect="read", isolation="process", timeout_s=0.6, max_attempts=1)
 def hold() -> None:
     """Keep its process busy."""
     time.sleep(30)

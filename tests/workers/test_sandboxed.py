@@ -323,7 +323,7 @@ def test_mounts_are_a_list_for_isolated_tools(how):
 # ---------------------------------------------------------------------- what it cannot do
 
 
-@hr.tool(effect="read", isolation="isolated", attempts=1, timeout_s=30)
+@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=30)
 def escape(probe: str, world: dict) -> str:
     """Try to get out."""
     found: dict[str, object] = {**world, "os": os}
@@ -331,7 +331,7 @@ def escape(probe: str, world: dict) -> str:
     return str(found["got"])
 
 
-@hr.tool(effect="read", isolation="process", attempts=1, timeout_s=30)
+@hr.tool(effect="read", isolation="process", max_attempts=1, timeout_s=30)
 def escape_from_a_process(probe: str, world: dict) -> str:
     """Try to get out of a mere process."""
     return escape.fn(probe, world)
@@ -512,7 +512,7 @@ def test_the_same_probe_gets_out_of_a_program_that_is_in_no_sandbox(probe, world
     assert (tried.returncode, tried.stderr) == (0, "")
 
 
-@hr.tool(effect="read", isolation="isolated", attempts=1, timeout_s=1)
+@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=1)
 def loop_for_ever() -> str:
     """Never end."""
     while True:

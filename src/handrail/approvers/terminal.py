@@ -139,9 +139,9 @@ class _Question:
             for row in _wrapped(printable(line), self._screen):
                 self._say(f"{_INDENT}{row}\n")
         self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
-        alone = asked.people == 1
+        alone = asked.required_approvals == 1
         if not alone:
-            self._say(f"{_INDENT}{asked.people} people must agree{self._others(asked)}.\n")
+            self._say(f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n")
         self._show(arguments)
         _drop_what_was_typed(self._keyboard)
         while True:

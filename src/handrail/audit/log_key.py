@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import ConfigError
-from handrail.ports import AuditStore, KeyedAuditStore, now_of
+from handrail.futures import result_now
+from handrail.ports import AuditStore, KeyedAuditStore
 
 VARIABLE = "HANDRAIL_AUDIT_KEY_FILE"
 """Names the file of the key, for every store that is opened by its name."""
@@ -56,5 +57,5 @@ def check(store: object) -> None:
         ConfigError: It does not; the sentence says what would.
         StoreUnavailable: The store did not answer.
     """
-    if isinstance(store, KeyedAuditStore) and (why := now_of(store.log_refuses())):
+    if isinstance(store, KeyedAuditStore) and (why := result_now(store.log_refuses())):
         raise ConfigError(why)

@@ -137,7 +137,7 @@ def _judged(call: ToolCall, finish: Finish, tools: Toolset | None) -> JudgedCall
         return JudgedCall(call, failure=known)
     tool = known.tool
     read = JudgedCall(call, "" if tool.name == call.name else tool.name, known.arguments, known.repairs)
-    checked = tool.arguments_of(known.arguments)
+    checked = tool.check_arguments(known.arguments)
     if isinstance(checked, Failure):
         return replace(read, failure=checked)
     bound = tool.bind(checked.arguments)

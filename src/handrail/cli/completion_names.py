@@ -12,7 +12,7 @@ import click
 
 from handrail import _lazy
 from handrail.cli.completion import names
-from handrail.ports import now_of
+from handrail.futures import result_now
 
 if TYPE_CHECKING:
     from handrail.cli import example_apps as apps
@@ -34,17 +34,17 @@ def _store(context: click.Context) -> str:
 
 def _runs(context: click.Context) -> Iterable[str]:
     with store_access.RUNS.opened(_store(context)) as kept:
-        return [record.run_id for record in now_of(kept.records(most=_MOST_RUNS))]
+        return [record.run_id for record in result_now(kept.list_runs(most=_MOST_RUNS))]
 
 
 def _questions(context: click.Context) -> Iterable[str]:
     with store_access.QUESTIONS.opened(_store(context)) as kept:
-        return [question.id for question in now_of(kept.questions())]
+        return [question.id for question in result_now(kept.list_approvals())]
 
 
-def _grants(context: click.Context) -> Iterable[str]:
-    with store_access.GRANTS.opened(_store(context)) as kept:
-        return [grant.id for grant in now_of(kept.grants())]
+def _standing_approvals(context: click.Context) -> Iterable[str]:
+    with store_access.STANDING_APPROVALS.opened(_store(context)) as kept:
+        return [grant.id for grant in result_now(kept.list_standing_approvals())]
 
 
 _MOST_RUNS = 100
@@ -56,4 +56,4 @@ forms = names(lambda _: ["json", *options.wires(), "mcp"])
 examples = names(lambda _: apps.app_files())
 runs = names(_runs)
 questions = names(_questions)
-grants = names(_grants)
+standing_approvals = names(_standing_approvals)

@@ -26,7 +26,7 @@ class Consent(Struct, frozen=True):
 
     def __call__(self, asked: AskHuman) -> Approval | None:
         """Approve a call, or ask about it; None when nobody is there. No option stands for several people."""
-        if self.covers(asked.risk) and asked.people == 1:
+        if self.covers(asked.risk) and asked.required_approvals == 1:
             return Approval(True, by=f"--yes-to {self.up_to}")
         return self.terminal(asked)
 

@@ -14,9 +14,10 @@ from handrail.cli.store_access import EVERY, command_line
 from handrail.engine.nested_runs import is_within
 from handrail.engine.scoped_store import name_in
 from handrail.errors import Code
+from handrail.futures import result_now
 from handrail.journal.codec import Doubt, doubt_in
 from handrail.messages import ToolMessage
-from handrail.ports import ApprovalStore, LedgerStore, RunStore, now_of
+from handrail.ports import ApprovalStore, LedgerStore, RunStore
 from handrail.records import ApprovalRequest, JournalStep, WriteRecord
 from handrail.runs import Run
 from handrail.tools.tool import BaseTool
@@ -26,14 +27,14 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     """Return what a person may do next with a run that has just ended; empty when there is nothing."""
     asked: list[ApprovalRequest] = []
     if run.status == "waiting" and isinstance(store, ApprovalStore):
-        asked = [question for question in now_of(store.questions()) if is_within(question.run_id, run.id)]
+        asked = [question for question in result_now(store.list_approvals()) if is_within(question.run_id, run.id)]
     within = {question.run_id for question in asked} - {run.id}  # `--yes-to` does not speak for an agent's own runtime
     lines = list(_consents(run, setup)) if run.status == "waiting" and not within else []
     if not isinstance(store, RunStore):
         lost = f"this run is kept nowhere, so nobody can approve it later; keep it: --store {STORE_HERE}"
         return "\n".join([*lines, lost] if run.status == "waiting" else lines)
     if any(failure is not None and failure.code == Code.IN_DOUBT for failure in failures_of(run)):
-        begun = now_of(store.recorded(run.id))
+        begun = result_now(store.load_run(run.id))
         lines += lines_on(begun.steps if begun else (), run.id, store, place)
     lines += [f"decide:  {command_line(f'approvals show {question.id}', place)}" for question in asked]
     if run.status in ("waiting", "failed", "cancelled", "budget"):
@@ -48,8 +49,8 @@ def _consents(run: Run, setup: Setup) -> Iterator[str]:
     waiting = [each.name for each in results if each.failure and each.failure.code == Code.APPROVAL_PENDING]
     for name in dict.fromkeys(waiting):
         tool = setup.tools.resolve(name)
-        if isinstance(tool, BaseTool) and not setup.consent.covers(tool.weighs):
-            yield f"`{tool.name}` has {tool.weighs} risk: --yes-to {tool.weighs} approves it unasked"
+        if isinstance(tool, BaseTool) and not setup.consent.covers(tool.effective_risk):
+            yield f"`{tool.name}` has {tool.effective_risk} risk: --yes-to {tool.effective_risk} approves it unasked"
 
 
 def lines_on(steps: Sequence[JournalStep], run_id: str, kept: object, place: str) -> list[str]:
@@ -64,9 +65,11 @@ def lines_on(steps: Sequence[JournalStep], run_id: str, kept: object, place: str
 
 def _row(kept: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
     """Return the write; where it was held back as the same act again in its run, that act."""
-    if row := now_of(kept.written(doubt.scope, doubt.key)):
+    if row := result_now(kept.load_write(doubt.scope, doubt.key)):
         return row
-    same = (each for each in now_of(kept.writes(run_id=name_in(run_id), most=EVERY)) if each.scope == doubt.scope)
+    same = (
+        each for each in result_now(kept.list_writes(run_id=name_in(run_id), most=EVERY)) if each.scope == doubt.scope
+    )
     return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
 
 

@@ -303,7 +303,7 @@ def injections_from(said: Iterable[str]) -> Mapping[str, str]:
 
 def injected_names(tool: BaseTool) -> list[str]:
     """Name the parameters that the caller fills and the model never sees."""
-    return [name for name, kind in tool.hidden.items() if issubclass(kind, Injected)]
+    return [name for name, kind in tool.injected_parameters.items() if issubclass(kind, Injected)]
 
 
 def text_or_stdin(text: str) -> str:

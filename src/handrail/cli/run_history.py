@@ -173,7 +173,7 @@ def lines_of(
 
 
 def _word(asked: ApprovalRequest) -> Line:
-    because = f": {asked.because}" if asked.because else ""
+    because = f": {asked.decision_reason}" if asked.decision_reason else ""
     match asked.state:
         case "approved" | "used":
             told = json.dumps(asked.edited, ensure_ascii=False)

@@ -24,8 +24,9 @@ from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shortened
 from handrail.errors import ConfigError, Json
+from handrail.futures import result_now
 from handrail.invisible import json_text
-from handrail.ports import ApprovalStore, AuditStore, GrantStore, LedgerStore, RunStore, Store, now_of
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore, Store
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Port(Generic[T]):
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
 QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
-GRANTS: Port[GrantStore] = Port(GrantStore, "standing words")
+STANDING_APPROVALS: Port[StandingApprovalStore] = Port(StandingApprovalStore, "standing approvals")
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
@@ -129,9 +130,9 @@ def run_named(kept: object, given: str) -> str:
     Raises:
         ConfigError: Several ids begin so.
     """
-    if not given or not isinstance(kept, RunStore) or now_of(kept.recorded(given)) is not None:
+    if not given or not isinstance(kept, RunStore) or result_now(kept.load_run(given)) is not None:
         return given
-    return whole_id(given, (record.run_id for record in now_of(kept.records(most=EVERY))))
+    return whole_id(given, (record.run_id for record in result_now(kept.list_runs(most=EVERY))))
 
 
 def command_line(words: str, place: str) -> str:

@@ -62,7 +62,7 @@ from handrail.sandboxes import levels
 from handrail.schemas.validation import NULLS_LEFT_OUT
 from handrail.schemas.violations import count_values
 from handrail.tools import keys
-from handrail.tools.declaration import SettingRaised
+from handrail.tools.declaration import SettingError
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -212,7 +212,7 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
     Such is a call of a plain tool with a flat object that fits as it stands, and that the policy allows. A policy
     class of one's own is not asked here, since it would be asked about what it refuses a second time.
     """
-    if (fits := tool.plain) is None or policy.__class__ is not Policy:
+    if (fits := tool.plain_check) is None or policy.__class__ is not Policy:
         return None
     arguments = strictjson.flat(call.arguments)
     try:
@@ -222,7 +222,7 @@ def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted
         if type(bound) is Failure:
             return None
         if policy.rules:  # what decides by arguments sees what the tool gets
-            arguments = tool.meant(arguments, bound)
+            arguments = tool.normalize_arguments(arguments, bound)
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
             return None
@@ -250,7 +250,7 @@ def admit(read: ParsedCall, policy: Policy, place: str = "", tell: Tell | None =
         return _checked(read, policy, place)
     except (SetupError, KeyboardInterrupt):
         raise
-    except SettingRaised as failed:
+    except SettingError as failed:
         error = failed.__cause__ or failed
         return _not_admitted(read, error, f" because its `{failed.setting}` raised", failed.function, tell)
     except BaseException as error:  # a validator that calls `sys.exit` refuses its call; it ends nothing else
@@ -268,7 +268,7 @@ def _not_admitted(read: ParsedCall, error: BaseException, why: str, function: An
 
 def _checked(read: ParsedCall, policy: Policy, place: str) -> Admitted | Failure:
     tool = read.tool
-    checked = tool.arguments_of(read.arguments)
+    checked = tool.check_arguments(read.arguments)
     if isinstance(checked, Failure):
         return checked
     if checked.repairs and (failure := _too_many(checked.arguments, tool)):  # a text may now be a list
@@ -278,12 +278,12 @@ def _checked(read: ParsedCall, policy: Policy, place: str) -> Admitted | Failure
         return bound
     if tool.isolation != "none" and (refused := levels.refusal(tool.name, tool.isolation)):
         return refused
-    if broken := tool.rule_broken_by(bound):
+    if broken := tool.check_rule(bound):
         return broken
     # What decides sees what the tool gets: a type may make one value of several texts (a path, an identifier, a date).
     arguments = checked.arguments
     if tool.writes or tool.resource or tool.approve or policy.rules or type(policy) is not Policy:
-        arguments = tool.meant(arguments, bound)
+        arguments = tool.normalize_arguments(arguments, bound)
     verdict = policy.judge(tool, arguments)
     if not isinstance(verdict, Verdict):
         raise TypeError(f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict")
@@ -293,13 +293,13 @@ def _checked(read: ParsedCall, policy: Policy, place: str) -> Admitted | Failure
             f"This run may not use `{tool.name}` like this: {verdict.reason}.",
             "Go on without it, or tell the user what would need to be allowed.",
         )
-    key = tool.key_of(arguments, place) if tool.writes else ""
+    key = tool.resolve_key(arguments, place) if tool.writes else ""
     if isinstance(key, Failure):
         return key
     repairs = (*read.repairs, *checked.repairs) if checked.repairs else read.repairs
-    touched = tool.resources_of(arguments) if tool.resource else ()
-    if tool.seat is not None:
-        touched = (*touched, tool.seat)
+    touched = tool.resolve_resources(arguments) if tool.resource else ()
+    if tool.concurrency_slot is not None:
+        touched = (*touched, tool.concurrency_slot)
     return Admitted(read.call, tool, arguments, bound, verdict, repairs, key, touched)
 
 
@@ -320,7 +320,7 @@ class CallOutcome(Struct):
 
 def is_plain(call: Admitted) -> bool:
     """Whether a call is a read that asks nobody and touches nothing shared: its life begins with Invoke."""
-    return not (call.tool.writes or call.resources or call.tool.pace or call.verdict.decision is Decision.ASK)
+    return not (call.tool.writes or call.resources or call.tool.rate_limit or call.verdict.decision is Decision.ASK)
 
 
 def result_of(call: Admitted, outcome: Returned, conduct: RunSettings) -> ToolResult | None:
@@ -355,7 +355,7 @@ def carry_out(call: Admitted, conduct: RunSettings, began: float | None = None) 
                 if refusal := _heeded(answer, call, conduct):
                     return refused(call.call, refusal, call.repairs)
         # After the approval, so that nothing is held while somebody sleeps.
-        if known is None and (call.resources or call.tool.pace) and (failure := (yield from _reserved(call))):
+        if known is None and (call.resources or call.tool.rate_limit) and (failure := (yield from _reserved(call))):
             return refused(call.call, failure, call.repairs)
         ended = yield from (_write(call, conduct, known) if call.tool.writes else _read(call, conduct, began))
     except CallCancelled:
@@ -379,7 +379,7 @@ def _question(call: Admitted, reason: str, place: str) -> AskHuman:
     return AskHuman(
         call.call, strictjson.copied(call.arguments), call.verdict.risk, reason, tool.description, place,
         keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
-        max(call.verdict.people, tool.people), writes=tool.writes,
+        max(call.verdict.required_approvals, tool.required_approvals), writes=tool.writes,
     )  # fmt: skip
 
 
@@ -413,8 +413,9 @@ def _heeded(answer: Approval | None, call: Admitted, conduct: RunSettings) -> Fa
 def _pending(call: Admitted, what: str) -> Failure:
     """Return that somebody is still to answer; `what` needs it."""
     needs = "a person's approval, and nobody has answered yet"
-    if (people := max(call.verdict.people, call.tool.people)) > 1:
-        needs = f"the approval of {people} people, and not all of them have answered yet"
+    required_approvals = max(call.verdict.required_approvals, call.tool.required_approvals)
+    if required_approvals > 1:
+        needs = f"the approval of {required_approvals} people, and not all of them have answered yet"
     return Failure(
         Code.APPROVAL_PENDING,
         f"{what} needs {needs}.",
@@ -427,11 +428,12 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings)
     edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
-    if edited.verdict.people > call.verdict.people:
+    if edited.verdict.required_approvals > call.verdict.required_approvals:
         return Failure(
             Code.NOT_APPROVED,
-            f"A person changed the arguments, and like this `{call.tool.name}` needs {edited.verdict.people} people's "
-            f"approval. They wrote: {keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
+            f"A person changed the arguments, and like this `{call.tool.name}` needs the approval of "
+            f"{edited.verdict.required_approvals} people. They wrote: "
+            f"{keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
             "Call it again with these arguments, so that all of them are asked about the same.",
         )
     changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
@@ -764,7 +766,7 @@ def _wait_before(
     attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, deadline: float, conduct: RunSettings
 ) -> float | None:
     """Return how long to wait before `attempt`, or None when there is to be none."""
-    if not diagnosis.passing or attempt > tool.attempts:
+    if not diagnosis.passing or attempt > tool.max_attempts:
         return None
     wait_s = conduct.backoff.before(attempt, conduct.jitter())
     if diagnosis.after_s is not None:

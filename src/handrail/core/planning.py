@@ -86,7 +86,7 @@ def _step(call: ToolCall, tools: Toolset) -> Step:
 def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
     """Return how planning sees a call with these arguments, which may hold references."""
     after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
-    touches = tool.resources_of(arguments) if not (tool.resource and mentions_results(arguments)) else None
+    touches = tool.resolve_resources(arguments) if not (tool.resource and mentions_results(arguments)) else None
     return Step(call_id, tool.name, arguments, touches, after)
 
 

@@ -51,13 +51,15 @@ class Verdict(Struct, frozen=True):
     decision: Decision
     risk: Risk
     reason: str = ""
-    people: int = 1
+    required_approvals: int = 1
 
     def __post_init__(self) -> None:
         if type(self.decision) is not Decision:  # "deny" is taken for what it says: to be no `DENY` would allow it
             force_setattr(self, "decision", Decision(self.decision))
-        if type(self.people) is not int or self.people < 1:
-            raise ValueError(f"a verdict asks {self.people!r} people; it is a whole number, at least 1")
+        if type(self.required_approvals) is not int or self.required_approvals < 1:
+            raise ValueError(
+                f"`required_approvals` of a verdict is {self.required_approvals!r}; it is a whole number, at least 1"
+            )
 
 
 class Rule(Struct, frozen=True):
@@ -66,25 +68,30 @@ class Rule(Struct, frozen=True):
     `when` is a condition over the arguments (`amount > 100`). One that cannot be evaluated, for instance because the
     argument is absent, does not match a rule that allows, and does match one that asks or denies.
 
-    Where it asks, `people` different ones must agree, none of them the one on whose behalf the run acts when that are
-    several; a tool that wants more of them gets more.
+    Where it asks, `required_approvals` different people must agree. Where several must, the person on whose behalf the
+    run acts is not one of them. A tool may ask for more approvals than the rule.
     """
 
     tool: str = "*"
     then: Then = "ask"
     when: str = ""
     reason: str = ""
-    people: int = 1
+    required_approvals: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool, str):
             raise ConfigError(f"a rule is for the tool {self.tool!r}, which is no name")
         if self.then not in get_args(Then):
             raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
-        if type(self.people) is not int or self.people < 1:
-            raise ConfigError(f"a rule for {self.tool!r} asks {self.people!r} people; it is a whole number, at least 1")
-        if self.people > 1 and self.then != "ask":
-            raise ConfigError(f"a rule for {self.tool!r} says {self.then!r} and `people`, who are asked only by 'ask'")
+        if type(self.required_approvals) is not int or self.required_approvals < 1:
+            raise ConfigError(
+                f"`required_approvals` of a rule for {self.tool!r} is {self.required_approvals!r}; "
+                "it is a whole number, at least 1"
+            )
+        if self.required_approvals > 1 and self.then != "ask":
+            raise ConfigError(
+                f"a rule for {self.tool!r} says {self.then!r} and `required_approvals`, which only 'ask' takes"
+            )
         if self.when:
             conditions.condition(self.when)
 
@@ -131,33 +138,33 @@ class Policy(Struct, frozen=True):
 
     def sees(self, tool: BaseTool) -> bool:
         """Whether the model is told of this tool."""
-        return tool.needs in COVERED[self.max_permission]
+        return tool.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
         """Decide about one call with validated arguments."""
-        risk = tool.weighs
+        risk = tool.effective_risk
         if not self.sees(tool):
-            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.needs}")
+            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.required_permission}")
         if self.done_before and tool.writes and act(tool.name, arguments) in self.done_before:
             before = f"the run that this one was forked from has already done this {tool.name}"
-            return Verdict(Decision.ASK, risk, before, tool.people)
+            return Verdict(Decision.ASK, risk, before, tool.required_approvals)
         for rule in self.rules:
             if rule.matches(tool, arguments):
                 reason = rule.reason or f"rule for {rule.tool}: {rule.then}"
-                return Verdict(Decision(rule.then), risk, reason, max(rule.people, tool.people))
-        if tool.approve and tool.asks_for(arguments):
+                return Verdict(Decision(rule.then), risk, reason, max(rule.required_approvals, tool.required_approvals))
+        if tool.approve and tool.needs_approval(arguments):
             declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
-            return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}", tool.people)
+            return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}", tool.required_approvals)
         if risk in _ASKED_FROM[self.ask_from]:
-            return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk", tool.people)
+            return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk", tool.required_approvals)
         return _ALLOWED[risk]
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`, `people`. TOML
-        has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`,
+        `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

@@ -61,12 +61,12 @@ class Form(Struct, frozen=True):
         of: A pydantic model, a dataclass, a `TypedDict`, any other type that JSON can hold (`list[int]`, an `Enum`),
             or a JSON Schema as a dictionary; the answer is then plain JSON.
         by: The way to get it; by default what suits the model's dialect.
-        attempts: How many answers the model may give; the last of them ends the run.
+        max_attempts: How many answers the model may give; the last of them ends the run.
     """
 
     of: Any
     by: Way | None = None
-    attempts: int = 3
+    max_attempts: int = 3
 
     def __post_init__(self) -> None:
         if self.by is not None and self.by not in get_args(Way):
@@ -218,7 +218,7 @@ class OutputTracker(Struct):
 
     plan: OutputSchema
     way: Way
-    attempts: int = 3
+    max_attempts: int = 3
     fixed: bool = False
     tried: int = 0
     settled: bool = False
@@ -310,7 +310,7 @@ class OutputTracker(Struct):
     @property
     def given_up(self) -> bool:
         """Whether the model has had all its attempts."""
-        return self.tried >= self.attempts
+        return self.tried >= self.max_attempts
 
 
 _DESCRIPTION = "Give the answer. Call it once, alone and last, when you know all that it asks for."
@@ -329,9 +329,9 @@ def wanted(output: Any, by: Way) -> OutputTracker:
         by: The way that suits the model, unless the form names one.
     """
     form = output if isinstance(output, Form) else Form(output)
-    if form.attempts < 1:
-        raise ConfigError(f"attempts is {form.attempts}; a model needs at least one to answer")
-    return OutputTracker(plan(form.of), form.by or by, form.attempts, fixed=form.by is not None)
+    if form.max_attempts < 1:
+        raise ConfigError(f"max_attempts is {form.max_attempts}; a model needs at least one to answer")
+    return OutputTracker(plan(form.of), form.by or by, form.max_attempts, fixed=form.by is not None)
 
 
 def way_of(model: object) -> Way:

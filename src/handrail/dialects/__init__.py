@@ -174,10 +174,10 @@ class ServerDialect(Protocol):
         ...
 
 
-def memoize(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
+def compute_once(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what `make` makes of these tools, from memory where they have one."""
-    if hasattr(tools, "remembered"):
-        return tools.remembered(key, make)
+    if hasattr(tools, "compute_once"):
+        return tools.compute_once(key, make)
     return make()
 
 

@@ -15,7 +15,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core.history import as_history as as_history
 from handrail.core.history import mended
 from handrail.core.results import text_of
-from handrail.dialects import Conversation, ToolLike, memoize, received
+from handrail.dialects import Conversation, ToolLike, compute_once, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
 from handrail.messages import Message, conversation_of
@@ -31,7 +31,7 @@ def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
 def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
     tools = as_collection(tools)
-    names: NameMap = memoize(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
+    names: NameMap = compute_once(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
     return names
 
 

@@ -25,9 +25,10 @@ from handrail.core.structured_output import OutputTracker
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
+from handrail.futures import StoreAnswer, wait_for
 from handrail.journal.cursor import JournalCursor
 from handrail.messages import Delta, Options
-from handrail.ports import Answer, AuditStore, Observer, Selector, later
+from handrail.ports import AuditStore, Observer, Selector
 from handrail.records import AuditEntry
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import raised
@@ -122,7 +123,7 @@ class AuditObserver:
 
     def _append(self, notices: Sequence[AuditEntry]) -> None:
         try:
-            answer = self._store.append(notices)
+            answer = self._store.append_audit(notices)
         except Exception:
             self._unwritten.extend(notices)
             raise
@@ -147,8 +148,8 @@ class AuditObserver:
                 self._unwritten.clear()
                 self._append(notices)
             if self._asked is not None:
-                written: Answer[None] = self._asked
-                await asyncio.wait_for(later(written), within_s)
+                written: StoreAnswer[None] = self._asked
+                await asyncio.wait_for(wait_for(written), within_s)
         except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
             return error
         return None

@@ -6,8 +6,8 @@ answered in another one meanwhile.
 A word may stand for more than one call: for those of its tool that are asked about for the same reason, in this run or
 in any. Such a grant is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
 
-Where several people must agree, a question stays open until they have; one no decides it. No standing word stands for
-several people. What was agreed to by fewer than the policy asks for now is asked anew.
+Where several people must agree, a question stays open until they have; one no decides it. No standing approval
+counts for several people. What was agreed to by fewer than the policy asks for now is asked anew.
 
 An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
 without such a store, it is used right before the call starts.
@@ -34,16 +34,15 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import grant_id, kept_name, scope_of
 from handrail.engine.shared import NOT_ASKED, SharedResources
 from handrail.errors import Json, StoreUnavailable
+from handrail.futures import StoreAnswer, wait_for
 from handrail.ports import (
-    Answer,
     ApprovalStore,
     ApprovedClaimStore,
     Approver,
     AuditStore,
-    GrantStore,
+    StandingApprovalStore,
     Store,
     Withdrawing,
-    later,
 )
 from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
 from handrail.tools.keys import digest
@@ -100,11 +99,11 @@ class Approvals:
         question = _question(session, asked, asked.place)
         while True:
             said = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
-            if said is None or asked.people == 1:
+            if said is None or asked.required_approvals == 1:
                 return said
-            heard = question.heard(granted=said.granted, by=said.by, because=said.reason, edited=said.arguments)
+            heard = question.with_decision(granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments)
             if heard.state != "open":
-                return Approval(heard.state == "approved", heard.by, heard.because)
+                return Approval(heard.state == "approved", heard.by, heard.decision_reason)
             if heard == question:
                 return None
             question = heard
@@ -123,11 +122,11 @@ class Approvals:
                 case "expired":
                     return Approval(False, expired=True)
                 case "denied" | "cancelled":
-                    return Approval(False, kept.by, kept.because)
+                    return Approval(False, kept.by, kept.decision_reason)
                 case "approved" | "used" if self._is_for_claim(asked):
-                    return Approval(True, kept.by, kept.because, kept.edited, question=kept.id)
-                case "approved" if await later(store.use(kept.id)):
-                    return Approval(True, kept.by, kept.because, kept.edited)
+                    return Approval(True, kept.by, kept.decision_reason, kept.edited, question=kept.id)
+                case "approved" if await wait_for(store.use(kept.id)):
+                    return Approval(True, kept.by, kept.decision_reason, kept.edited)
             # Another call has used it: ask again.
         return None
 
@@ -147,37 +146,47 @@ class Approvals:
         within_s, in_place = self._policy.approval_s, session.recording is not None
         known = [
             each
-            for each in await later(store.questions(state="", run_id=session.id))
+            for each in await wait_for(store.list_approvals(state="", run_id=session.id))
             if each.digest == asked.digest and (each.place == asked.place if in_place else each.reason == asked.reason)
         ]
         for each in known:
             if each.state in ("open", "approved") and each.id != asked.refused:
-                return await later(store.ask(replace(each, people=asked.people), within_s=within_s))
+                stricter = replace(each, required_approvals=asked.required_approvals)
+                return await wait_for(store.ask(stricter, within_s=within_s))
         if known:
             last = known[-1]
             was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
-            if was_for_claim and last.id != asked.refused and last.people >= asked.people:
+            if was_for_claim and last.id != asked.refused and last.required_approvals >= asked.required_approvals:
                 return last
             # Outside a kept run a refusal is returned once: the next equal call asks a new question.
             if last.state in ("denied", "expired") and (in_place or last.id not in self._told):
                 return last
         place = asked.place if in_place else asked.reason
         question = _question(session, asked, f"{place}/{len(known)}" if known or not in_place else place)
-        return await later(store.ask(question, within_s=within_s))
+        return await wait_for(store.ask(question, within_s=within_s))
 
     async def _asked(
         self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
-        """Answer an open question by a standing word, or by whoever is here; return it as it stands then."""
-        alone = question.people == 1
-        if alone and isinstance(store, GrantStore) and (grant := await _granted(store, session, asked)) is not None:
+        """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
+        alone = question.required_approvals == 1
+        if (
+            alone
+            and isinstance(store, StandingApprovalStore)
+            and (grant := await _granted(store, session, asked)) is not None
+        ):
             by = f"{grant.by} ({grant.id})"
-            return await later(store.decide(question.id, granted=True, by=by)) or question
+            return await wait_for(store.decide(question.id, granted=True, by=by)) or question
         if self._approver is None:
             return question
         while True:
             # As it was asked first: today's policy may be laxer, and somebody has perhaps agreed elsewhere.
-            asked = replace(asked, people=question.people, agreed=question.agreed, principal=question.principal)
+            asked = replace(
+                asked,
+                required_approvals=question.required_approvals,
+                agreed=question.agreed,
+                principal=question.principal,
+            )
             kept = await self._asked_here(store, question, asked, self._approver)
             if kept.state != "open" or kept.agreed == question.agreed:
                 return kept
@@ -199,9 +208,9 @@ class Approvals:
             if said is None or said is NOT_ASKED:  # no person has spoken: somebody elsewhere still may
                 return question
             decided = store.decide(
-                question.id, granted=said.granted, by=said.by, because=said.reason, edited=said.arguments
+                question.id, granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments
             )
-            known = await later(decided) or question  # as it stands: somebody may have been quicker
+            known = await wait_for(decided) or question  # as it stands: somebody may have been quicker
             await _noted(store, question, known, said)
             return known
         except asyncio.CancelledError:
@@ -219,25 +228,25 @@ def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalReques
     return ApprovalRequest(
         f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
         asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
-        people=asked.people, principal=asked.principal,
+        required_approvals=asked.required_approvals, principal=asked.principal,
     )  # fmt: skip
 
 
-def edits_in(store: object, run_id: str) -> Generator[Answer[Any], Any, dict[str, Mapping[str, Json]]]:
+def edits_in(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
     """Yield the store's answers; return the arguments that people edited, by the step of the call."""
-    questions = (yield store.questions(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
+    questions = (yield store.list_approvals(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
     return {each.step: each.edited for each in questions if each.edited is not None}
 
 
 def grant_of(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
-    """Return the standing word that a person gives with the answer to a question."""
+    """Return the standing approval that a person gives with the answer to a question."""
     run_id = question.run_id if scope == "run" else kept_name(scope_of(question.run_id), "")
     id = grant_id(run_id, question.tool, question.pin, question.reason)
     return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
 
 
 def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
-    """Return what is recorded of a standing word: it was given with the answer to this question."""
+    """Return what is recorded of a standing approval: it was given with the answer to this question."""
     return notice_of_word(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
         reason=grant.reason,
@@ -245,31 +254,33 @@ def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> Audit
 
 
 async def _noted(store: ApprovalStore, question: ApprovalRequest, known: ApprovalRequest, said: Approval) -> None:
-    """Keep a standing word that was given with an answer, and record a yes that does not decide yet."""
+    """Keep a standing approval that was given with an answer, and record a yes that does not decide yet."""
     told: list[AuditEntry] = []
-    once = said.scope == "once" or question.people > 1
-    if said.granted and not once and known.state == "approved" and isinstance(store, GrantStore):
-        told = [notice_of_grant(await later(store.grant(grant_of(question, said.scope, by=said.by))), question)]
+    once = said.scope == "once" or question.required_approvals > 1
+    if said.granted and not once and known.state == "approved" and isinstance(store, StandingApprovalStore):
+        told = [notice_of_grant(await wait_for(store.grant(grant_of(question, said.scope, by=said.by))), question)]
     elif known.state == "open" and len(known.agreed) > len(question.agreed):
         told = [notice_of_answer(known, granted=True, by=said.by)]
     if told and isinstance(store, AuditStore):
-        await later(store.append(told))
+        await wait_for(store.append_audit(told))
 
 
 def notice_of_answer(
-    known: ApprovalRequest, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+    known: ApprovalRequest, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
 ) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
-    several: dict[str, Json] = {"agreed": list(known.agreed), "people": known.people} if known.people > 1 else {}
+    several: dict[str, Json] = {}
+    if known.required_approvals > 1:
+        several = {"agreed": list(known.agreed), "required_approvals": known.required_approvals}
     return notice_of_word(
         "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
-        granted=granted, reason=because, arguments=edited, **several,
+        granted=granted, reason=reason, arguments=edited, **several,
     )  # fmt: skip
 
 
-async def _granted(store: GrantStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
-    """Return a standing word that answers this question."""
-    for grant in await later(store.grants(tool=asked.call.name)):
+async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
+    """Return a standing approval that answers this question."""
+    for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
             return grant
     return None
@@ -282,7 +293,7 @@ async def _answered(store: ApprovalStore, question: ApprovalRequest) -> Approval
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            kept = await later(store.questions(state="", run_id=question.run_id))
+            kept = await wait_for(store.list_approvals(state="", run_id=question.run_id))
         except StoreUnavailable:
             continue  # it may be back at the next look; whoever is asked here can still answer
         if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):

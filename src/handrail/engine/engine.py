@@ -1,6 +1,7 @@
-"""What every driver shares: tools, rules, store and listeners of one deployment, and how a run is opened.
+"""The engine of a runtime: its tools, rules, store and observers, and the runs that are under way.
 
-A driver adds only how effects are performed: `runtime` on asyncio, `sync` in the calling thread.
+The generators here and in `verbs` yield requests (`Request`). A runtime drives them: `runtime.Runtime` on asyncio,
+`sync.SyncRuntime` in the calling thread.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from handrail import _lazy, plugins
+from msgspec import Struct
+
+from handrail import plugins
 from handrail.audit import log_key
 from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
@@ -43,65 +46,64 @@ from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scop
 from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility
 from handrail.engine.unsaved_records import Unrecorded
-from handrail.errors import ConfigError, Fenced, ModelError, SetupError, StoreUnavailable
+from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
+from handrail.futures import StoreAnswer, result_now
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
 from handrail.journal.cursor import JournalCursor, worked_s
 from handrail.messages import Message, Turn
-from handrail.ports import (
-    Answer,
-    Approver,
-    AuditStore,
-    LeaseStore,
-    LookUpStore,
-    Model,
-    Observer,
-    RunStore,
-    Selector,
-    Store,
-    now_of,
-)
+from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model, Observer, RunStore, Selector, Store
 from handrail.process_identity import owner
-from handrail.records import JournalEntry, RunRecord, StoredRun
+from handrail.records import RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.schemas import hints
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
 from handrail.workers import reimport
 
-if TYPE_CHECKING:
-    from handrail.engine import undo
-else:
-    undo = _lazy.module("handrail.engine.undo")
-
-RunSteps: TypeAlias = Generator["AskModel | Batch | JournalEntry", Any, Ending]
-
-# How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers.
 MOST_RUNS_REMEMBERED = 10_000
+"""How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers."""
+
+T = TypeVar("T")
+
+
+class AskTurn(Struct, frozen=True):
+    """Request the next turn of a run's model; `ModelError` may be thrown in."""
+
+    active: ActiveRun
+    model: Model
+    asked: AskModel
+
+
+class PerformBatch(Struct, frozen=True):
+    """Request that the calls of a batch are performed; the answer is None once every call has its result."""
+
+    active: ActiveRun
+    batch: Batch
+
+
+class CallFunction(Struct, frozen=True):
+    """Request a call of a workflow's function; the answer is what it returns, and what it raises is thrown in.
+
+    Attributes:
+        options: What the workflow's runs of models take unless they say otherwise.
+    """
+
+    active: ActiveRun
+    fn: Callable[..., Any]
+    arguments: Mapping[str, Json]
+    options: Mapping[str, Any]
+
+
+Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | StoreAnswer[Any]"
+"""What a verb yields. Anything but the first three is a store's answer, which is waited for and sent back."""
+
+Verb: TypeAlias = Generator[Request, Any, T]
+"""A generator that yields requests and returns the value of the verb."""
 
 
 class Engine:
-    """The deployment that a driver drives.
-
-    Args:
-        tools: Tools, functions, or a `Toolset`, which may change while runs are under way.
-        store: `memory:`, another store's name, or a `Store`.
-        policy: What a run may do; by default read and write tools, and high risk asks a person.
-        approver: Who is asked. Without one a call that needs approval waits; it does not proceed.
-        observers: Called with every event.
-        budget: What a run may spend unless it says otherwise.
-        result_bytes: How much of a result the model reads, in bytes of UTF-8.
-        backoff: How long to wait between attempts.
-        repair: Mend malformed JSON by named repairs; False refuses it.
-        selector: What a model is shown of many tools: `auto`, `all`, `bm25`, `search`, `two-stage`, or a `Selector`.
-        scope: The tenant. Runtimes of different scopes share nothing in a store, even under equal names: no run,
-            question, approval, long result, key of a write or lock.
-        principal: On whose behalf the calls are made, for the audit log.
-        secrets: Values that are hidden from models, ledger and logs, in addition to injected ones; the audit log also
-            hides what looks like a key.
-        now: Monotonic seconds; a test may move them by hand.
-        jitter: Numbers from [0, 1].
-    """
+    """The tools, rules, store and observers of one runtime. See `Runtime` for the arguments."""
 
     def __init__(
         self,
@@ -138,20 +140,27 @@ class Engine:
         opened = _store(store)
         self.store: Store = cast(Store, ScopedStore(opened, scope)) if scope else opened
         self._opened_store = isinstance(store, str)
-        self.approver, self.observers = approver, tuple(observers)
+        self.approver = approver
+        self.observers = tuple(observers)
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
         self.unrecorded = Unrecorded(self.store, self._keeps)
-        self._secrets, self._principal = tuple(secrets), principal
+        self._secrets = tuple(secrets)
+        self._principal = principal
         self._known = Known(self._secrets)
         self._redactor = Redactor(self._known)
-        self._digested: tuple[Toolset | None, str] = None, ""
-        self.budget, self.result_bytes = budget or Budget(), result_bytes
-        self._backoff, self._repair, self._scope = backoff or Backoff(), repair, f"{scope}/" if scope else ""
-        self.now, self._jitter = now, jitter
+        self._digested: tuple[Toolset | None, str] = (None, "")
+        """The tools whose digest was taken last, and the digest."""
+        self.budget = budget or Budget()
+        self.result_bytes = result_bytes
+        self._backoff = backoff or Backoff()
+        self._repair = repair
+        self.scope_prefix = f"{scope}/" if scope else ""
+        self.now = now
+        self._jitter = jitter
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
         self._guard = Lock()
         self._closed = False
@@ -161,13 +170,13 @@ class Engine:
         self._showing = ToolVisibility(self.tools, self.policy, selector)
         self.asker = ModelCaller(self._showing, self.store, now)
         self.approvals = Approvals(
-            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self._scope,
+            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self.scope_prefix,
             principal=principal,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ opening
 
-    def session(
+    def open_run(
         self,
         *,
         run: str | None,
@@ -177,7 +186,14 @@ class Engine:
         observers: Sequence[Observer] = (),
         remember: bool = False,
     ) -> ActiveRun:
-        """Open a run, or go on with one that `handle` or `call` has named before."""
+        """Return a new active run.
+
+        Args:
+            remember: Continue the run of this name that `handle` or `call` has opened before.
+
+        Raises:
+            SetupError: The runtime is closed, or a worker process imports the module that makes this call.
+        """
         if file := reimport.under_way():
             raise SetupError(
                 f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
@@ -186,39 +202,50 @@ class Engine:
         if self._closed:
             raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
-        run_id, budget = run or new_run_id(), budget or self.budget
-        check_run_name(run_id, self._scope)
-        progress = self._recalled(run_id) if remember else Progress()
-        listening, started = (*self.observers, *observers), self.now()
+        run_id = run or new_run_id()
+        budget = budget or self.budget
+        check_run_name(run_id, self.scope_prefix)
+        progress = self._recall(run_id) if remember else Progress()
+        started = self.now()
         known = self._known_with(inject) if inject else self._known
+        listening = (*self.observers, *observers)
         if self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
             listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
         conduct = RunSettings(
-            self.policy,
-            self.now,
-            self._jitter,
-            run_id,
-            self._scope,
-            started + budget.time_s if budget.time_s is not None else float("inf"),
-            self.result_bytes,
-            self._backoff,
-            self._repair,
+            policy=self.policy,
+            now=self.now,
+            jitter=self._jitter,
+            run_id=run_id,
+            scope=self.scope_prefix,
+            deadline=started + budget.time_s if budget.time_s is not None else float("inf"),
+            result_bytes=self.result_bytes,
+            backoff=self._backoff,
+            repair=self._repair,
             tell=partial(tell_all, listening) if listening else None,
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
             secrets=known if known.forms else None,
         )
-        window = Window(budget.context_tokens) if budget.context_tokens is not None else None
-        return ActiveRun(run_id, progress, conduct, budget, deps, inject or {}, started, listening, window)
+        return ActiveRun(
+            id=run_id,
+            progress=progress,
+            conduct=conduct,
+            budget=budget,
+            deps=deps,
+            injected=inject or {},
+            started=started,
+            observers=listening,
+            window=Window(budget.context_tokens) if budget.context_tokens is not None else None,
+        )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
-        openly = self.tools.remembered("openly", partial(_openly_injected, self.tools))
+        openly = self.tools.compute_once("openly", partial(_openly_injected, self.tools))
         texts = [text for name, value in inject.items() if name not in openly for text in texts_in(value)]
         return Known((*self._secrets, *texts)) if texts else self._known
 
-    def _recalled(self, run_id: str) -> Progress:
+    def _recall(self, run_id: str) -> Progress:
         with self._guard:
             progress = self._remembered.get(run_id)
             if progress is None:  # its turns are counted from 1, perhaps for the second time, and must get new keys
@@ -228,63 +255,71 @@ class Engine:
                 self._remembered.popitem(last=False)
         return progress
 
-    def begin(self, session: ActiveRun, model: str) -> None:
-        """Note that a run is under way, so that it can be cancelled from elsewhere.
+    def register_run(self, active: ActiveRun, model: str) -> None:
+        """Add a run to those that can be cancelled by name, and announce its start.
 
         Raises:
             SetupError: A run of that id is under way already.
         """
-        if self._live.setdefault(session.id, session) is not session:
-            raise SetupError(f"the run {session.id!r} is under way already")
-        if session.observers:
-            session.tell(RunStarted(session.id, model))
+        if self._live.setdefault(active.id, active) is not active:
+            raise SetupError(f"the run {active.id!r} is under way already")
+        if active.observers:
+            active.tell(RunStarted(active.id, model))
 
-    def end(self, session: ActiveRun, ending: Ending) -> Run:
-        """Close a run and say how it ended."""
-        self._live.pop(session.id, None)
-        session.end_waiting()
-        if session.observers:
-            session.tell(RunEnded(session.id, ending.status, ending.reason))
-        progress = session.progress
-        seconds = self.now() - session.started - progress.spent.waited_s
+    def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
+        """Close a run, announce its end, and return its `Run`."""
+        self._live.pop(active.id, None)
+        active.end_waiting()
+        if active.observers:
+            active.tell(RunEnded(active.id, ending.status, ending.reason))
+        progress = active.progress
         return Run(
-            session.id,
-            ending.status,
-            ending.text,
-            ending.reason,
-            progress.messages,
-            progress.spent,
-            session.budget,
-            seconds,
-            ending.output,
+            id=active.id,
+            status=ending.status,
+            text=ending.text,
+            reason=ending.reason,
+            messages=progress.messages,
+            spent=progress.spent,
+            budget=active.budget,
+            seconds=self.now() - active.started - progress.spent.waited_s,
+            output=ending.output,
         )
 
-    def leave(self, session: ActiveRun) -> None:
-        """Release a kept run that ended for its caller but not in the store, so that any process may resume it."""
-        if session.recording is not None and (entry := session.recording.left()):
+    def release_run(self, active: ActiveRun) -> None:
+        """Release a stored run that ended for its caller but not in the store, so that any process may resume it."""
+        if active.recording is not None and (entry := active.recording.left()):
             self.unrecorded.enter(entry)
 
     def callable_tools(self) -> Toolset:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
         return self._showing.callable_tools()
 
-    def batch(self, session: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Batch:
-        """Open the calls of one turn; those whose results are known from before are over already."""
-        recording = session.recording
+    def open_batch(self, active: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Batch:
+        """Open the calls of one turn; those whose results the journal holds are finished already."""
+        recording = active.recording
         return Batch(
             turn.calls,
             turn.finish,
-            self._showing.callable_tools(turn.calls, session.selector),
-            session.conduct,
-            budget=session.budget,
-            spent=session.progress.spent,
+            self._showing.callable_tools(turn.calls, active.selector),
+            active.conduct,
+            budget=active.budget,
+            spent=active.progress.spent,
             turn=number,
             known=recording.results(number, range(len(turn.calls))) if recording is not None else None,
             slots=slots,
         )
 
-    def model(self, model: str | Model) -> Model:
-        """Return a model by its name, such as `openai:NAME`; made once."""
+    def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
+        """Open one call of a tool that no model is shown."""
+        call = ToolCall("call_1", tool.name)
+        return Batch([call], "calls", Toolset([tool]), active.conduct, budget=active.budget, spent=Spent())
+
+    def resolve_model(self, model: str | Model) -> Model:
+        """Return a model by its name, such as `openai:NAME`; each name is made once.
+
+        Raises:
+            ConfigError: The name is not `provider:name`, or there is no such provider.
+        """
         if not isinstance(model, str):
             return model
         if model not in self._models:
@@ -295,145 +330,182 @@ class Engine:
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
-    def session_for(
+    def open_turn(
         self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
     ) -> tuple[ActiveRun, int]:
-        """Open the next turn, and say its number, of the run that calls from elsewhere name.
-
-        Without a name they are a run of their own.
+        """Return the run that `call` or `handle` names, and the number of its next turn; without a name a new run.
 
         Raises:
-            MissingInjection: One of the tools that are called needs a value that the caller did not give.
+            MissingInjection: One of the called tools needs a value that the caller did not give.
         """
-        session = self.session(run=run, deps=deps, inject=inject, remember=run is not None)
+        active = self.open_run(run=run, deps=deps, inject=inject, remember=run is not None)
         tools = self._showing.callable_tools(turn.calls)
         resolved = [tools.resolve(call.name) for call in turn.calls]
         called = [tool for tool in resolved if isinstance(tool, BaseTool)]
         for tool in called:
             _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
-        check_injected(called, session.injected)
-        session.conduct.keeps = run is not None
-        if nonce := session.progress.nonce:
+        check_injected(called, active.injected)
+        active.conduct.keeps = run is not None
+        if nonce := active.progress.nonce:
             # Another process may count turns of this run too, so the place alone would give two writes one key.
-            session.conduct.stem = f"{session.id}/{nonce}"
+            active.conduct.stem = f"{active.id}/{nonce}"
         with self._guard:  # two turns of one number would share the keys of their writes
-            session.progress.turn += 1
-            return session, session.progress.turn
+            active.progress.turn += 1
+            return active, active.progress.turn
 
-    def heeded(self, session: ActiveRun, batch: Batch, run: str | None) -> list[ToolResult]:
-        """Return the results of calls from elsewhere; of a run with a name, those that close a circle with a word."""
+    def finish_turn(self, active: ActiveRun, batch: Batch, run: str | None) -> list[ToolResult]:
+        """Return the results of a turn of `call` or `handle`; a named run adds its notes on repeated rounds."""
         if not run:
             return batch.finished()
         with self._guard:
-            return heed_repeats(session.progress.repeats, batch)[0]
+            return heed_repeats(active.progress.repeats, batch)[0]
 
-    def talk(self, session: ActiveRun) -> Talk:
-        """Open the conversation of a run."""
-        return conversation(
-            session.progress,
-            partial(self.asker.shown, session),
-            session.budget,
-            session.conduct,
-            session.started,
-            session.wanted,
-            session.course,
-        )
+    # ------------------------------------------------------------------ conversations
 
-    def steps(self, session: ActiveRun) -> RunSteps:
-        """Yield what must happen until the run is over, but for what its journal knows; return how it ended.
+    def open_conversation(self, active: ActiveRun, messages: Sequence[Message], output: Any, model: Model) -> None:
+        """Register a run with these messages, repaired where a provider would refuse them.
 
-        AskModel -> Turn            ModelError may be thrown in
-        Batch    -> None, once every call has its result
-        Entry    -> whether somebody has asked for the run's end; Fenced and StoreUnavailable may be thrown in
+        Args:
+            output: What the answer must be: a type, a JSON Schema or a `Form`; None is plain text.
+
+        Raises:
+            ConfigError: The form cannot be described to a model.
+            SetupError: A run of that id is under way already.
         """
-        recording = session.recording
+        if output is not None:
+            active.wanted = wanted(output, way_of(model))
+        sound = mended(messages, reads=self._reads)
+        active.progress.messages = list(sound.messages)
+        self.register_run(active, model.name)
+        if sound.notes:
+            active.tell(HistoryMended(sound.notes))
+
+    def _reads(self, name: str) -> bool:
+        tool = self.callable_tools().get(name)
+        return tool is not None and not tool.writes
+
+    def drive_conversation(self, active: ActiveRun, model: Model) -> Verb[Ending]:
+        """Yield requests until the run has ended, except those that its journal answers; return how it ended."""
+        recording = active.recording
         try:
-            ending = yield from self._conversed(session)
+            ending = yield from self._converse(active, model)
             if recording is not None and (last := recording.last_entry(ending)):
-                yield last
+                yield self.runs.append_entry(last)
                 recording.entered()
         except Fenced:
-            ending = Ending("moved", "somebody else has taken this run over", last_text(session.progress.messages))
+            ending = Ending("moved", "somebody else has taken this run over", last_text(active.progress.messages))
         except StoreUnavailable as error:
-            self.leave(session)
+            self.release_run(active)
             reason = f"what happened in this run could not be recorded: {error}"
-            ending = Ending("failed", reason, last_text(session.progress.messages))
+            ending = Ending("failed", reason, last_text(active.progress.messages))
         return ending
 
-    def _conversed(self, session: ActiveRun) -> RunSteps:
-        talk, recording = self.talk(session), session.recording
+    def _converse(self, active: ActiveRun, model: Model) -> Verb[Ending]:
+        talk = self._start_conversation(active)
+        recording = active.recording
         answer: Any = None
         while True:
             try:
-                asked = talk.send(answer)
-            except StopIteration as over:
-                ending: Ending = over.value
-                # Whoever ended it does not expect it to go on once somebody approves, or gives it more time.
-                goes_on = ending.status in ("waiting", "budget", "failed")
-                return cancelled(session) if goes_on and session.cancelled else ending
-            if session.cancelled:
-                return cancelled(session)
-            if isinstance(asked, AskModel):
-                answer = recording.answer(asked.number) if recording is not None else None
+                step = talk.send(answer)
+            except StopIteration as stop:
+                ending: Ending = stop.value
+                # Whoever cancelled the run does not expect it to continue after an approval or with a larger budget.
+                can_resume = ending.status in ("waiting", "budget", "failed")
+                return cancelled(active) if can_resume and active.cancelled else ending
+            if active.cancelled:
+                return cancelled(active)
+            if isinstance(step, AskModel):
+                answer = recording.answer(step.number) if recording is not None else None
                 if answer is None:
                     try:
-                        answer = yield asked
+                        answer = yield AskTurn(active, model, step)
                     except ModelError as error:
-                        return ending_by(error, session)
+                        return ending_by(error, active)
                     if recording is not None:
-                        recording.note_answer(asked.number, answer)
+                        recording.note_answer(step.number, answer)
             else:
-                answer = self.batch(session, asked.turn, asked.number)
-                yield from self.carried(session, answer, asked.number)
+                answer = self.open_batch(active, step.turn, step.number)
+                yield from self.perform_turn(active, answer, step.number)
 
-    def carried(self, session: ActiveRun, batch: Batch, number: int) -> Generator[Batch | JournalEntry, Any, None]:
-        """Yield the calls of a turn to be carried, then the fixed steps that follow them, each once it is recorded."""
-        recording = session.recording
+    def _start_conversation(self, active: ActiveRun) -> Talk:
+        return conversation(
+            active.progress,
+            partial(self.asker.shown, active),
+            active.budget,
+            conduct=active.conduct,
+            started=active.started,
+            wanted=active.wanted,
+            course=active.course,
+        )
+
+    def perform_turn(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
+        """Perform the calls of a turn and the fixed steps that follow them, each recorded before the next."""
+        recording = active.recording
         if batch.left:
             if recording is not None and batch.writes:
-                yield from _entered(session, recording)
-            yield batch
+                yield from self._record_entry(active, recording)
+            yield PerformBatch(active, batch)
         if recording is not None:
             recording.note_results(number, batch)
-            yield from _entered(session, recording)
-        if batch.prescribes and not session.cancelled:
-            yield from self._followed(session, batch, number)
+            yield from self._record_entry(active, recording)
+        if batch.prescribes and not active.cancelled:
+            yield from self._follow_up(active, batch, number)
 
-    def _followed(self, session: ActiveRun, batch: Batch, number: int) -> Generator[Batch | JournalEntry, Any, None]:
-        conduct, recording = session.conduct, session.recording
-        found = following(batch, f"{conduct.stem or conduct.run_id}/{number}", conduct.tell)
-        if steps := [each for each in found if each.fault is None]:
-            tools = list({id(each.tool): each.tool for each in steps}.values())
+    def _follow_up(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
+        conduct = active.conduct
+        recording = active.recording
+        follow_ups = following(batch, f"{conduct.stem or conduct.run_id}/{number}", conduct.tell)
+        steps = [step for step in follow_ups if step.fault is None]
+        if steps:
+            slots = [step.slot for step in steps]
             after = Batch(
-                [each.call for each in steps], "calls", Toolset(tools), conduct,
-                budget=session.budget, spent=session.progress.spent, turn=number,
-                known=recording.results(number, [each.slot.place for each in steps]) if recording is not None else None,
-                slots=[each.slot for each in steps],
-            )  # fmt: skip
-            yield from self.carried(session, after, number)
-            for at, (step, result) in enumerate(zip(steps, after.finished(), strict=True)):
-                tell_of(batch, step, result, after.followed.get(at))
-        for step in found:
+                [step.call for step in steps],
+                "calls",
+                Toolset(list({id(step.tool): step.tool for step in steps}.values())),
+                conduct,
+                budget=active.budget,
+                spent=active.progress.spent,
+                turn=number,
+                known=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
+                slots=slots,
+            )
+            yield from self.perform_turn(active, after, number)
+            for index, (step, result) in enumerate(zip(steps, after.finished(), strict=True)):
+                tell_of(batch, step, result, after.followed.get(index))
+        for step in follow_ups:
             if step.fault is not None:
                 tell_of(batch, step, step.fault)
 
-    # ------------------------------------------------------------------ runs that are kept
+    def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
+        """Record what has been noted; cancel the run if somebody has asked for that."""
+        entry = recording.entry()
+        if entry is None:
+            return
+        if (yield self.runs.append_entry(entry)):
+            active.cancelled = True
+        recording.entered()
 
-    def kept_of(self, session: ActiveRun, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
-        """Return what is kept of a run that begins, where the store keeps runs."""
+    # ------------------------------------------------------------------ stored runs
+
+    def make_record(self, active: ActiveRun, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
+        """Return the record of a new run; None where the store keeps no runs."""
         if self._keeps is None:
             return None
-        form = session.wanted.plan.schema if session.wanted is not None else None
-        name = model if isinstance(model, str) else ""
-        rules = rules_as_json(session.course.rules) if session.course is not None else ()
-        asked = RunInput(messages, name, session.options, budget_as_json(session.budget), form, flow=rules)
+        asked = RunInput(
+            messages,
+            model if isinstance(model, str) else "",
+            active.options,
+            budget=budget_as_json(active.budget),
+            output=active.wanted.plan.schema if active.wanted is not None else None,
+            flow=rules_as_json(active.course.rules) if active.course is not None else (),
+        )
         if (tools := self.tools.snapshot()) is not self._digested[0]:
-            self._digested = tools, toolset_digest(tools)
-        return RunRecord(session.id, input_as_json(asked), toolset=self._digested[1], owner=owner())
+            self._digested = (tools, toolset_digest(tools))
+        return RunRecord(active.id, input_as_json(asked), toolset=self._digested[1], owner=owner())
 
     @property
     def keeps_runs(self) -> bool:
-        """Whether the store keeps runs, so that they can be gone on with."""
+        """Whether the store keeps runs, so that they can be resumed."""
         return self._keeps is not None
 
     @property
@@ -450,28 +522,28 @@ class Engine:
             )
         return self._keeps
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
-        """Return a kept run of this runtime's scope.
+    def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
+        """Return a stored run of this runtime's scope.
 
         Raises:
             ConfigError: The store keeps no runs, or the name belongs to another scope.
         """
-        check_run_name(run_id, self._scope)
-        return self.runs.recorded(run_id)
+        check_run_name(run_id, self.scope_prefix)
+        return self.runs.load_run(run_id)
 
-    def record(self, session: ActiveRun, begun: StoredRun, *, replaying: bool = False) -> None:
+    def attach_journal(self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
-        session.started = self.now() - worked_s(begun.steps)
-        if session.budget.time_s is not None:
-            session.conduct.deadline = session.started + session.budget.time_s
-        session.conduct.epoch = begun.record.epoch
-        if begun.record.cancel_requested and not replaying:
-            session.cancelled = True  # by somebody who was told that it ends; its owner died before it did
-        started, spent = session.started, session.progress.spent  # not the session itself, which would then hold itself
-        session.recording = JournalCursor(begun, lambda: self.now() - started - spent.waited_s, replaying=replaying)
+        active.started = self.now() - worked_s(stored.steps)
+        if active.budget.time_s is not None:
+            active.conduct.deadline = active.started + active.budget.time_s
+        active.conduct.epoch = stored.record.epoch
+        if stored.record.cancel_requested and not replaying:
+            active.cancelled = True  # the process that was to cancel it died before it did
+        started, spent = active.started, active.progress.spent  # not the run itself, which would then hold itself
+        active.recording = JournalCursor(stored, lambda: self.now() - started - spent.waited_s, replaying=replaying)
 
-    def course(self, rules: Rules) -> FlowState | None:
-        """Return the course of a run with these rules.
+    def make_flow(self, rules: Rules) -> FlowState | None:
+        """Return the flow of a run with these rules; None without rules.
 
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
@@ -480,59 +552,23 @@ class Engine:
             return None
         return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
-    def batch_of(self, tool: BaseTool, session: ActiveRun) -> Batch:
-        """Open one call of a tool that no model is shown."""
-        call = ToolCall("call_1", tool.name)
-        return Batch([call], "calls", Toolset([tool]), session.conduct, budget=session.budget, spent=Spent())
-
-    def open(self, session: ActiveRun, messages: Sequence[Message], output: Any, model: Model) -> None:
-        """Begin a run with these messages, made fit to send, and with the form that its answer must have.
-
-        Args:
-            output: A type, a JSON Schema or a `Form`; None is plain text.
-
-        Raises:
-            ConfigError: The form cannot be described to a model.
-            SetupError: A run of that id is under way already.
-        """
-        if output is not None:
-            session.wanted = wanted(output, way_of(model))
-        sound = mended(messages, reads=self._reads)
-        session.progress.messages = list(sound.messages)
-        self.begin(session, model.name)
-        if sound.notes:
-            session.tell(HistoryMended(sound.notes))
-
-    def _reads(self, name: str) -> bool:
-        tool = self.callable_tools().get(name)
-        return tool is not None and not tool.writes
-
     def cancel(self, run_id: str, *, by: str = "") -> bool:
-        """End a run, from any thread: its calls are told, and its `Run` has the status `cancelled`.
-
-        One that another process drives is ended there, at its next step, where the store keeps runs.
-
-        Args:
-            by: Who wants it, for the audit log.
-
-        Returns:
-            Whether such a run is under way. It ends soon, not at once.
-        """
-        check_run_name(run_id, self._scope)
-        session = self._live.get(run_id)
-        if session is None:
-            is_asked = self._keeps is not None and now_of(self._keeps.request_cancel(run_id))
+        """See `Runtime.cancel`."""
+        check_run_name(run_id, self.scope_prefix)
+        active = self._live.get(run_id)
+        if active is None:
+            is_asked = self._keeps is not None and result_now(self._keeps.request_cancel(run_id))
         else:
             is_asked = True
-            session.cancelled = True
-            for stop in list(session.stops):
+            active.cancelled = True
+            for stop in list(active.stops):
                 stop()
-            if session.recording is not None and not session.recording.replaying:
+            if active.recording is not None and not active.recording.replaying:
                 with suppress(Exception):  # a driver's own errors too: the run ends here all the same
-                    # Not waited for: whoever goes on is told of it, should this process die before the run's end.
+                    # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
-            self._audits.append([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
+            self._audits.append_audit([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
 
     def begin_close(self) -> None:
@@ -571,18 +607,30 @@ class Engine:
         admitted = lane.admitted
         assert admitted is not None
         return Context(
-            session.deps,
-            session.id,
-            lane.call.id,
-            admitted.tool.name,
-            attempt,
-            monotonic() + timeout_s,
-            flag,
-            admitted.key,
-            lease.claimed.fence if lease else 0,
-            lambda handle: now_of(self.store.kept(session.id, handle)),
-            report,
+            deps=session.deps,
+            run_id=session.id,
+            call_id=lane.call.id,
+            tool=admitted.tool.name,
+            attempt=attempt,
+            deadline=monotonic() + timeout_s,
+            cancelled=flag,
+            idempotency_key=admitted.key,
+            fence=lease.claimed.fence if lease else 0,
+            read_kept=lambda handle: result_now(self.store.load_result(session.id, handle)),
+            report=report,
         )
+
+
+def refuse_assignment(runtime: object, name: str) -> None:
+    """Refuse to set or delete an attribute of a runtime.
+
+    Raises:
+        ConfigError: Always.
+    """
+    kind = type(runtime).__name__
+    if isinstance(getattr(type(runtime), name, None), property):
+        raise ConfigError(f"`{name}` of a {kind} cannot be changed; make another {kind} with `{name}=...`")
+    raise ConfigError(f"a {kind} is read-only; `{name}` cannot be set or deleted")
 
 
 def _check(setting: str, given: object, is_one: bool, what: str) -> None:
@@ -611,15 +659,5 @@ def _store(store: str | Store) -> Store:
 
 def _openly_injected(tools: Toolset) -> set[str]:
     """Return the names whose injected values are public according to every tool that takes them."""
-    kinds = [(name, kind) for tool in tools for name, kind in tool.hidden.items()]
+    kinds = [(name, kind) for tool in tools for name, kind in tool.injected_parameters.items()]
     return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}
-
-
-def _entered(session: ActiveRun, recording: JournalCursor) -> Generator[JournalEntry, bool, None]:
-    """Enter what has been noted, and learn whether somebody wants the run to end."""
-    entry = recording.entry()
-    if entry is None:
-        return
-    if (yield entry):
-        session.cancelled = True
-    recording.entered()

@@ -75,8 +75,10 @@ class BatchExecutor:
     Everything happens in the ground's thread; effects that take no time are answered on the spot.
     """
 
-    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch) -> None:
+    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch, *, runtime: Any) -> None:
         self.host, self.ground, self.session, self.batch = host, ground, session, batch
+        self.runtime = runtime
+        """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
         self.error: Exception | None = None
         self.reserving: set[CallState] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
@@ -152,7 +154,7 @@ class BatchExecutor:
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
-                self.ask_store(lane, effect, self.host.store.keep, self.session.id, text)
+                self.ask_store(lane, effect, self.host.store.save_result, self.session.id, text)
             case Reserve():
                 self.reserve(lane, effect)
             case Wait(seconds=seconds):
@@ -316,12 +318,12 @@ class BatchExecutor:
     def keep_pace(self, lane: CallState, waiting: PendingEffect) -> None:
         """Let the call go when its tool's rate does, or say why it does not in time."""
         tool, now = lane_tool(lane), self.host.now()
-        if tool.pace is None:
+        if tool.rate_limit is None:
             self.waited(lane, waiting, True)
             return
-        key = tool.rate_key_of(cast(Admitted, lane.admitted).arguments)
+        key = tool.resolve_rate_key(cast(Admitted, lane.admitted).arguments)
         most_s = min(tool.timeout_s, self.session.conduct.deadline - now)
-        wait_s = self.host.services.limits.wait_s(tool.name, key, tool.pace, now, most_s)
+        wait_s = self.host.services.limits.wait_s(tool.name, key, tool.rate_limit, now, most_s)
         if isinstance(wait_s, Failure):
             self.waited(lane, waiting, wait_s)
         elif wait_s > 0:
@@ -412,7 +414,7 @@ class BatchExecutor:
         assert admitted is not None
         tool = admitted.tool
         if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
-            self.attempts.make(self, lane, tool, effect, tool.ready(admitted.bound, None, {}), None)
+            self.attempts.make(self, lane, tool, effect, tool.bind_call(admitted.bound, None, {}), None)
             return
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
@@ -431,19 +433,19 @@ class BatchExecutor:
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
         flag = context = None
-        if tool.hidden:
+        if tool.injected_parameters:
             flag = Flag()
             context = self.context(lane, effect.attempt, effect.timeout_s, flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        start = tool.ready(admitted.bound, context, self.session.injected)
+        start = tool.bind_call(admitted.bound, context, self.session.injected)
         if self.session.recording is not None and tool.isolation == "none":
             start = self.nested(lane, effect.timeout_s).around(start, is_async=tool.is_async)
         self.attempts.make(self, lane, tool, effect, start, flag)
 
     def nested(self, lane: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
-        return Nested(self.host, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
+        return Nested(self.runtime, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
 
     def context(self, lane: CallState, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""

@@ -21,8 +21,9 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, selected
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
+from handrail.futures import wait_for
 from handrail.messages import ToolMessage, Turn
-from handrail.ports import Model, Request, Selection, Store, later
+from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 from handrail.workers.processes import place_of
@@ -50,7 +51,7 @@ class ModelCaller:
         tools = self._showing.permitted(reads_on=session.progress.reads_on)
         if session.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
-            check_injected(tools.remembered("needing", partial(_needing, tools)), session.injected)
+            check_injected(tools.compute_once("needing", partial(_needing, tools)), session.injected)
             session.checked = tools
         return tools
 
@@ -126,7 +127,9 @@ class ModelCaller:
         for position in to_fold(messages, window.overflows(messages)):
             message = cast(ToolMessage, messages[position])
             try:
-                handle = message.result.handle or await later(self._store.keep(session.id, message.result.text))
+                handle = message.result.handle or await wait_for(
+                    self._store.save_result(session.id, message.result.text)
+                )
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
                 logs.raised("an old result could not be kept, and stays in the conversation", error)
                 break
@@ -167,7 +170,7 @@ def _raised(model: Model, error: BaseException) -> ModelError:
 
 def _needing(tools: Toolset) -> list[BaseTool]:
     """Return the tools that need something of whoever runs them."""
-    return [tool for tool in tools if tool.hidden or tool.then is not None or tool.isolation != "none"]
+    return [tool for tool in tools if tool.injected_parameters or tool.then is not None or tool.isolation != "none"]
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:
@@ -181,7 +184,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
             check_injected([tool.then.tool], injected)
         if tool.isolation != "none":
             place_of(tool)
-        for name, kind in tool.hidden.items():
+        for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(
                     f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "

@@ -24,19 +24,19 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.context import Context
 from handrail.engine.active_run import ActiveRun
-from handrail.engine.engine import Engine
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
+from handrail.futures import result_now, wait_for
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
 from handrail.journal.cursor import worked_s
 from handrail.messages import Message, conversation_of
-from handrail.ports import Model, later, now_of
+from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.tools.keys import digest
@@ -71,7 +71,7 @@ class Nested(Struct, eq=False):
         if not iscoroutinefunction(runtime.run):
             return await asyncio.to_thread(partial(self.run_blocking, question, runtime=runtime, **how))
         run_id = self._next_id()
-        begun = await later(runtime.runs.recorded(run_id)) if runtime.keeps_runs else None
+        begun = await wait_for(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(await start())
@@ -84,7 +84,7 @@ class Nested(Struct, eq=False):
                 raise SetupError("a run of an asyncio runtime is started by an async tool: `await context.run(...)`")
             return asyncio.run_coroutine_threadsafe(self.run(question, runtime=runtime, **how), self.loop).result()
         run_id = self._next_id()
-        begun = now_of(runtime.runs.recorded(run_id)) if runtime.keeps_runs else None
+        begun = result_now(runtime._engine.load_run(run_id)) if runtime._engine.keeps_runs else None
         start = self._start(runtime, run_id, begun, question, how)
         with self._stopped_with(runtime, run_id):
             return _settled(start())
@@ -198,8 +198,22 @@ def _settled(run: Run) -> Run:
     return run
 
 
+class Starter(Protocol):
+    """A runtime, of either kind."""
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """See `Runtime.run`."""
+        ...
+
+    @property
+    def resume(self) -> Callable[..., Any]:
+        """See `Runtime.resume`."""
+        ...
+
+
 def agent_tool(
-    runtime: Engine,
+    runtime: Starter,
     name: str,
     description: str,
     *,

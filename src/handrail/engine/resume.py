@@ -1,6 +1,6 @@
-"""Goes on with a run that was kept: who may, with what it was begun, and with whatever could not be kept given again.
+"""Opens a stored run again: who may resume it, with what it was begun, and with what could not be stored given again.
 
-`Runtime.resume` tells what that means; how a run is driven along its journal stands in `recording`.
+`Runtime.resume` says what resuming means; `journal.cursor` drives a run along its journal.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 
 
-def known(begun: StoredRun | None, run_id: str) -> StoredRun:
-    """Return a kept run, or raise where there is none."""
-    if begun is None:
+def require_run(stored: StoredRun | None, run_id: str) -> StoredRun:
+    """Return the stored run.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if stored is None:
         raise ConfigError(f"there is no run {run_id!r} in this store")
-    return begun
+    return stored
 
 
 def poisoning(record: RunRecord) -> tuple[JournalEntry, ConfigError] | None:
-    """Return what is recorded of a run that nobody should go on with unasked, and the error to raise; else None."""
+    """Return the journal entry and the error of a run that must not be resumed without `anyway`; None for others."""
     if not record.is_poisoned:
         return None
     taken = f"it was taken over {record.takeovers} times in a row, each time from a process that had left it"
@@ -42,7 +46,7 @@ def poisoning(record: RunRecord) -> tuple[JournalEntry, ConfigError] | None:
 
 
 def is_under_way(record: RunRecord) -> bool:
-    """Whether another process drives a run, so that it may be taken over only if somebody insists.
+    """Return whether another process drives a run, so that it can be taken over only with `anyway`.
 
     A process of this machine can be looked up; on another machine the run's last step is the last sign of life.
     """
@@ -65,22 +69,21 @@ def check_left(record: RunRecord) -> None:
         )
 
 
-def check_free(kept: StoredRun | None) -> None:
-    """Raise when a new run takes the name of one that is kept, before anything is made ready for it.
+def check_name_free(stored: StoredRun | None) -> None:
+    """Raise when a new run takes the name of a stored one, before anything is made ready for it.
 
-    Whoever begins one of that name at the same moment is found by `RunStore.begin_run`.
+    `RunStore.begin_run` finds a run that another process begins under that name at the same moment.
 
     Raises:
         RunNameTaken: There is one.
     """
-    if kept is not None:
-        raise kept.record.name_taken()
+    if stored is not None:
+        raise stored.record.name_taken()
 
 
-def again(
-    host: Engine,
-    begun: StoredRun | None,
-    run_id: str,
+def open_stored_run(
+    engine: Engine,
+    stored: StoredRun,
     *,
     model: str | Model | None = None,
     deps: Any = None,
@@ -91,39 +94,40 @@ def again(
     selector: str | Selector | None = None,
     flow: Rules | None = None,
 ) -> tuple[ActiveRun, RunInput, Model]:
-    """Open a run that was kept.
+    """Return a stored run as an active one, its input and its model.
 
     Raises:
-        ConfigError: There is no such run, or its model was an object, which cannot be kept.
-        JournalMismatch: What was kept cannot be read.
+        ConfigError: It is a workflow, or its model was an object, which cannot be stored.
+        JournalMismatch: Its input cannot be read by this version.
     """
-    begun = known(begun, run_id)
-    asked = input_from_json(begun.record.input)
+    run_id = stored.record.run_id
+    asked = input_from_json(stored.record.input)
     if asked.workflow:
         raise ConfigError(
-            f"run {run_id!r} is a workflow; go on with it by workflow({asked.workflow[0]}, run_id={run_id!r})"
+            f"run {run_id!r} is a workflow; resume it by workflow({asked.workflow[0]}, run_id={run_id!r})"
         )
     if model is None and not asked.model:
         raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
     budget = budget or budget_from_json(asked.budget)
-    session = host.session(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-    session.options = asked.options
-    session.selector = None if selector is None else selector_of(selector)
-    session.course = host.course(rules_from_json(asked.flow) if flow is None else flow)
-    found = host.model(model if model is not None else asked.model)
-    if begun.record.forked_from:
-        session.conduct.policy = replace(host.policy, done_before=frozenset(asked.done_before))
-    return session, replace(asked, output=output if output is not None else asked.output), found
+    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+    active.options = asked.options
+    active.selector = None if selector is None else selector_of(selector)
+    active.course = engine.make_flow(rules_from_json(asked.flow) if flow is None else flow)
+    resolved = engine.resolve_model(model if model is not None else asked.model)
+    if stored.record.forked_from:
+        active.conduct.policy = replace(engine.policy, done_before=frozenset(asked.done_before))
+    return active, replace(asked, output=output if output is not None else asked.output), resolved
 
 
-def taken_over(host: Engine, session: ActiveRun, begun: StoredRun, *, anew: bool) -> RunRecord | None:
-    """Return what a resume takes over; None where the run has its answer, and its journal tells it again.
+def take_over(engine: Engine, active: ActiveRun, stored: StoredRun, *, new_output: bool) -> RunRecord | None:
+    """Return the record with which this process takes a run over; None where its journal has the answer already.
 
     Args:
-        anew: The answer is wanted in another form, which may need the model.
+        new_output: The answer is wanted in another form, which may need the model.
     """
-    ended = begun.record.result
-    if anew or begun.record.status != "done" or not (isinstance(ended, Mapping) and ended.get("status") == "done"):
-        return replace(begun.record, owner=owner())
-    host.record(session, begun, replaying=True)
+    result = stored.record.result
+    has_answer = isinstance(result, Mapping) and result.get("status") == "done"
+    if new_output or stored.record.status != "done" or not has_answer:
+        return replace(stored.record, owner=owner())
+    engine.attach_journal(active, stored, replaying=True)
     return None

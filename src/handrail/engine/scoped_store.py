@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from handrail.effects import Claim, SettledState
 from handrail.errors import ConfigError, Json
-from handrail.ports import Answer
+from handrail.futures import StoreAnswer
 from handrail.records import (
     ApprovalRequest,
     AuditEntry,
@@ -86,13 +86,13 @@ def name_in(kept: str) -> str:
 
 
 def grant_id(run_id: str, tool: str, pin: str, reason: str) -> str:
-    """Return the id of a standing word, the same for the same word; `run_id` is the name as kept."""
+    """Return the id of a standing approval, the same for the same word; `run_id` is the name as kept."""
     name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
     return f"g_{name}{_tag(scope_of(run_id))}"
 
 
 def _tag(scope: str) -> str:
-    """Return the suffix of the ids of a scope's questions and standing words."""
+    """Return the suffix of the ids of a scope's questions and standing approvals."""
     return f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}" if scope else ""
 
 
@@ -137,88 +137,90 @@ class _View:
     def look_up(self, claim: Claim) -> Any:
         return self._store.look_up(self._locking(claim))
 
-    def keep(self, run_id: str, text: str) -> Answer[str]:
-        return self._store.keep(self._kept(run_id), text)  # type: ignore[no-any-return]
+    def save_result(self, run_id: str, text: str) -> StoreAnswer[str]:
+        return self._store.save_result(self._kept(run_id), text)  # type: ignore[no-any-return]
 
-    def kept(self, run_id: str, handle: str) -> Answer[str | None]:
-        return self._store.kept(self._kept(run_id), handle)  # type: ignore[no-any-return]
+    def load_result(self, run_id: str, handle: str) -> StoreAnswer[str | None]:
+        return self._store.load_result(self._kept(run_id), handle)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, **how: Any) -> Answer[StoredRun]:
+    def begin_run(self, record: RunRecord, **how: Any) -> StoreAnswer[StoredRun]:
         forked_from = self._kept(record.forked_from) if record.forked_from else ""
         mine = replace(record, run_id=self._kept(record.run_id), forked_from=forked_from)
         return _then(self._store.begin_run(mine, **how), _begun)
 
-    def enter(self, entry: JournalEntry) -> Answer[bool]:
-        return self._store.enter(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
+    def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
+        return self._store.append_entry(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
 
-    def recorded(self, run_id: str) -> Answer[StoredRun | None]:
-        return _then(self._store.recorded(self._kept(run_id)), lambda begun: begun and _begun(begun))
+    def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
+        return _then(self._store.load_run(self._kept(run_id)), lambda begun: begun and _begun(begun))
 
-    def records(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[RunRecord]]:
-        found = self._store.records(most=_MOST_LOOKED_AT, **wanted)
+    def list_runs(self, *, most: int = 100, **wanted: Any) -> StoreAnswer[Sequence[RunRecord]]:
+        found = self._store.list_runs(most=_MOST_LOOKED_AT, **wanted)
         return _then(found, lambda found: [_record(each) for each in self._mine(found)][:most])
 
-    def request_cancel(self, run_id: str) -> Answer[bool]:
+    def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
         return self._store.request_cancel(self._kept(run_id))  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ questions
 
-    def ask(self, question: ApprovalRequest, *, within_s: float) -> Answer[ApprovalRequest]:
+    def ask(self, question: ApprovalRequest, *, within_s: float) -> StoreAnswer[ApprovalRequest]:
         id = question.id if question.id.endswith(self._tag) else f"{question.id}{self._tag}"
         mine = replace(question, id=id, run_id=self._kept(question.run_id))
         return _then(self._store.ask(mine, within_s=within_s), _named)
 
-    def decide(self, id: str, **word: Any) -> Answer[ApprovalRequest | None]:
+    def decide(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
         return _then(self._store.decide(id, **word), lambda question: question and _named(question))
 
-    def use(self, id: str) -> Answer[bool]:
+    def use(self, id: str) -> StoreAnswer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
-    def questions(self, *, run_id: str = "", **wanted: Any) -> Answer[Sequence[ApprovalRequest]]:
-        found = self._store.questions(run_id=self._kept(run_id) if run_id else "", **wanted)
+    def list_approvals(self, *, run_id: str = "", **wanted: Any) -> StoreAnswer[Sequence[ApprovalRequest]]:
+        found = self._store.list_approvals(run_id=self._kept(run_id) if run_id else "", **wanted)
         return _then(found, lambda found: [_named(each) for each in self._mine(found)])
 
-    # ------------------------------------------------------------------ standing words
+    # ------------------------------------------------------------------ standing approvals
 
-    def grant(self, grant: StandingApproval) -> Answer[StandingApproval]:
+    def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
         run_id = self._kept(grant.run_id)
         mine = replace(grant, id=grant_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
         return _then(self._store.grant(mine), _named)
 
-    def grants(self, **wanted: Any) -> Answer[Sequence[StandingApproval]]:
-        return _then(self._store.grants(**wanted), lambda found: [_named(each) for each in self._mine(found)])
+    def list_standing_approvals(self, **wanted: Any) -> StoreAnswer[Sequence[StandingApproval]]:
+        return _then(
+            self._store.list_standing_approvals(**wanted), lambda found: [_named(each) for each in self._mine(found)]
+        )
 
-    def revoke(self, id: str, *, by: str) -> Answer[bool]:
+    def revoke(self, id: str, *, by: str) -> StoreAnswer[bool]:
         return id.endswith(self._tag) and self._store.revoke(id, by=by)
 
     # ------------------------------------------------------------------ the ledger
 
-    def writes(self, *, most: int = 100, **wanted: Any) -> Answer[Sequence[WriteRecord]]:
-        found = self._store.writes(most=_MOST_LOOKED_AT, **wanted)
+    def list_writes(self, *, most: int = 100, **wanted: Any) -> StoreAnswer[Sequence[WriteRecord]]:
+        found = self._store.list_writes(most=_MOST_LOOKED_AT, **wanted)
         return _then(found, lambda found: [each for each in found if self._owns(each.scope)][:most])
 
-    def written(self, scope: str, key: str) -> Answer[WriteRecord | None]:
-        return self._store.written(scope, key) if self._owns(scope) else None
+    def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
+        return self._store.load_write(scope, key) if self._owns(scope) else None
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
-    ) -> Answer[WriteRecord | None]:
+    ) -> StoreAnswer[WriteRecord | None]:
         return self._store.resolve(scope, key, state=state, by=by, value=value) if self._owns(scope) else None
 
-    def release(self, scope: str, key: str, *, fence: int, by: str) -> Answer[bool]:
+    def release(self, scope: str, key: str, *, fence: int, by: str) -> StoreAnswer[bool]:
         return self._owns(scope) and self._store.release(scope, key, fence=fence, by=by)
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[AuditEntry]) -> Answer[None]:
+    def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
         mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
-        return self._store.append(mine)  # type: ignore[no-any-return]
+        return self._store.append_audit(mine)  # type: ignore[no-any-return]
 
-    def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> Answer[Sequence[AuditRecord]]:
+    def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> StoreAnswer[Sequence[AuditRecord]]:
         looked_at = most if run_id else _MOST_LOOKED_AT
         found = self._store.log(run_id=self._kept(run_id) if run_id else "", most=looked_at, **wanted)
         return _then(found, lambda found: [_named(each) for each in self._mine(found)][:most])
@@ -250,7 +252,7 @@ def _begun(begun: StoredRun) -> StoredRun:
     return replace(begun, record=_record(begun.record))
 
 
-def _then(answer: Answer[T], change: Callable[[T], U]) -> Answer[U]:
+def _then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
     """Return an answer with `change` applied, now or when it arrives."""
     if not isinstance(answer, Future):
         return change(answer)

@@ -24,8 +24,9 @@ from handrail.core.policy import Policy
 from handrail.effects import AGAIN
 from handrail.engine.approvals import edits_in
 from handrail.errors import ConfigError, Failure, Json
+from handrail.futures import StoreAnswer
 from handrail.journal import codec
-from handrail.ports import Answer, LedgerStore
+from handrail.ports import LedgerStore
 from handrail.records import StoredRun, WriteRecord
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, FunctionTool
@@ -55,7 +56,7 @@ class Undoable(Struct, frozen=True):
 
 def undoable(
     store: object, begun: StoredRun, tools: Toolset, scope: str
-) -> Generator[Answer[Any], Any, list[Undoable]]:
+) -> Generator[StoreAnswer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
@@ -67,12 +68,12 @@ def undoable(
     run_id = begun.record.run_id
     if not isinstance(store, LedgerStore):
         raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
-    done = yield store.writes(state="done", run_id=run_id, most=_MOST_WRITES)
+    done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from edits_in(store, run_id)
     return _offered(begun, Toolset(with_steps(tools)), _Done(done, scope), edits)
 
 
-def release(store: object, undone: Undoable, result: ToolResult) -> Generator[Answer[Any], Any, None]:
+def release(store: object, undone: Undoable, result: ToolResult) -> Generator[StoreAnswer[Any], Any, None]:
     """Yield the store's answers; free the key of a write if it was taken back."""
     if result.ok and isinstance(store, LedgerStore):
         write = undone.write

@@ -22,7 +22,8 @@ from msgspec import Struct
 from handrail import logs
 from handrail.effects import Claim, Claimed, ClaimState, Settle
 from handrail.errors import Fenced
-from handrail.ports import Answer, LedgerStore, LookUpStore, RunStore, Store, now_of
+from handrail.futures import StoreAnswer, result_now
+from handrail.ports import LedgerStore, LookUpStore, RunStore, Store
 from handrail.records import JournalEntry
 from handrail.workers import fork_safety
 
@@ -96,11 +97,11 @@ class Unrecorded:
         )  # fmt: skip
         self._keep(_Kept(settle, monotonic() + KEPT_S, claim, refused))
 
-    def claim(self, claim: Claim) -> Answer[Claimed]:
+    def claim(self, claim: Claim) -> StoreAnswer[Claimed]:
         """Claim a write, or answer with its end if it is known here and not yet in the store."""
         return self._known(claim) or self._store.claim(claim)
 
-    def look_up(self, store: LookUpStore, claim: Claim) -> Answer[Claimed | None]:
+    def look_up(self, store: LookUpStore, claim: Claim) -> StoreAnswer[Claimed | None]:
         """Return the state of a write without claiming it."""
         return self._known(claim) or store.look_up(claim)
 
@@ -149,11 +150,11 @@ class Unrecorded:
                 self._thread = Thread(target=self._run, name="handrail unrecorded", daemon=True)
                 self._thread.start()
 
-    def _ask(self, kept: _Kept) -> Answer[Any]:
+    def _ask(self, kept: _Kept) -> StoreAnswer[Any]:
         if isinstance(kept.record, Settle):
             return self._store.settle(kept.record)
         assert self._runs is not None
-        return self._runs.enter(kept.record)
+        return self._runs.append_entry(kept.record)
 
     def _offer(self, kept: _Kept) -> None:
         """Offer something without waiting for the answer; the thread asks again."""
@@ -178,7 +179,7 @@ class Unrecorded:
         """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
         over = True
         try:
-            if now_of(self._ask(kept)) is False and self._was_refused(kept) and kept.refused is not None:
+            if result_now(self._ask(kept)) is False and self._was_refused(kept) and kept.refused is not None:
                 kept.refused()
         except Fenced:
             pass  # the run goes on elsewhere
@@ -197,7 +198,7 @@ class Unrecorded:
         settle, ledger = kept.record, self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
-        write = now_of(ledger.written(settle.scope, settle.key))
+        write = result_now(ledger.load_write(settle.scope, settle.key))
         return write is None or (write.fence, write.state) != (settle.fence, settle.state)
 
 

@@ -163,7 +163,7 @@ def of_tool(tool: BaseTool) -> Subject:
         parameters = tool.parameters
     except ToolDefinitionError as error:
         fault = str(error)
-    asks = tool.weighs == "high" or tool.approve is not False
+    asks = tool.effective_risk == "high" or tool.approve is not False
     declared = Declared("handrail", tool.effect, bool(tool.key or tool.verify or tool.replay), asks)
     has_output = bool(tool.docs.returns) or tool.returns is not None
     return Subject(

@@ -28,7 +28,7 @@ from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
 from handrail.ports import Listener, Request
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 LONGEST_WAIT_S = 60.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _MOST_SHOWN_BYTES = 1024 * 1024
@@ -98,7 +98,7 @@ class HttpModel:
         wire: The dialect that it speaks.
         address: The provider's base address; the dialect knows the path below it.
         headers: Sent with each request; wherever they are shown, all that may hold a key are masked.
-        attempts: How often a request is sent at most, when its failure may pass.
+        max_attempts: How often a request is sent at most, when its failure may pass.
         stream: Ask for a stream when somebody listens.
         key_variable: The environment variable of the key, there or not, to be named when the provider refuses it.
     """
@@ -110,7 +110,7 @@ class HttpModel:
         address: str,
         headers: Mapping[str, str],
         *,
-        attempts: int = ATTEMPTS,
+        max_attempts: int = MAX_ATTEMPTS,
         stream: bool = True,
         backoff: Backoff | None = None,
         key_variable: str = "",
@@ -124,11 +124,9 @@ class HttpModel:
             "user-agent": "handrail",
             **headers,
         }
-        self._attempts, self._stream, self._backoff = (
-            attempts,
-            stream,
-            backoff or Backoff(0.5, 8.0),
-        )
+        self._max_attempts = max_attempts
+        self._stream = stream
+        self._backoff = backoff or Backoff(0.5, 8.0)
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
         self._encoder = RequestEncoder(wire)
 
@@ -203,7 +201,7 @@ class HttpModel:
             except ModelError as error:
                 wait_s = None
                 # A delta cannot be taken back, so a stream that broke off after one is not retried.
-                if not deltas.any_delta and attempt < self._attempts:
+                if not deltas.any_delta and attempt < self._max_attempts:
                     wait_s = self._wait_s(error, attempt, request)
                 if wait_s is None:
                     raise self._describe(error) from None  # its cause says the same, with whatever was quoted

@@ -91,7 +91,7 @@ class Ranked:
 
     def ranking(self, tools: Toolset) -> Ranking:
         """Return the ranking of these tools, computed again once the set has changed."""
-        ranking: Ranking = tools.remembered((self, "ranking"), lambda: self._rank(tools))
+        ranking: Ranking = tools.compute_once((self, "ranking"), lambda: self._rank(tools))
         return ranking
 
 
@@ -127,7 +127,7 @@ class Searching(Ranked):
 
     def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
         # Asked again each turn rather than read from its result, which may have been folded away by then.
-        searches: dict[str, Sequence[Any]] = tools.remembered((self, "searches"), dict)
+        searches: dict[str, Sequence[Any]] = tools.compute_once((self, "searches"), dict)
         if query not in searches:
             if len(searches) >= MOST_CACHED_SEARCHES:
                 searches.clear()
@@ -136,7 +136,7 @@ class Searching(Ranked):
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
-        tool: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        tool: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
         return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
@@ -184,7 +184,7 @@ class TwoStage:
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `load_tools`."""
-        tool: BaseTool = tools.remembered((self, "tool"), lambda: self._tool(tools))
+        tool: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
         return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
@@ -241,7 +241,7 @@ class Automatic:
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
-        chooses: bool = tools.remembered(self._limits, partial(self._too_many, tools))
+        chooses: bool = tools.compute_once(self._limits, partial(self._too_many, tools))
         return chooses
 
     def _too_many(self, tools: Toolset) -> bool:

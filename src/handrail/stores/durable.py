@@ -161,7 +161,7 @@ class Base(Keeper, Protocol):
         """Let it not have been. It does not fail."""
         ...
 
-    def kept(self, run_id: str, handle: str) -> bytes | None:
+    def load_result(self, run_id: str, handle: str) -> bytes | None:
         """Return what was kept and has not expired."""
         ...
 
@@ -328,8 +328,8 @@ class DurableStore:
         lease_s = min(renew.lease_s, LONGEST_LEASE_S)
         return self._writer.ask(replace(renew, scope=spelled(renew.scope), key=spelled(renew.key), lease_s=lease_s))
 
-    def keep(self, run_id: str, text: str) -> Future[str]:
-        """See `ports.Store.keep`."""
+    def save_result(self, run_id: str, text: str) -> Future[str]:
+        """See `ports.Store.save_result`."""
         body = text.encode("utf-8", "surrogatepass")
         handle = self._writer.ask(KeptText(spelled(run_id), f"r_{token_hex(6)}", body))
         if self.quota.is_due(len(body)):
@@ -337,12 +337,12 @@ class DurableStore:
             self._writer.ask(lambda base: base.run(_SQL["make_room"], quota))
         return handle
 
-    def kept(self, run_id: str, handle: str) -> Future[str | None]:
-        """See `ports.Store.kept`."""
+    def load_result(self, run_id: str, handle: str) -> Future[str | None]:
+        """See `ports.Store.load_result`."""
         run_id, handle = spelled(run_id), spelled(handle)
 
         def read(base: Base) -> str | None:
-            body = base.kept(run_id, handle)
+            body = base.load_result(run_id, handle)
             return None if body is None else body.decode("utf-8", "surrogatepass")
 
         return self._writer.ask(read)

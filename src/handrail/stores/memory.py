@@ -87,16 +87,16 @@ class MemoryStore:
 
     # ------------------------------------------------------------------ the ledger, for people
 
-    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
-        """See `ports.LedgerStore.writes`."""
+    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
+        """See `ports.LedgerStore.list_writes`."""
         with self._lock:
             now = self._now() + self._zero
             rows = reversed(self._ledger.rows.values())
             writes = [self._told(row) for row in rows if not run_id or row.run_id == run_id]
             return [write for write in writes if state in ("", write.stands_at(now))][:most]
 
-    def written(self, scope: str, key: str) -> WriteRecord | None:
-        """See `ports.LedgerStore.written`."""
+    def load_write(self, scope: str, key: str) -> WriteRecord | None:
+        """See `ports.LedgerStore.load_write`."""
         with self._lock:
             row = self._ledger.rows.get((scope, key))
             return self._told(row) if row is not None else None
@@ -130,8 +130,8 @@ class MemoryStore:
 
     # ------------------------------------------------------------------ long results
 
-    def keep(self, run_id: str, text: str) -> str:
-        """See `ports.Store.keep`."""
+    def save_result(self, run_id: str, text: str) -> str:
+        """See `ports.Store.save_result`."""
         handle = f"r_{token_hex(6)}"
         with self._lock:
             self._texts[run_id, handle] = text
@@ -141,8 +141,8 @@ class MemoryStore:
                 self._characters -= len(oldest)
         return handle
 
-    def kept(self, run_id: str, handle: str) -> str | None:
-        """See `ports.Store.kept`."""
+    def load_result(self, run_id: str, handle: str) -> str | None:
+        """See `ports.Store.load_result`."""
         with self._lock:
             return self._texts.get((run_id, handle))
 

@@ -1,4 +1,4 @@
-"""Runs, questions and standing words in memory: what `ports` promises of them, for as long as we live.
+"""Runs, questions and standing approvals in memory: what `ports` promises of them, for as long as we live.
 
 `MemoryOffice` keeps writes beside them, and uses an approval in the claim of its write.
 """
@@ -49,8 +49,8 @@ class MemoryRuns:
             self._runs[record.run_id] = mine
             return StoredRun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
 
-    def enter(self, entry: JournalEntry) -> bool:
-        """See `ports.RunStore.enter`."""
+    def append_entry(self, entry: JournalEntry) -> bool:
+        """See `ports.RunStore.append_entry`."""
         with self._lock:
             record = self._runs.get(entry.run_id)
             if record is None or record.epoch != entry.epoch:
@@ -68,14 +68,14 @@ class MemoryRuns:
                 self._close_questions(entry.run_id)
             return record.cancel_requested
 
-    def recorded(self, run_id: str) -> StoredRun | None:
-        """See `ports.RunStore.recorded`."""
+    def load_run(self, run_id: str) -> StoredRun | None:
+        """See `ports.RunStore.load_run`."""
         with self._lock:
             record = self._runs.get(run_id)
             return None if record is None else StoredRun(record, tuple(self._steps[run_id].values()))
 
-    def records(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
-        """See `ports.RunStore.records`."""
+    def list_runs(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
+        """See `ports.RunStore.list_runs`."""
         with self._lock:
             found = [record for record in reversed(self._runs.values()) if status in ("", record.status)]
             return found[:most]
@@ -101,21 +101,21 @@ class MemoryRuns:
             if known is None:
                 known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
             aged = _aged(known, now)
-            known = aged.stricter(question.people)
+            known = aged.requiring(question.required_approvals)
             if known is not aged:
                 known = replace(known, expires=now + within_s)
             self._questions[question.id] = known
             return known
 
     def decide(
-        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> ApprovalRequest | None:
         """See `ports.ApprovalStore.decide`."""
         with self._lock:
             known = self._questions.get(id)
             if known is None:
                 return None
-            known = _aged(known, self._clock()).heard(granted=granted, by=by, because=because, edited=edited)
+            known = _aged(known, self._clock()).with_decision(granted=granted, by=by, reason=reason, edited=edited)
             self._questions[id] = known
             return known
 
@@ -128,8 +128,8 @@ class MemoryRuns:
             self._questions[id] = replace(known, state="used")
             return True
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
-        """See `ports.ApprovalStore.questions`."""
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
+        """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
             aged = (_aged(each, now) for each in self._questions.values())
@@ -140,20 +140,20 @@ class MemoryRuns:
             if each.run_id == run_id:
                 self._questions[each.id] = _aged(each, self._clock()).closed()
 
-    # ------------------------------------------------------------------ standing words
+    # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StandingApproval:
-        """See `ports.GrantStore.grant`."""
+        """See `ports.StandingApprovalStore.grant`."""
         with self._lock:
             return self._grants.setdefault(grant.id, replace(grant, at=self._clock()))
 
-    def grants(self, *, tool: str = "") -> Sequence[StandingApproval]:
-        """See `ports.GrantStore.grants`."""
+    def list_standing_approvals(self, *, tool: str = "") -> Sequence[StandingApproval]:
+        """See `ports.StandingApprovalStore.list_standing_approvals`."""
         with self._lock:
             return [each for each in self._grants.values() if tool in ("", each.tool)]
 
     def revoke(self, id: str, *, by: str) -> bool:  # noqa: ARG002  # who it was is for the audit log
-        """See `ports.GrantStore.revoke`."""
+        """See `ports.StandingApprovalStore.revoke`."""
         with self._lock:
             return self._grants.pop(id, None) is not None
 

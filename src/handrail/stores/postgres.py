@@ -163,8 +163,8 @@ class PostgresBase:
         except psycopg.Error:
             self._db.close()  # and begin anew on another connection
 
-    def kept(self, run_id: str, handle: str) -> bytes | None:
-        """See `durable.Base.kept`."""
+    def load_result(self, run_id: str, handle: str) -> bytes | None:
+        """See `durable.Base.load_result`."""
         with self._told():
             found = self._db.execute(_SQL["kept"], (run_id, handle), binary=True).fetchone()
         return bytes(found[0]) if found else None

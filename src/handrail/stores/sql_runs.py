@@ -81,38 +81,40 @@ class DurableRuns(DurableStore):
             ))  # fmt: skip
             if not rows:
                 [kept] = base.run(_SQL["run"], (run_id,))
-                return _record(kept).name_taken()
+                return _run_record(kept).name_taken()
             [row] = rows
             if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
-                return StoredRun(_record(row, record.input))
-            was = _record(row)
+                return StoredRun(_run_record(row, record.input))
+            was = _run_record(row)
             mine = replace(was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now))
             base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
             return StoredRun(mine, _steps(base, run_id))
 
         return self._do(deed)
 
-    def enter(self, entry: JournalEntry) -> Future[bool]:
-        """See `ports.RunStore.enter`."""
+    def append_entry(self, entry: JournalEntry) -> Future[bool]:
+        """See `ports.RunStore.append_entry`."""
         told = _Entry(
             spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else journaled(entry.result),
             [(spelled(step.key), step.kind, journaled(step.body), step.elapsed_s) for step in entry.steps],
         )  # fmt: skip
         return self._writer.ask(GroupOperation(_entered, told))
 
-    def recorded(self, run_id: str) -> Future[StoredRun | None]:
-        """See `ports.RunStore.recorded`."""
+    def load_run(self, run_id: str) -> Future[StoredRun | None]:
+        """See `ports.RunStore.load_run`."""
         run_id = spelled(run_id)
 
         def read(base: Keeper) -> StoredRun | None:
             found = base.run(_SQL["run"], (run_id,))
-            return StoredRun(_record(found[0]), _steps(base, run_id)) if found else None
+            return StoredRun(_run_record(found[0]), _steps(base, run_id)) if found else None
 
         return self._writer.ask(read)
 
-    def records(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
-        """See `ports.RunStore.records`."""
-        return self._writer.ask(lambda base: [_record(row) for row in base.run(_SQL["runs"], (status, status, most))])
+    def list_runs(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
+        """See `ports.RunStore.list_runs`."""
+        return self._writer.ask(
+            lambda base: [_run_record(row) for row in base.run(_SQL["runs"], (status, status, most))]
+        )
 
     def request_cancel(self, run_id: str) -> Future[bool]:
         """See `ports.RunStore.request_cancel`."""
@@ -136,24 +138,24 @@ class DurableRuns(DurableStore):
                 spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
                 spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
                 encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
-                spelled(question.place), question.people, encoded(question.principal),
+                spelled(question.place), question.required_approvals, encoded(question.principal),
             ))  # fmt: skip
             known = _known(base, question.id, now)
             assert known is not None
-            if (stricter := known.stricter(question.people)) is known:
+            if (stricter := known.requiring(question.required_approvals)) is known:
                 return known
             return _changed(base, known, replace(stricter, expires=now + within_s))
 
         return self._do(deed)
 
     def decide(
-        self, id: str, *, granted: bool, by: str, because: str = "", edited: Mapping[str, Json] | None = None
+        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> Future[ApprovalRequest | None]:
         """See `ports.ApprovalStore.decide`."""
 
         def deed(base: Keeper, now: float) -> ApprovalRequest | None:
             known = _known(base, id, now)
-            heard = known and known.heard(granted=granted, by=by, because=because, edited=edited)
+            heard = known and known.with_decision(granted=granted, by=by, reason=reason, edited=edited)
             return known if known is None or heard is None or heard is known else _changed(base, known, heard)
 
         return self._do(deed)
@@ -162,8 +164,8 @@ class DurableRuns(DurableStore):
         """See `ports.ApprovalStore.use`."""
         return self._do(lambda base, now: bool(base.run(_SQL["use"], (spelled(id), now))))
 
-    def questions(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
-        """See `ports.ApprovalStore.questions`."""
+    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
+        """See `ports.ApprovalStore.list_approvals`."""
         run_id = spelled(run_id)
 
         def read(base: Keeper) -> list[ApprovalRequest]:
@@ -173,42 +175,42 @@ class DurableRuns(DurableStore):
 
         return self._writer.ask(read)
 
-    # ------------------------------------------------------------------ standing words
+    # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> Future[StandingApproval]:
-        """See `ports.GrantStore.grant`."""
+        """See `ports.StandingApprovalStore.grant`."""
         id, given = spelled(grant.id), (spelled(grant.run_id), spelled(grant.tool), grant.pin, encoded(grant.reason))
 
         def deed(base: Keeper, now: float) -> StandingApproval:
             base.run(_SQL["grant"], (id, *given, encoded(grant.by), now))
             [row] = base.run(_SQL["granted"], (id,))
-            return _grant(row)
+            return _standing_approval(row)
 
         return self._do(deed)
 
-    def grants(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
-        """See `ports.GrantStore.grants`."""
+    def list_standing_approvals(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
+        """See `ports.StandingApprovalStore.list_standing_approvals`."""
         given = (spelled(tool), spelled(tool))
-        return self._writer.ask(lambda base: [_grant(row) for row in base.run(_SQL["grants"], given)])
+        return self._writer.ask(lambda base: [_standing_approval(row) for row in base.run(_SQL["grants"], given)])
 
     def revoke(self, id: str, *, by: str) -> Future[bool]:
-        """See `ports.GrantStore.revoke`."""
+        """See `ports.StandingApprovalStore.revoke`."""
         return self._do(lambda base, now: bool(base.run(_SQL["revoke"], (encoded(by), now, spelled(id)))))
 
     # ------------------------------------------------------------------ the ledger, for people
 
-    def writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
-        """See `ports.LedgerStore.writes`."""
+    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
+        """See `ports.LedgerStore.list_writes`."""
         if state in ("claimed", "in_doubt"):
             return self._writer.ask(lambda base: _open_writes(base, state, spelled(run_id))[:most])
         statement, of_run = (_SQL["writes_of"], (spelled(run_id),)) if run_id else (_SQL["writes"], ())
         given = (*of_run, state, state, most)
-        return self._writer.ask(lambda base: [_write(row) for row in base.run(statement, given)])
+        return self._writer.ask(lambda base: [_write_record(row) for row in base.run(statement, given)])
 
-    def written(self, scope: str, key: str) -> Future[WriteRecord | None]:
-        """See `ports.LedgerStore.written`."""
+    def load_write(self, scope: str, key: str) -> Future[WriteRecord | None]:
+        """See `ports.LedgerStore.load_write`."""
         named = spelled(scope), spelled(key)
-        return self._writer.ask(lambda base: next((_write(row) for row in base.run(_SQL["one"], named)), None))
+        return self._writer.ask(lambda base: next((_write_record(row) for row in base.run(_SQL["one"], named)), None))
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
@@ -222,10 +224,10 @@ class DurableRuns(DurableStore):
             now, found = base.now(), base.run(_SQL["one"], named)
             if not found:
                 return None
-            before = _write(found[0])
+            before = _write_record(found[0])
             over = before.lease_until if has_died_here(before.owner) else now
             base.run(_SQL["resolve"], (*given, now, *named, before.fence, max(over, now)))
-            return _write(base.run(_SQL["one"], named)[0])
+            return _write_record(base.run(_SQL["one"], named)[0])
 
         return self._writer.ask(job)
 
@@ -236,8 +238,8 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ the audit log
 
-    def append(self, notices: Sequence[AuditEntry]) -> Future[None]:
-        """See `ports.AuditStore.append`."""
+    def append_audit(self, notices: Sequence[AuditEntry]) -> Future[None]:
+        """See `ports.AuditStore.append_audit`."""
         told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
         return self._writer.share(self._chained, told)
 
@@ -325,15 +327,44 @@ def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool |
 # ---------------------------------------------------------------------- rows
 
 
-def _record(row: Sequence[Any], known: Json = None) -> RunRecord:
-    """Return a run; one whose input is `known` has none to be read."""
-    run_id, given, status, toolset, epoch, result, cancel, forked_from, forked_at, created, updated = row[:11]
-    journal_v, owner, takeovers = row[11:]
+def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:
+    """Return a run; `input` skips parsing it."""
+    (
+        run_id,
+        input_json,
+        status,
+        toolset,
+        epoch,
+        result_json,
+        cancel_requested,
+        forked_from,
+        forked_at,
+        created,
+        updated,
+        journal_v,
+        owner,
+        takeovers,
+    ) = row
     return RunRecord(
-        read_name(run_id), json.loads(given) if known is None else known, status, toolset, epoch,
-        None if result is None else json.loads(result), bool(cancel), read_name(forked_from), forked_at, created,
-        updated, journal_v, read_name(owner or ""), takeovers,
-    )  # fmt: skip
+        run_id=read_name(run_id),
+        input=json.loads(input_json) if input is None else input,
+        status=status,
+        toolset=toolset,
+        epoch=epoch,
+        result=_optional_json(result_json),
+        cancel_requested=bool(cancel_requested),
+        forked_from=read_name(forked_from),
+        forked_at=forked_at,
+        created=created,
+        updated=updated,
+        journal_v=journal_v,
+        owner=read_name(owner or ""),
+        takeovers=takeovers,
+    )
+
+
+def _optional_json(text: str | None) -> Json:
+    return None if text is None else json.loads(text)
 
 
 def _steps(base: Keeper, run_id: str) -> tuple[JournalStep, ...]:
@@ -342,14 +373,54 @@ def _steps(base: Keeper, run_id: str) -> tuple[JournalStep, ...]:
 
 
 def _question(row: Sequence[Any]) -> ApprovalRequest:
-    names, (arguments, risk, reason, description, state, by, because, edited, asked, expires, *more) = row[:5], row[5:]
-    pin, schema, place, people, agreed, principal, used_by = more
-    id, run_id, call_id, tool, digest = map(read_name, names)
+    (
+        id,
+        run_id,
+        call_id,
+        tool,
+        digest,
+        arguments_json,
+        risk,
+        reason_json,
+        description_json,
+        state,
+        by_json,
+        decision_reason_json,
+        edited_json,
+        asked,
+        expires,
+        pin,
+        parameters_json,
+        place,
+        required_approvals,
+        agreed_json,
+        principal_json,
+        used_by,
+    ) = row
     return ApprovalRequest(
-        id, run_id, call_id, tool, digest, json.loads(arguments), risk, json.loads(reason), json.loads(description),
-        state, json.loads(by), json.loads(because), None if edited is None else json.loads(edited), asked, expires,
-        pin, json.loads(schema), read_name(place), people, tuple(json.loads(agreed)), json.loads(principal), used_by,
-    )  # fmt: skip
+        id=read_name(id),
+        run_id=read_name(run_id),
+        call_id=read_name(call_id),
+        tool=read_name(tool),
+        digest=read_name(digest),
+        arguments=json.loads(arguments_json),
+        risk=risk,
+        reason=json.loads(reason_json),
+        description=json.loads(description_json),
+        state=state,
+        by=json.loads(by_json),
+        decision_reason=json.loads(decision_reason_json),
+        edited=_optional_json(edited_json),
+        asked=asked,
+        expires=expires,
+        pin=pin,
+        parameters=json.loads(parameters_json),
+        place=read_name(place),
+        required_approvals=required_approvals,
+        agreed=tuple(json.loads(agreed_json)),
+        principal=json.loads(principal_json),
+        used_by=used_by,
+    )
 
 
 def _close_questions(base: Keeper, run_id: str, now: float) -> None:
@@ -369,32 +440,63 @@ def _changed(base: Keeper, before: ApprovalRequest, after: ApprovalRequest) -> A
         Again: It has changed since it was read, in a transaction that we could not see.
     """
     edited = None if after.edited is None else encoded(dict(after.edited))
-    stands = after.state, encoded(after.by), encoded(after.because), edited
-    rest = after.people, encoded(list(after.agreed)), after.expires
-    was = spelled(before.id), before.state, before.people, encoded(list(before.agreed))
+    stands = after.state, encoded(after.by), encoded(after.decision_reason), edited
+    rest = after.required_approvals, encoded(list(after.agreed)), after.expires
+    was = spelled(before.id), before.state, before.required_approvals, encoded(list(before.agreed))
     if not base.run(_SQL["change"], (*stands, *rest, *was)):
         raise Again
     return after
 
 
-def _grant(row: Sequence[Any]) -> StandingApproval:
-    id, run_id, tool, pin, reason, by, at = row
+def _standing_approval(row: Sequence[Any]) -> StandingApproval:
+    id, run_id, tool, pin, reason_json, by_json, at = row
     return StandingApproval(
-        read_name(id), read_name(run_id), read_name(tool), pin, json.loads(reason), json.loads(by), at
+        id=read_name(id),
+        run_id=read_name(run_id),
+        tool=read_name(tool),
+        pin=pin,
+        reason=json.loads(reason_json),
+        by=json.loads(by_json),
+        at=at,
     )
 
 
-def _write(row: Sequence[Any]) -> WriteRecord:
-    scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, by, fingerprint, owner = row
+def _write_record(row: Sequence[Any]) -> WriteRecord:
+    (
+        scope,
+        key,
+        run_id,
+        state,
+        replay,
+        fence,
+        lease_until,
+        begun,
+        updated,
+        value_json,
+        resolved_by_json,
+        fingerprint,
+        owner,
+    ) = row
     return WriteRecord(
-        read_name(scope), read_name(key), read_name(run_id), state, replay, fence, lease_until, begun, updated,
-        None if value is None else json.loads(value), "" if by is None else json.loads(by), fingerprint, owner,
-    )  # fmt: skip
+        scope=read_name(scope),
+        key=read_name(key),
+        run_id=read_name(run_id),
+        state=state,
+        replay=replay,
+        fence=fence,
+        lease_until=lease_until,
+        begun=begun,
+        updated=updated,
+        value=_optional_json(value_json),
+        resolved_by="" if resolved_by_json is None else json.loads(resolved_by_json),
+        fingerprint=fingerprint,
+        owner=owner,
+    )
 
 
 def _open_writes(base: Keeper, state: str, run_id: str) -> list[WriteRecord]:
     """Return the writes without an end that are under way, or those that are in doubt; of a run or of all."""
-    now, writes = base.now(), map(_write, base.run(_SQL["open_writes"], (run_id, run_id)))
+    now, writes = base.now(), map(_write_record, base.run(_SQL["open_writes"], (run_id, run_id)))
     return [write for write in writes if write.stands_at(now) == state]
 
 

@@ -139,8 +139,8 @@ class SqliteBase:
         except sqlite3.Error:
             pass  # the disk is gone; what was not committed is not there
 
-    def kept(self, run_id: str, handle: str) -> bytes | None:
-        """See `durable.Base.kept`."""
+    def load_result(self, run_id: str, handle: str) -> bytes | None:
+        """See `durable.Base.load_result`."""
         with self._told():
             found: tuple[bytes] | None = self._db.execute(_SQL["kept"], (run_id, handle)).fetchone()
         return found[0] if found else None

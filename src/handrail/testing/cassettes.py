@@ -253,7 +253,7 @@ class Cassette:
     def _silent(self, tool: BaseTool) -> BaseTool:
         """Return a tool that checks and judges as this one does, and takes its values from the tape."""
         # What would touch the world beside the call itself: a process, asking whether it happened, opening.
-        silent = tool.replace(verify=None, isolation="none", mounts=(), breaker=0, blocking=False, attempts=1)
+        silent = tool.replace(verify=None, isolation="none", mounts=(), breaker=0, blocking=False, max_attempts=1)
         vars(silent).update(opens=False, is_async=False, ready=partial(self._ready, tool))
         return silent
 
@@ -294,7 +294,7 @@ class TapedModel(Struct):
                 place, asked = 0, message.text
         if not self.cassette.records:
             return self.cassette.answer(asked, place)
-        self._real = self._real or Engine().model(self.model)
+        self._real = self._real or Engine().resolve_model(self.model)
         answer = await self._real.ask(request, listener)
         self.cassette.note(asked, answer)
         return answer

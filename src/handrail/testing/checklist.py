@@ -20,12 +20,12 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handrail import plugins
 from handrail.core.policy import Policy
-from handrail.engine.engine import Engine
 from handrail.errors import Json, MissingInjection, ToolDefinitionError
 from handrail.linting import Finding, Settings, lint, source_checks
 from handrail.runtime import Runtime
 from handrail.schemas import argument_errors
 from handrail.schemas.walk import compiled
+from handrail.sync import SyncRuntime
 from handrail.tools.keys import names_in
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
@@ -143,7 +143,7 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _racing(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect in ("write", "destructive") and not tool.resource and tool.most_at_once != 1:
+    if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
         named = sorted(names_in(tool.key)) if isinstance(tool.key, str) else list(tool.parameters.get("required", ()))
         what = next(iter(named), "…")
         yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')
@@ -163,7 +163,7 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _unasked(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect == "destructive" and tool.weighs != "high" and not tool.approve:
+    if tool.effect == "destructive" and tool.effective_risk != "high" and not tool.approve:
         yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
 
 
@@ -188,13 +188,13 @@ WRONG_TOOL = "the wrong tool is picked"
 # ---------------------------------------------------------------------- the list
 
 
-def check(tools: Tools, host: Engine | None = None, settings: Settings | None = None) -> Checklist:
+def check(tools: Tools, runtime: Runtime | SyncRuntime | None = None, settings: Settings | None = None) -> Checklist:
     """Go through the list for every tool, and for the runtime if one is given."""
     chosen = tools if isinstance(tools, Toolset) else Toolset(tools)
     worded = [finding for finding in lint(chosen, settings).findings if finding.rule in _WORDING]
     lines = [line for tool in chosen for line in _lines_of(tool, [each for each in worded if each.tool == tool.name])]
     lines += [Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL) for each in worded if not each.tool]
-    return Checklist([*lines, *(_lines_of_host(host) if host else ())])
+    return Checklist([*lines, *(_lines_of_runtime(runtime) if runtime else ())])
 
 
 def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
@@ -213,28 +213,32 @@ def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
         yield Line(DESCRIPTION, tool.name, "can be told from the others")
 
 
-def _lines_of_host(host: Engine) -> Iterator[Line]:
+def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
     asks = any(
-        tool.approve or host.policy.ask_from in ("low", "medium") or tool.weighs == "high" for tool in host.tools
+        tool.approve or runtime.policy.ask_from in ("low", "medium") or tool.effective_risk == "high"
+        for tool in runtime.tools
     )
-    if asks and host.approver is None:
+    if asks and runtime.approver is None:
         yield Line("approvals", "", "a tool asks a person and there is nobody to ask: its runs wait", "approver=…")
     else:
         yield Line("approvals", "", "somebody is there to be asked" if asks else "no tool asks a person")
-    open_ended = [name for name in ("time_s", "calls", "turns") if getattr(host.budget, name) is None]
+    open_ended = [name for name in ("time_s", "calls", "turns") if getattr(runtime.budget, name) is None]
     if open_ended:
         yield Line("limits", "", "a run may go on for ever", f"Budget({open_ended[0]}=…)")
     else:
-        spend = f"{host.budget.time_s:g} s, {host.budget.calls} calls and {host.budget.turns} turns"
+        spend = f"{runtime.budget.time_s:g} s, {runtime.budget.calls} calls and {runtime.budget.turns} turns"
         yield Line("limits", "", f"a run ends after {spend}")
-    if host.result_bytes > MOST_RESULT_BYTES:
+    if runtime.result_bytes > MOST_RESULT_BYTES:
         yield Line(
-            "result size", "", f"one result may take {host.result_bytes:,} bytes", f"result_bytes={MOST_RESULT_BYTES}"
+            "result size",
+            "",
+            f"one result may take {runtime.result_bytes:,} bytes",
+            f"result_bytes={MOST_RESULT_BYTES}",
         )
     else:
-        yield Line("result size", "", f"a result is cut at {host.result_bytes:,} bytes")
-    if isinstance(host.store, plugins.load("stores", "memory")):
+        yield Line("result size", "", f"a result is cut at {runtime.result_bytes:,} bytes")
+    if isinstance(runtime.store, plugins.load("stores", "memory")):
         text = "runs, keys of writes and the record of what was done are gone when the process ends"
         yield Line("audit", "", text, 'store="sqlite:///handrail.db"')
     else:

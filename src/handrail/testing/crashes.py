@@ -35,9 +35,10 @@ from handrail import plugins
 from handrail.calls import ToolResult
 from handrail.effects import Claim, ReplayClass, Settle
 from handrail.errors import Code, ConfigError, HandrailError, Json
+from handrail.futures import StoreAnswer
 from handrail.journal.codec import result_as_json, result_from_json
 from handrail.messages import ToolMessage
-from handrail.ports import Answer, Model, Store
+from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
@@ -209,7 +210,7 @@ class MortalStore:
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
             "settle": (Boundary.AFTER_EFFECT, Boundary.AFTER_SETTLE),
-            "enter": (None, Boundary.AFTER_JOURNAL),
+            "append_entry": (None, Boundary.AFTER_JOURNAL),
         }
         for name in self._at.keys() & vars(self).keys():
             setattr(self, name, partial(self._between, name, getattr(store, name)))
@@ -241,12 +242,12 @@ class MortalStore:
             if self._moment.by == signal.SIGSTOP:
                 # Whoever freezes in the middle of a commit to SQLite holds everybody up until it thaws. Whatever was
                 # asked before this has been committed when this is answered.
-                _waited(self._store.kept("", ""))
+                _waited(self._store.load_result("", ""))
             self._reached()
             os.kill(os.getpid(), self._moment.by)
 
 
-def _waited(answer: Answer[T]) -> T:
+def _waited(answer: StoreAnswer[T]) -> T:
     return answer.result(PATIENCE_S) if isinstance(answer, Future) else answer
 
 
@@ -292,7 +293,7 @@ def _described(tools: Tools) -> Toolset:
     """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
     toolset = Toolset(tools)
     for tool in toolset:
-        _ = tool.checker, tool.bind, tool.hidden
+        _ = tool.checker, tool.bind, tool.injected_parameters
     return toolset
 
 

@@ -78,7 +78,7 @@ class RunPython(BaseTool):
 
     name = "run_python"
     aliases = ("运行代码", "执行代码", "运行 Python", "计算", "数据分析", "code interpreter", "execute")
-    most_at_once: int | None = 4
+    max_concurrency: int | None = 4
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RunPython(BaseTool):
         self.approve = allow_weaker if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
         if allow_weaker:
-            self.most_at_once, self.repeatable = 1, True
+            self.max_concurrency, self.repeatable = 1, True
             self.lint_ignore = {"write-without-key": "The same code run again is meant to run again."}
         super().__init__()
         self.description = self.docs.description

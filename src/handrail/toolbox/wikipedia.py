@@ -98,7 +98,7 @@ class _Site:
 
 
 class _OverMediaWiki(HttpTool):
-    effect, timeout_s, attempt_timeout_s, most_at_once = "read", 30.0, 10.0, 1
+    effect, timeout_s, attempt_timeout_s, max_concurrency = "read", 30.0, 10.0, 1
 
     def __init__(self, site: _Site) -> None:
         self.site = site

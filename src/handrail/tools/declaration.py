@@ -20,7 +20,7 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
 
-class SettingRaised(Exception):  # noqa: N818  # it carries an error, its cause
+class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
     """A setting's function, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
 
     Attributes:
@@ -151,9 +151,9 @@ _KINDS: Mapping[str, Kind] = {
     "attempt_timeout_s": _SECONDS,
     "key_ttl_s": _SECONDS,
     "repeat_window_s": ("a number of seconds, at least 0", lambda value: _is_number(value) and value >= 0),
-    "attempts": _COUNT,
-    "people": _COUNT,
-    "most_at_once": _COUNT,
+    "max_attempts": _COUNT,
+    "required_approvals": _COUNT,
+    "max_concurrency": _COUNT,
     "result_bytes": _COUNT,
     "memory_bytes": _COUNT,
     "argument_bytes": ("a whole number, at least 1,024", lambda value: _is_whole(value) and value >= 1024),
@@ -187,7 +187,7 @@ _KINDS: Mapping[str, Kind] = {
     "check": _FUNCTION,
 }
 _MAY_BE_LEFT_OUT = {
-    "attempt_timeout_s", "most_at_once", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
+    "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
     "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {

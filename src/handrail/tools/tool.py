@@ -54,7 +54,7 @@ from handrail.schemas.docstrings import read as read_docstring
 from handrail.schemas.importing import imported
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import conditions, declaration, keys, paging, rate_limits
-from handrail.tools.declaration import SettingRaised
+from handrail.tools.declaration import SettingError
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -95,7 +95,7 @@ class BaseTool:
     """What a call may take from its first start to its end, retries included."""
     attempt_timeout_s: float | None = None
     """What one attempt may take. Without it a hanging read uses up its `timeout_s` and is not tried again."""
-    attempts: int = 3
+    max_attempts: int = 3
     """How often a read is started at most, when it fails in a way that may pass."""
     isolation: Isolation = "none"
     """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
@@ -121,7 +121,7 @@ class BaseTool:
     """What a call touches: `user:{user_id}`. Calls on one resource run in order; readers share it."""
     approve: bool | str | Callable[..., bool] = False
     """When a person must agree: always, under a condition (`amount > 100`), or when a function says so."""
-    people: int = 1
+    required_approvals: int = 1
     """How many different people must agree wherever somebody is asked; several, without `approve`, are always asked."""
     check: Callable[..., Any] | None = None
     """The tool's own rule over valid arguments: returns a sentence or raises `ToolError` to refuse, else None."""
@@ -144,7 +144,7 @@ class BaseTool:
     """The call that code makes whenever a call of this tool has succeeded."""
     ends_run: bool = False
     """A call of it that succeeds ends the run: what it returns is the answer, and the model is not asked again."""
-    most_at_once: int | None = None
+    max_concurrency: int | None = None
     """How many calls of it may be under way at once in this process; more wait in line."""
     rate: str | None = None
     """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are told when to come back."""
@@ -189,7 +189,7 @@ class BaseTool:
             )
 
     def __init__(self) -> None:
-        self.settle()
+        self.validate_declaration()
 
     if not TYPE_CHECKING:
 
@@ -219,16 +219,16 @@ class BaseTool:
             del vars(self)[each]
         vars(self).update(_settled=False, _held=False)  # past a subclass that is frozen
 
-    def hold(self) -> None:
+    def freeze(self) -> None:
         """Be what it is from now on, since a set has it.
 
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
-        self.settle()
+        self.validate_declaration()
         vars(self)["_held"] = True
         if self.then is not None and not self.then.tool._held:
-            self.then.tool.hold()
+            self.then.tool.freeze()
 
     def replace(self, **declared: Any) -> Self:
         """Return this tool with other declarations; a tool does not change once a set has it.
@@ -248,7 +248,7 @@ class BaseTool:
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(self.run, setting))
             setattr(other, setting, value)
-        other.settle()
+        other.validate_declaration()
         return other
 
     def open(self) -> Any:
@@ -265,18 +265,18 @@ class BaseTool:
         return self.effect != "read"
 
     @cached_property
-    def plain(self) -> Fits | None:
+    def plain_check(self) -> Fits | None:
         """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
-        checks = self.arguments_of, self.rule_broken_by
-        if self.writes or declares or self.seat or self.isolation != "none":
+        checks = self.check_arguments, self.check_rule
+        if self.writes or declares or self.concurrency_slot or self.isolation != "none":
             return None
         return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
 
     @cached_property
     def at_hand(self) -> bool:
         """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
-        return self.in_place and not (self.writes or self.opens or self.hidden)
+        return self.in_place and not (self.writes or self.opens or self.injected_parameters)
 
     @cached_property
     def in_place(self) -> bool:
@@ -289,12 +289,12 @@ class BaseTool:
         return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
 
     @cached_property
-    def needs(self) -> Permission:
+    def required_permission(self) -> Permission:
         """The permission that a run needs to see it."""
         return self.permission or ("read" if self.effect == "read" else "write")
 
     @cached_property
-    def weighs(self) -> Risk:
+    def effective_risk(self) -> Risk:
         """Its risk, declared or by its effect."""
         if self.effect is None and self.by_schema:  # its author is elsewhere and has not said what it does
             return self.risk or "high"
@@ -308,10 +308,10 @@ class BaseTool:
     @property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        told = (self.name, self.version, self.description, self.effect, self.weighs, self.parameters)
+        told = (self.name, self.version, self.description, self.effect, self.effective_risk, self.parameters)
         if self._pinned[0] != told:
             shown = {"tool": self.name, "version": self.version, "description": self.description}
-            does = {"effect": self.effect, "risk": self.weighs}
+            does = {"effect": self.effect, "risk": self.effective_risk}
             vars(self)["_pinned"] = told, keys.digest({**shown, **does, "schema": self.parameters})
         return self._pinned[1]
 
@@ -403,7 +403,7 @@ class BaseTool:
         return self.parameters is self.signature.schema and self.signature.as_written
 
     @cached_property
-    def hidden(self) -> Mapping[str, Any]:
+    def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
 
@@ -413,14 +413,14 @@ class BaseTool:
         return [keys.template(text) for text in declared]
 
     @cached_property
-    def seat(self) -> Resource | None:
+    def concurrency_slot(self) -> Resource | None:
         """What a call sits on while it is under way, where they are counted."""
-        if self.most_at_once is None:
+        if self.max_concurrency is None:
             return None
-        return Resource(f"tool:{self.name}", exclusive=False, seats=self.most_at_once)
+        return Resource(f"tool:{self.name}", exclusive=False, seats=self.max_concurrency)
 
     @cached_property
-    def pace(self) -> rate_limits.Rate | None:
+    def rate_limit(self) -> rate_limits.Rate | None:
         """Its rate."""
         return rate_limits.rate(self.rate) if self.rate else None
 
@@ -446,11 +446,11 @@ class BaseTool:
 
     # ------------------------------------------------------------------ what a call needs to know
 
-    def arguments_of(self, parsed: dict[str, Json]) -> Checked | Failure:
+    def check_arguments(self, parsed: dict[str, Json]) -> Checked | Failure:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
-    def meant(self, arguments: dict[str, Json], bound: Mapping[str, Any]) -> dict[str, Json]:
+    def normalize_arguments(self, arguments: dict[str, Json], bound: Mapping[str, Any]) -> dict[str, Json]:
         """Return the arguments as what decides sees them: what the function gets, as JSON, defaults filled in."""
         if bound == arguments:
             return arguments
@@ -461,11 +461,11 @@ class BaseTool:
             return arguments
         return seen if isinstance(seen, dict) else arguments
 
-    def rule_broken_by(self, bound: Mapping[str, Any]) -> Failure | None:
+    def check_rule(self, bound: Mapping[str, Any]) -> Failure | None:
         """Ask the tool's own `check`; it refuses with a sentence, or a `ToolError`.
 
         Raises:
-            SettingRaised: It failed.
+            SettingError: It failed.
         """
         if self.check is None:
             return None
@@ -479,11 +479,11 @@ class BaseTool:
         advice = "Call again with arguments that fit the rule, or tell the user why not."
         return Failure(Code.RULE_VIOLATED, text, advice)
 
-    def asks_for(self, arguments: Mapping[str, Json]) -> bool:
+    def needs_approval(self, arguments: Mapping[str, Json]) -> bool:
         """Whether a person must agree to these arguments. A condition that cannot be evaluated asks.
 
         Raises:
-            SettingRaised: The function that says so failed.
+            SettingError: The function that says so failed.
         """
         if not self.approve or self.approve is True:
             return bool(self.approve)
@@ -496,7 +496,7 @@ class BaseTool:
         except BaseException:  # a missing argument, a type that does not compare: when unsure, ask
             return True
 
-    def resources_of(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
+    def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
         """What this call touches; an optional argument that is absent and named in a template leaves that one out."""
         if not self._resources:
             return ()
@@ -512,20 +512,20 @@ class BaseTool:
         """Return the arguments with those that were left out as they are by default."""
         return {**self._defaults, **arguments}
 
-    def rate_key_of(self, arguments: Mapping[str, Json]) -> str:
+    def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
         """What this call's rate is counted for; empty when it is counted with all others."""
         try:
             return self._rate_key({**self._defaults, **arguments}) if self._rate_key else ""
         except (LookupError, TypeError):  # an optional argument that is absent
             return ""
 
-    def key_of(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
+    def resolve_key(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
         """Return the key of this write: the declared one, or `otherwise` (its place in the run).
 
         A declared key that cannot be made refuses the call: under another one it might happen twice.
 
         Raises:
-            SettingRaised: The function that gives it failed, or named nothing.
+            SettingError: The function that gives it failed, or named nothing.
         """
         if not self.key:
             return otherwise
@@ -534,7 +534,7 @@ class BaseTool:
             named = self._asked("key", whole)
             if named is None or named == "":
                 error = ValueError(f"the key function of {self.name} returned {named!r}, which names nothing")
-                raise SettingRaised("key", self.key) from error
+                raise SettingError("key", self.key) from error
             return str(named)
         try:
             return self._key(whole)
@@ -547,7 +547,7 @@ class BaseTool:
         """Call the author's function that a setting is.
 
         Raises:
-            SettingRaised: It raised something other than a `ToolError`.
+            SettingError: It raised something other than a `ToolError`.
         """
         function = getattr(self, setting)
         try:
@@ -555,28 +555,30 @@ class BaseTool:
         except (KeyboardInterrupt, ToolError):
             raise
         except BaseException as error:  # it is the author's code: whatever it raises, the call is not allowed
-            raise SettingRaised(setting, function) from error
+            raise SettingError(setting, function) from error
 
     @cached_property
     def is_async(self) -> bool:
         """Whether `run` is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)
 
-    def ready(
+    def bind_call(
         self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
     ) -> partial[Any]:
         """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         if not (self.as_written or _SAFE.issuperset(map(type, bound.values()))):
             bound = strictjson.copied(bound)
-        if self.hidden:
-            given = {name: context if kind is Context else injected[name] for name, kind in self.hidden.items()}
+        if self.injected_parameters:
+            given = {
+                name: context if kind is Context else injected[name] for name, kind in self.injected_parameters.items()
+            }
             return partial(self.run, **bound, **given)
         return partial(self.run, **bound)
 
     # ------------------------------------------------------------------ checks when it is declared
 
-    def settle(self) -> None:
+    def validate_declaration(self) -> None:
         """Check the declaration: when the tool is made, and when a set takes it if it was not, or changed since.
 
         Raises:
@@ -593,10 +595,10 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
         if rows := paging.rows_of(self.run):
             self._page(rows)
-        if self.people > 1 and not self.approve:
+        if self.required_approvals > 1 and not self.approve:
             self.approve = True
         try:
-            _ = self.pace
+            _ = self.rate_limit
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
         _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
@@ -674,7 +676,7 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
-_CHECKS = [BaseTool.arguments_of, BaseTool.rule_broken_by]
+_CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
 """What says whether arguments fit. A class that has its own is asked each time."""
 
 _OURS = {"_DECLARABLE", "_pinned", "_settled", "_held"}
@@ -686,7 +688,7 @@ _DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _OUR
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
 
 _FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
-    "docs", "description", "signature", "parameters", "bind", "hidden", "_defaults",
+    "docs", "description", "signature", "parameters", "bind", "injected_parameters", "_defaults",
 }  # fmt: skip
 """What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
 
@@ -776,13 +778,13 @@ class FunctionTool(BaseTool):
             hints.parameters_of(fn, name=self.name)
         else:
             self._take(parameters)
-        self.settle()
+        self.validate_declaration()
 
     def _take(self, parameters: Mapping[str, Json]) -> None:
         """Be described by a schema. What is set here stands in place of what a signature would give."""
         self.parameters = hints.imported(parameters, name=self.name)
         self.bind = strictjson.copied
-        self.hidden = {}
+        self.injected_parameters = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)

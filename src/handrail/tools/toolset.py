@@ -160,7 +160,7 @@ class Toolset:
             for tool in kept
             if (where is None or where(tool))
             and (tag is None or tag in tool.tags)
-            and (permission is None or tool.needs in COVERED[permission])
+            and (permission is None or tool.required_permission in COVERED[permission])
         )
 
     def prefix(self, text: str) -> Toolset:
@@ -193,7 +193,7 @@ class Toolset:
                 return False
         return True
 
-    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def compute_once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what was made of these tools under a key, made anew once the set has changed."""
         made = self._state.made
         if key not in made:
@@ -223,7 +223,7 @@ class Toolset:
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
     if isinstance(given, BaseTool):
-        given.hold()
+        given.freeze()
         return given
     if isinstance(given, type) and issubclass(given, BaseTool):
         raise ToolDefinitionError(f"{given.__name__} is a class of tools; make one: `{given.__name__}()`.")

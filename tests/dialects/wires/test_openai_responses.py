@@ -872,7 +872,7 @@ def asked_by_the_runtime(server: ScriptedServer, *, streamed: bool) -> hr.RunRes
         budget = hr.Budget(time_s=60, calls=50)
         async with hr.Runtime([get_weather], observers=[lambda event: None] if streamed else ()) as runtime:
             run = await runtime.run("How warm is it?", model=server.model, budget=budget)
-            await runtime.model(server.model).aclose()
+            await runtime._engine.resolve_model(server.model).aclose()
             return run
 
     return asyncio.run(main())

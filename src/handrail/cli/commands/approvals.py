@@ -13,8 +13,8 @@ from handrail import admin
 from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
-    GRANTS,
     QUESTIONS,
+    STANDING_APPROVALS,
     brief,
     command_line,
     laid_out,
@@ -31,7 +31,8 @@ from handrail.engine.nested_runs import outer_of
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import name_in, scope_of
 from handrail.errors import ConfigError, Json
-from handrail.ports import ApprovalStore, RunStore, now_of
+from handrail.futures import result_now
+from handrail.ports import ApprovalStore, RunStore
 from handrail.records import ApprovalRequest, ApprovalState
 
 
@@ -49,7 +50,7 @@ def command() -> None:
       handrail approvals show a_5513ba120ecc7f16
       handrail approvals approve a_5513ba120ecc7f16
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
-      handrail approvals rules
+      handrail approvals standing
     """
 
 
@@ -73,7 +74,7 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
       handrail approvals list --state all
     """
     with QUESTIONS.opened(store) as kept:
-        found = now_of(kept.questions(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
+        found = result_now(kept.list_approvals(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
     if as_json:
         print_json({"questions": [_facts(question) for question in found]})
         return
@@ -153,7 +154,7 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
     if scope != "once" and not as_json:
-        say(f"from now on: {command_line('approvals rules', store)} shows what this approves, and how it is revoked")
+        say(f"from now on: {command_line('approvals standing', store)} shows what this approves, and how it is revoked")
 
 
 @command.command("deny")
@@ -172,14 +173,14 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = admin.deny(kept, id, by=by, because=reason)
+        after = admin.deny(kept, id, by=by, reason=reason)
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
 
 
 def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
-    if not isinstance(kept, RunStore) or (begun := now_of(kept.recorded(question.run_id))) is None:
+    if not isinstance(kept, RunStore) or (begun := result_now(kept.load_run(question.run_id))) is None:
         scope = scope_of(question.run_id)
         of_scope = f", to a runtime with scope={scope!r}" if scope else ""
         return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
@@ -191,7 +192,7 @@ def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
 def _outermost(kept: RunStore, run_id: str) -> str:
     """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
     outer = outer_of(run_id)
-    return _outermost(kept, outer) if outer and now_of(kept.recorded(outer)) else run_id
+    return _outermost(kept, outer) if outer and result_now(kept.load_run(outer)) else run_id
 
 
 def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None:
@@ -209,44 +210,48 @@ def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None
     say(f"go on:   {way_on}")
 
 
-# ---------------------------------------------------------------------- standing words
+# ---------------------------------------------------------------------- standing approvals
 
 
-@command.command("rules")
+@command.command("standing")
 @options.store
 @options.as_json
 @options.debug
-def rules(store: str, as_json: bool) -> None:
-    """List standing words: what is approved without being asked, because somebody said so once.
+def standing(store: str, as_json: bool) -> None:
+    """List standing approvals: what is approved without being asked, because somebody said so once.
 
     \b
     Example:
-      handrail approvals rules
+      handrail approvals standing
     """
-    with GRANTS.opened(store) as kept:
-        found = admin.grants(kept)
+    with STANDING_APPROVALS.opened(store) as kept:
+        found = admin.standing_approvals(kept)
     if as_json:
-        print_json({"rules": [asdict(grant) for grant in found]})
+        print_json({"standing": [asdict(grant) for grant in found]})
         return
     rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in found]
-    print_table(rows, ("rule", "tool", "run", "by", "since", "approves what is asked because"), "no rule is in force")
+    print_table(
+        rows,
+        ("id", "tool", "run", "by", "since", "approves what is asked because"),
+        "no standing approval is in force",
+    )
 
 
 @command.command("revoke")
-@click.argument("id", shell_complete=completion_names.grants)
+@click.argument("id", shell_complete=completion_names.standing_approvals)
 @options.decided_by
 @options.store
 @options.as_json
 @options.debug
 def revoke(id: str, by: str, store: str, as_json: bool) -> None:
-    """Take a standing word back: what it approved is asked about again.
+    """Take a standing approval back: what it approved is asked about again.
 
     \b
     Example:
       handrail approvals revoke g_6af1c20e55d8b913
     """
-    with GRANTS.opened(store) as kept:
-        id = whole_id(id, (grant.id for grant in admin.grants(kept)))
+    with STANDING_APPROVALS.opened(store) as kept:
+        id = whole_id(id, (grant.id for grant in admin.standing_approvals(kept)))
         grant = admin.revoke(kept, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
@@ -256,7 +261,7 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
 
 def _question_named(kept: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
-    return whole_id(given, (question.id for question in now_of(kept.questions(state=""))))
+    return whole_id(given, (question.id for question in result_now(kept.list_approvals(state=""))))
 
 
 def _arguments(text: str) -> Mapping[str, Json]:
@@ -268,8 +273,8 @@ def _arguments(text: str) -> Mapping[str, Json]:
 
 def _facts(question: ApprovalRequest) -> dict[str, Json]:
     told: Sequence[str] = (
-        "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "because", "asked",
-        "expires", "digest", "people", "principal",
+        "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "decision_reason", "asked",
+        "expires", "digest", "required_approvals", "principal",
     )  # fmt: skip
     edited = None if question.edited is None else dict(question.edited)
     values = {name: getattr(question, name) for name in told}
@@ -277,17 +282,17 @@ def _facts(question: ApprovalRequest) -> dict[str, Json]:
 
 
 def _state(question: ApprovalRequest) -> str:
-    several = question.state == "open" and question.people > 1
-    return f"open, {len(question.agreed)} of {question.people}" if several else question.state
+    several = question.state == "open" and question.required_approvals > 1
+    return f"open, {len(question.agreed)} of {question.required_approvals}" if several else question.state
 
 
 def _who_agrees(question: ApprovalRequest) -> str:
     """Say how many people must agree, where that are several, who has, and who may not."""
-    if question.people == 1:
+    if question.required_approvals == 1:
         return ""
     agreed = f"{', '.join(question.agreed)} did" if question.agreed else "nobody has yet"
     other = f"; not {question.principal}, whom the run acts for" if question.principal else ""
-    return f"{len(question.agreed)} of {question.people} people: {agreed}{other}"
+    return f"{len(question.agreed)} of {question.required_approvals} people: {agreed}{other}"
 
 
 def _call(question: ApprovalRequest) -> str:

@@ -15,8 +15,9 @@ from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_entry
 from handrail.cli.store_access import LOG, brief, moment, print_json, run_named, say
 from handrail.errors import ConfigError
+from handrail.futures import result_now
 from handrail.invisible import json_text
-from handrail.ports import AuditStore, now_of
+from handrail.ports import AuditStore
 from handrail.records import AuditRecord
 
 PAGE = 1000
@@ -142,7 +143,7 @@ def export(run_id: str, store: str) -> None:
 
 def _records(kept: AuditStore, run_id: str = "", after: int = 0) -> Iterator[AuditRecord]:
     """Yield records in order, read page by page."""
-    while page := now_of(kept.log(after=after, run_id=run_id, most=PAGE)):
+    while page := result_now(kept.log(after=after, run_id=run_id, most=PAGE)):
         yield from page
         after = page[-1].seq
 

@@ -71,7 +71,7 @@ def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, 
         if result.failure.suggestion:
             click.echo(printable(result.failure.suggestion), err=True)
         if result.failure.code == Code.APPROVAL_PENDING and isinstance(asked := setup.tools.resolve(tool), BaseTool):
-            hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {asked.weighs}"
+            hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {asked.effective_risk}"
             click.echo(hint, err=True)
     return exits.of_failure(result.failure)
 

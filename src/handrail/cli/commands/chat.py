@@ -72,7 +72,7 @@ def command(
             return run
 
         try:
-            runtime.model(model)  # a wrong name or a missing key is told before the first question
+            runtime._engine.resolve_model(model)  # a wrong name or a missing key is told before the first question
             setup.check_injected(setup.tools.filter(setup.policy.sees))
             tools = {tool.name: tool.description for tool in setup.tools.filter(setup.policy.sees)}
             return _hold(answer, tools, [SystemMessage(system)] if system else [])

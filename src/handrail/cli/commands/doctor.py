@@ -164,7 +164,7 @@ def _model(name: str) -> Finding:
 
 async def _looked_up(name: str) -> None:
     async with Runtime([]) as runtime:
-        runtime.model(name)
+        runtime._engine.resolve_model(name)
 
 
 def _audit_key() -> Finding:

@@ -23,7 +23,7 @@ from handrail.cli.store_access import (
     span,
 )
 from handrail.errors import ConfigError, Json
-from handrail.ports import now_of
+from handrail.futures import result_now
 from handrail.records import WriteRecord
 
 _STATES = ("claimed", "done", "failed", "in_doubt")
@@ -66,7 +66,7 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
       handrail ledger list --state in_doubt
     """
     with WRITES.opened(store) as kept:
-        found = now_of(kept.writes(state=state or "", run_id=run_named(kept, run_id), most=most))
+        found = result_now(kept.list_writes(state=state or "", run_id=run_named(kept, run_id), most=most))
     if as_json:
         print_json({"writes": [_facts(write) for write in found]})
         return

@@ -37,10 +37,11 @@ from handrail.engine.nested_runs import outer_of
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import kept_name, name_in, scope_of
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
+from handrail.futures import result_now
 from handrail.invisible import json_text
 from handrail.journal.codec import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
-from handrail.ports import ApprovalStore, Listener, Request, Store, now_of
+from handrail.ports import ApprovalStore, Listener, Request, Store
 from handrail.process_identity import is_gone
 from handrail.records import RecordStatus, RunRecord, StoredRun
 from handrail.runs import Run
@@ -83,7 +84,7 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
       handrail runs list --status waiting
     """
     with RUNS.opened(store) as kept:
-        records = now_of(kept.records(status=status or "", most=most))
+        records = result_now(kept.list_runs(status=status or "", most=most))
     if as_json:
         print_json({"runs": [facts(record) for record in records]})
         return
@@ -110,8 +111,8 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
     """
     with RUNS.opened(store) as kept:
         run = run_named(kept, run)
-        told = retold(_found(now_of(kept.recorded(run)), run))
-        questions = now_of(kept.questions(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
+        told = retold(_found(result_now(kept.load_run(run)), run))
+        questions = result_now(kept.list_approvals(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
         doubts = lines_on(told.begun.steps, run, kept, store)
     if as_json:
         print_json(document(told, questions))
@@ -181,7 +182,7 @@ def resume(
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         if run is not None:
             return _resumed(wheel, run_named(kept, run), model, limits, anyway=anyway)
-        if poisoned := now_of(RUNS.of(kept, store).records(status="poisoned", most=EVERY)):
+        if poisoned := result_now(RUNS.of(kept, store).list_runs(status="poisoned", most=EVERY)):
             names = ", ".join(record.run_id for record in poisoned)
             watch.tell(f"left alone, because poisoned (runs resume RUN --anyway insists): {names}")
         codes = [_resumed_or_told(wheel, each, model, limits) for each in wheel.ready()]
@@ -303,7 +304,7 @@ class Wheel:
             ConfigError: There is no such run, or a tool that it has called is not named again: the call that waits
                 would be answered as if there were none.
         """
-        begun, tools = _found(now_of(RUNS.of(self.kept, self.place).recorded(run)), run), self.setup.tools
+        begun, tools = _found(result_now(RUNS.of(self.kept, self.place).load_run(run)), run), self.setup.tools
         self.setup.check_injected(tools.filter(self.setup.policy.sees))
         if begun.record.toolset in ("", toolset_digest(tools.snapshot())):
             return begun.record
@@ -316,7 +317,7 @@ class Wheel:
 
     def ready(self) -> Sequence[str]:
         """Name the runs that can go on, the oldest first. What a run's call started goes on with that run alone."""
-        runs = now_of(RUNS.of(self.kept, self.place).records(most=EVERY))
+        runs = result_now(RUNS.of(self.kept, self.place).list_runs(most=EVERY))
         unfinished = {record.run_id for record in runs if record.status in ("queued", "running", "waiting")}
         inside: dict[str, list[str]] = {}
         for record in runs:
@@ -331,7 +332,7 @@ class Wheel:
     def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
         if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
             names = (record.run_id, *inside)
-            asked = [each for name in names for each in now_of(self.kept.questions(state="", run_id=name))]
+            asked = [each for name in names for each in result_now(self.kept.list_approvals(state="", run_id=name))]
             return bool(asked) and all(question.state != "open" for question in asked)
         return record.status == "queued" or (record.status == "running" and is_gone(record.owner))
 
@@ -407,7 +408,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     """
     with RUNS.opened(store) as kept:
         run = run_named(kept, run)
-        record = _found(now_of(kept.recorded(run)), run).record
+        record = _found(result_now(kept.load_run(run)), run).record
         status = record.status if record.status == "cancelled" else admin.cancel(kept, run, by=by).status
     if as_json:
         print_json({"run_id": run, "was": record.status, "status": status})
@@ -448,7 +449,9 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
     tools: Toolset | None = tools_from(places) if places else None
     with RUNS.opened(store) as kept:
         runs = [run_named(kept, run) for run in runs]
-        found = [retold(_found(now_of(kept.recorded(run)), run)) for run in runs]  # all of them, before any is printed
+        found = [
+            retold(_found(result_now(kept.load_run(run)), run)) for run in runs
+        ]  # all of them, before any is printed
     for each in found:
         for line in exporting.FORMS[form](each, tools):
             click.echo(json_text(line))

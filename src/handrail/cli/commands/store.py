@@ -20,7 +20,7 @@ from handrail.stores import maintenance
 from handrail.stores.durable import DurableStore
 
 _NOUNS = {
-    "effects": "writes", "acts": "acts to know again", "grants": "standing words", "audit": "audit records",
+    "effects": "writes", "acts": "acts to know again", "grants": "standing approvals", "audit": "audit records",
     "kept": "long results",
 }  # fmt: skip
 """What people call the rows of a table, as `info` and the other commands do; `--json` has the tables' names."""

@@ -58,7 +58,7 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
     if as_json:
         click.echo(json_text({"v": 1, "tools": [_facts(tool) for tool in tools]}))
         return
-    rows = [(tool.name, tool.effect or "undeclared", tool.weighs, _asks(tool), tool.summary) for tool in tools]
+    rows = [(tool.name, tool.effect or "undeclared", tool.effective_risk, _asks(tool), tool.summary) for tool in tools]
     print_columns(console(), rows, ("tool", "effect", "risk", "asks a person", "summary"))
 
 
@@ -188,8 +188,8 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "effect": tool.effect,
-        "permission": tool.needs,
-        "risk": tool.weighs,
+        "permission": tool.required_permission,
+        "risk": tool.effective_risk,
         "asks_a_person": _asks(tool),
         "timeout_s": tool.timeout_s,
         "key": tool.key if isinstance(tool.key, str) else None,
@@ -204,11 +204,13 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
 
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
-    people = f", {tool.people} people" if tool.people > 1 else ""
+    approvers = f", {tool.required_approvals} people" if tool.required_approvals > 1 else ""
     if isinstance(tool.approve, str):
-        return f"when {tool.approve}{people}"
-    always = tool.approve is True or tool.weighs == Policy().ask_from
-    return f"always{people}" if always else f"by a rule{people}" if tool.approve else "no"
+        return f"when {tool.approve}{approvers}"
+    always = tool.approve is True or tool.effective_risk == Policy().ask_from
+    if always:
+        return f"always{approvers}"
+    return f"by a rule{approvers}" if tool.approve else "no"
 
 
 def _text(fact: Any) -> str:

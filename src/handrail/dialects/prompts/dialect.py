@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, json_bodies, memoize, received, writing
+from handrail.dialects import Conversation, ToolLike, compute_once, json_bodies, received, writing
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.prompts import reader as texts
 from handrail.dialects.prompts.chat_template import (
@@ -233,7 +233,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         if tools is None:
             return None
         tools = writing.as_collection(tools)
-        described: Sequence[Described] = memoize(
+        described: Sequence[Described] = compute_once(
             tools,
             (self.names, self.tokens),
             lambda: [describe_tool(tool, names, self.tokens) for tool in tools],

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.dialects import ToolLike, call_assembly, memoize, writing
+from handrail.dialects import ToolLike, call_assembly, compute_once, writing
 from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
 from handrail.dialects.prompts.call_format import CallFormat, Schemas
 from handrail.dialects.prompts.channels import Channels
@@ -391,7 +391,7 @@ class TextReader:
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
-    schemas: Schemas = memoize(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
+    schemas: Schemas = compute_once(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
     return schemas
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from handrail import plugins
-from handrail.dialects import ToolLike, memoize, provider_errors
+from handrail.dialects import ToolLike, compute_once, provider_errors
 from handrail.dialects.writing import as_collection
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Way
@@ -39,7 +39,7 @@ class BaseWire(ABC):
                 plainly, so that one such tool does not cost the others their strictness.
         """
         tools = as_collection(tools)
-        defined: list[dict[str, Json]] = memoize(tools, (type(self), strict), lambda: self.define(tools, strict))
+        defined: list[dict[str, Json]] = compute_once(tools, (type(self), strict), lambda: self.define(tools, strict))
         return defined
 
     @abstractmethod

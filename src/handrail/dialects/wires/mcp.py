@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handrail.dialects import ToolLike, memoize
+from handrail.dialects import ToolLike, compute_once
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.writing import as_collection, name_map
 from handrail.errors import Json
@@ -29,8 +29,12 @@ class Mcp:
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
         tools = as_collection(tools)
         names = name_map(tools, NAMES)
-        defined: list[dict[str, Json]] = memoize(tools, Mcp, lambda: [_describe_tool(tool, names) for tool in tools])
-        return defined
+        definitions: list[dict[str, Json]] = compute_once(
+            tools,
+            Mcp,
+            lambda: [_describe_tool(tool, names) for tool in tools],
+        )
+        return definitions
 
 
 MCP = Mcp()

@@ -67,7 +67,7 @@ class RequestEncoder:
             ConfigError: A tool or an option holds something that JSON cannot.
             ModelError: The conversation does (`code="unwritable"`): it stems from people, tools and the model itself.
         """
-        if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "remembered"):
+        if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "compute_once"):
             fields = self._wire.encode_request(messages, tools, options)
             tools_too = self._take_tools(fields, options)
             return b"".join((_frame(fields), tools_too))[:-1] + b"}"

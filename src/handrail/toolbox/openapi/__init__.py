@@ -335,7 +335,7 @@ class OperationTool(HttpTool):
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         self.parameters, self.bind = imported(operation.schema, name=operation.name), copied
-        self.hidden = {_CONTEXT: Context}
+        self.injected_parameters = {_CONTEXT: Context}
         super().__init__()
 
     def open(self) -> None:

@@ -75,7 +75,7 @@ class _OnDatabases(BaseTool):
     """What the tools have in common: a parameter `database` that takes the declared names."""
 
     effect = "read"
-    most_at_once = 4
+    max_concurrency = 4
 
     def __init__(self, databases: Mapping[str, Database], timeout_s: float) -> None:
         self._databases, self.timeout_s = databases, timeout_s

@@ -1,0 +1,66 @@
+"""The event loop of an asyncio runtime as the scheduler of its batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from handrail.engine.attempts import CANCEL_GRACE_S
+from handrail.engine.eager_tasks import EagerTasks
+from handrail.engine.executor import BatchExecutor
+from handrail.futures import mailbox
+
+
+class AsyncioScheduler:
+    """The running event loop as a `Scheduler`."""
+
+    __slots__ = ("_mailbox", "first_step", "go_on", "loop")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._mailbox = mailbox()
+        tasks = EagerTasks(self.loop)
+        self.first_step = tasks.first_step
+        self.go_on = tasks.go_on
+
+    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+        """See `Scheduler.later`."""
+        return self.loop.call_later(seconds, then, *args)
+
+    def post(self, then: Callable[..., Any], *args: Any) -> None:
+        """See `Scheduler.post`. The scheduler is left when its loop is closed."""
+        try:
+            self._mailbox.post(then, *args)
+        except RuntimeError:
+            then(*args)
+
+    async def wait_for(self, executor: BatchExecutor) -> None:
+        """Return when every call has its result; if the task is cancelled, the calls are cancelled first."""
+        active = executor.session
+        stop = partial(self.post, executor.cancel)
+        active.stops.append(stop)
+        if active.cancelled:  # before the stop was there to be called
+            executor.cancel()
+        try:
+            if not executor.over:
+                await self._end_of(executor)
+        except asyncio.CancelledError:
+            executor.cancel(hard=True)
+            if not executor.over:
+                await asyncio.wait([self._end_of(executor)], timeout=2 * CANCEL_GRACE_S)
+            raise
+        finally:
+            active.stops.remove(stop)
+
+    def _end_of(self, executor: BatchExecutor) -> asyncio.Future[None]:
+        """Return a new future of the batch's end. Not one for all: a waiter that is cancelled cancels its future."""
+        end: asyncio.Future[None] = self.loop.create_future()
+        executor.when_over = partial(_set, end)
+        return end
+
+
+def _set(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)

@@ -1,0 +1,242 @@
+"""The verbs of a runtime as generators: what each one does, once for both runtimes.
+
+A verb yields requests (`engine.Request`) and returns its value. `Runtime` answers them on asyncio, `SyncRuntime` in the
+calling thread; a verb neither waits nor starts a thread itself. The verb `workflow` is in `workflows`.
+
+Rule 1: whatever raises while a run is under way, the run is finished, so that its name is free and observers see its
+        end; unless the process itself ends, it is released in the store too, so that any process may resume it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from handrail import _lazy
+from handrail.calls import ToolCall, ToolResult, arguments_text
+from handrail.core.budgets import Budget
+from handrail.core.conversation import Ending
+from handrail.core.flow import Rules
+from handrail.dialects import message_fields, wire_dialect
+from handrail.engine import nested_runs
+from handrail.engine.active_run import ActiveRun, new_run_id
+from handrail.engine.approvals import edits_in
+from handrail.engine.engine import Engine, PerformBatch, Verb
+from handrail.engine.resume import check_left, check_name_free, open_stored_run, poisoning, require_run, take_over
+from handrail.engine.tool_visibility import selector_of
+from handrail.errors import Json
+from handrail.messages import Message, Options, Turn, conversation_of
+from handrail.ports import Model, Observer, Selector
+from handrail.records import RunRecord
+from handrail.runs import Run
+
+if TYPE_CHECKING:
+    from handrail.engine import undo as undoing
+    from handrail.journal import fork as forking
+else:
+    forking = _lazy.module("handrail.journal.fork")
+    undoing = _lazy.module("handrail.engine.undo")
+
+
+class RunOptions(TypedDict, total=False):
+    """What `run` and `stream` take beside the question, the model and the output; see `Runtime.run`."""
+
+    system: str
+    budget: Budget | None
+    deps: Any
+    inject: Mapping[str, Any] | None
+    options: Options | None
+    run_id: str | None
+    observers: Sequence[Observer]
+    selector: str | Selector | None
+    flow: Rules
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What `resume`, `replay` and `fork` take beside the run and the output; see `Runtime.resume`."""
+
+    model: str | Model | None
+    budget: Budget | None
+    deps: Any
+    inject: Mapping[str, Any] | None
+    observers: Sequence[Observer]
+    selector: str | Selector | None
+    flow: Rules | None
+
+
+# ---------------------------------------------------------------------- calls
+
+
+def call(
+    engine: Engine,
+    name: str,
+    arguments: Mapping[str, Json] | str | None,
+    *,
+    run: str | None,
+    deps: Any,
+    inject: Mapping[str, Any] | None,
+) -> Verb[ToolResult]:
+    """See `Runtime.call`."""
+    turn = Turn(calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls")
+    results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
+    return results[0]
+
+
+def handle(
+    engine: Engine, message: Any, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None, dialect: str
+) -> Verb[Any]:
+    """See `Runtime.handle`."""
+    wire = wire_dialect(dialect)
+    turn = wire.decode_message(message_fields(message), engine.tools)
+    results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
+    return wire.encode_results(turn.calls, results)
+
+
+def _perform_calls(
+    engine: Engine, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
+) -> Verb[list[ToolResult]]:
+    """Perform calls that come from elsewhere, as one turn of the run that they name."""
+    active, number = engine.open_turn(turn, run=run, deps=deps, inject=inject)
+    batch = engine.open_batch(active, turn, number)
+    yield from engine.perform_turn(active, batch, number)
+    return engine.finish_turn(active, batch, run)
+
+
+# ---------------------------------------------------------------------- runs of a model
+
+
+def run(
+    engine: Engine,
+    question: str | Message | Sequence[Message | Mapping[str, Json]],
+    *,
+    model: str | Model,
+    output: Any = None,
+    system: str = "",
+    budget: Budget | None = None,
+    deps: Any = None,
+    inject: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+    run_id: str | None = None,
+    observers: Sequence[Observer] = (),
+    selector: str | Selector | None = None,
+    flow: Rules = (),
+) -> Verb[Run[Any]]:
+    """See `Runtime.run`."""
+    resolved = engine.resolve_model(model)
+    messages = conversation_of(question, system=system)
+    if engine.keeps_runs and run_id is not None:
+        check_name_free((yield engine.load_run(run_id)))
+    elif engine.keeps_runs and (caller := nested_runs.current()) is not None:
+        run_id = caller.named_by_question(messages)
+        if (yield engine.load_run(run_id)) is not None:
+            return (
+                yield from resume(
+                    engine,
+                    run_id,
+                    model=model,
+                    budget=budget,
+                    deps=deps,
+                    inject=inject,
+                    output=output,
+                    observers=observers,
+                    selector=selector,
+                    flow=flow or None,
+                )
+            )
+    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+    active.options = options or active.options
+    active.selector = None if selector is None else selector_of(selector)
+    active.course = engine.make_flow(flow)
+    engine.open_conversation(active, messages, output, resolved)
+    record = engine.make_record(active, messages, model)
+    return (yield from _drive_to_end(engine, active, resolved, record, new=True))
+
+
+def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = None, **options: Any) -> Verb[Run[Any]]:
+    """See `Runtime.resume`."""
+    engine.unrecorded.offer(run_id)
+    stored = require_run((yield engine.load_run(run_id)), run_id)
+    if not anyway:
+        if poisoned := poisoning(stored.record):
+            entry, error = poisoned
+            yield engine.runs.append_entry(entry)
+            raise error
+        check_left(stored.record)
+    active, asked, model = open_stored_run(engine, stored, output=output, **options)
+    engine.open_conversation(active, asked.messages, asked.output, model)
+    record = take_over(engine, active, stored, new_output=output is not None)
+    return (yield from _drive_to_end(engine, active, model, record))
+
+
+def replay(engine: Engine, run_id: str, *, output: Any = None, **options: Any) -> Verb[Run[Any]]:
+    """See `Runtime.replay`."""
+    stored = require_run((yield engine.load_run(run_id)), run_id)
+    active, asked, model = open_stored_run(engine, stored, output=output, **options)
+    active.leave_no_trail()
+    engine.open_conversation(active, asked.messages, asked.output, model)
+    engine.attach_journal(active, stored, replaying=True)
+    return (yield from _drive_to_end(engine, active, model, None))
+
+
+def fork(engine: Engine, run_id: str, *, at_turn: int, **options: Any) -> Verb[Run[Any]]:
+    """See `Runtime.fork`."""
+    stored = require_run((yield engine.load_run(run_id)), run_id)
+    open_stored_run(engine, stored, **options)  # what cannot be resumed is refused before there is a new run
+    edits = yield from edits_in(engine.store, run_id)
+    record, first = forking.fork_of(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
+    yield engine.runs.begin_run(record)
+    yield engine.runs.append_entry(first)
+    return (yield from resume(engine, record.run_id, **options))
+
+
+def _drive_to_end(
+    engine: Engine, active: ActiveRun, model: Model, record: RunRecord | None, *, new: bool = False
+) -> Verb[Run[Any]]:
+    """Drive an opened run until it has ended.
+
+    Args:
+        record: What the store is to keep of it; None where its journal is attached already, or it has none.
+    """
+    try:
+        if record is not None:
+            stored = yield engine.runs.begin_run(record, new=new)
+            engine.attach_journal(active, stored)
+        ending = yield from engine.drive_conversation(active, model)
+    except BaseException as error:
+        ends_process = not isinstance(error, Exception | asyncio.CancelledError | KeyboardInterrupt)
+        if not ends_process:  # else the run is as after a crash
+            engine.release_run(active)
+        engine.finish_run(active, _ending_by_error(error))
+        raise
+    return engine.finish_run(active, ending)
+
+
+def _ending_by_error(error: BaseException) -> Ending:
+    if isinstance(error, asyncio.CancelledError):
+        return Ending("cancelled", "the task that ran it was cancelled")
+    if isinstance(error, KeyboardInterrupt):
+        return Ending("cancelled", "interrupted")
+    return Ending("failed", "an error in the set-up")
+
+
+# ---------------------------------------------------------------------- taking writes back
+
+
+def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
+    """See `Runtime.undoable`."""
+    stored = require_run((yield engine.load_run(run_id)), run_id)
+    return (yield from undoing.undoable(engine.store, stored, engine.callable_tools(), engine.scope_prefix))
+
+
+def undo(engine: Engine, run_id: str, steps: Sequence[str] | None) -> Verb[list[ToolResult]]:
+    """See `Runtime.undo`."""
+    results: list[ToolResult] = []
+    offered = yield from undoable(engine, run_id)
+    for write in undoing.chosen(offered, run_id, steps):
+        active = engine.open_run(run=f"{run_id}.undo", deps=None, inject=None)
+        batch = engine.open_single_call(undoing.write_back(write, engine.callable_tools(), run_id), active)
+        yield PerformBatch(active, batch)
+        results += batch.finished()
+        yield from undoing.release(engine.store, write, results[-1])
+    return results
