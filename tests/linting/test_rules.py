@@ -75,7 +75,7 @@ def test_a_tool_of_python_is_looked_at_with_what_it_declares():
 
 def test_a_finding_says_where_a_tool_of_python_stands():
     place = told_of([pay])["write-without-key"].place
-    assert place.file.endswith("test_lint.py")
+    assert place.file.endswith("test_rules.py")
     assert place.line > 1
 
 
