@@ -1,7 +1,7 @@
 """Calls carried by hand: how they are made, and a world that answers their effects from a table."""
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.core.execution import Admitted, ParsedCall, RunSettings, admit, carry_out
+from handrail.core.execution import Admitted, Deadline, ParsedCall, RunSettings, admit, carry_out
 from handrail.core.policy import Policy
 from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
 from handrail.testing import ManualClock
@@ -37,7 +37,7 @@ class World:
         self.answers = {**SOON, **answers}
         self.effects, self.events = [], []
         self.conduct = RunSettings(
-            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=300.0, tell=self.events.append
+            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=self.events.append
         )
 
     def carry(self, call: Admitted) -> ToolResult:

@@ -118,13 +118,23 @@ class Admitted(Struct):
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
 
-class RunSettings(Struct):
+class Deadline(Struct):
+    """When a run ends, on its clock; infinite without a time limit."""
+
+    at: float = float("inf")
+
+    def postpone(self, seconds: float) -> None:
+        """Put the end off, by what people took to answer."""
+        self.at += seconds
+
+
+class RunSettings(Struct, frozen=True):
     """How the calls of a run are carried out: what is the same for all of them.
 
     Attributes:
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
-        deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
+        deadline: When the run ends, on `now`. The active run alone moves it.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
@@ -139,7 +149,7 @@ class RunSettings(Struct):
     jitter: Callable[[], float]
     run_id: str = ""
     scope: str = ""
-    deadline: float = float("inf")
+    deadline: Deadline = field(default_factory=Deadline)
     result_bytes: int = results.DEFAULT_RESULT_BYTES
     backoff: retries.Backoff = field(default_factory=retries.Backoff)
     repair: bool = True
@@ -446,7 +456,7 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings)
 
 def _read(call: Admitted, conduct: RunSettings, began: float | None) -> Generator[Effect, Any, CallOutcome]:
     began = conduct.now() if began is None else began
-    deadline = min(began + call.tool.timeout_s, conduct.deadline)
+    deadline = min(began + call.tool.timeout_s, conduct.deadline.at)
     attempt = 0
     while True:
         attempt += 1
@@ -625,7 +635,7 @@ def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: RunSettings) -> Gen
         if claimed is None or claimed.state not in _PASSING:
             return claimed
         own_s = LONGEST_LEASE_S if conduct.epoch > 1 and claimed.state is ClaimState.BUSY else 0.0
-        if conduct.now() + wait_s >= min(began + max(tool.timeout_s, own_s), conduct.deadline):
+        if conduct.now() + wait_s >= min(began + max(tool.timeout_s, own_s), conduct.deadline.at):
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
@@ -634,7 +644,7 @@ def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: RunSettings) -> Gen
 def _write_attempts(call: Admitted, conduct: RunSettings) -> Generator[Effect, Any, tuple[CallOutcome, SettledState]]:
     """Run a claimed write until it is known how it ended, or known that nobody knows."""
     tool, began = call.tool, conduct.now()
-    deadline = min(began + tool.timeout_s, conduct.deadline)
+    deadline = min(began + tool.timeout_s, conduct.deadline.at)
     attempt, doubtful = 0, False
     while True:
         attempt += 1
@@ -681,7 +691,7 @@ def _check_first(
     """
     found = yield from _verified(call)
     if isinstance(found, NotFound) and early_s > 0:
-        too_late = conduct.now() + early_s >= conduct.deadline
+        too_late = conduct.now() + early_s >= conduct.deadline.at
         stopped = too_late or (yield from _waited(early_s, call.tool.name)) is not None
         found = Unknown() if stopped else (yield from _verified(call))
     match found:
@@ -750,7 +760,7 @@ def invoke(tool: BaseTool, attempt: int, began: float, conduct: RunSettings) -> 
     """Return the step that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
-    left_s = conduct.deadline - began
+    left_s = conduct.deadline.at - began
     if tool.timeout_s < left_s:
         left_s = tool.timeout_s
     if attempt > 1:
@@ -774,7 +784,7 @@ def _wait_before(
 
 def _allowed_s(tool: BaseTool, began: float, conduct: RunSettings) -> float:
     """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
-    declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline - began
+    declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline.at - began
     return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.3g}")
 
 

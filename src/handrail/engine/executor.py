@@ -97,7 +97,7 @@ class BatchExecutor:
         self.pumping = self.cancelled = False
         self.troubled = host.services.limits.troubled
         self.attempts = Attempts(
-            session.id, host.services, ground, host.now, self.troubled, session.conduct.secrets
+            session.id, host.services, ground, host.now, self.troubled, session.settings.secrets
         )  # fmt: skip
         self.people_asked, self.waited_until = 0, 0.0
 
@@ -276,8 +276,7 @@ class BatchExecutor:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
         waited_s = self.host.now() - self.waited_until
         self.waited_until += waited_s
-        self.session.progress.spent.waited_s += waited_s
-        self.session.conduct.deadline += waited_s
+        self.session.postpone_deadline(waited_s)
 
     def verify(self, lane: CallState, effect: Verify) -> None:
         """Ask the tool whether its write has happened."""
@@ -302,7 +301,7 @@ class BatchExecutor:
         """Wait for the run's end, which moves while people are asked."""
         if self.people_asked:
             self.count_wait()
-        left_s = self.session.conduct.deadline - self.host.now()
+        left_s = self.session.settings.deadline.at - self.host.now()
         if left_s <= 0:
             self.waited(lane, waiting, False)
         elif left_s != float("inf"):
@@ -322,7 +321,7 @@ class BatchExecutor:
             self.waited(lane, waiting, True)
             return
         key = tool.rate_key_of(cast(Admitted, lane.admitted).arguments)
-        most_s = min(tool.timeout_s, self.session.conduct.deadline - now)
+        most_s = min(tool.timeout_s, self.session.settings.deadline.at - now)
         wait_s = self.host.services.limits.wait_s(tool.name, key, tool.pace, now, most_s)
         if isinstance(wait_s, Failure):
             self.waited(lane, waiting, wait_s)

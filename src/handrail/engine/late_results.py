@@ -35,7 +35,7 @@ def record(
         newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
             a newer one may have done it.
     """
-    settle = _settlement(lane, lease, outcome, session.conduct.secrets)
+    settle = _settlement(lane, lease, outcome, session.settings.secrets)
     if lease is None or settle is None or not (newest or settle.state == "done"):
         return
     refused = partial(tell_refused, session, lane, settle)
