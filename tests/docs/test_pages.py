@@ -101,7 +101,7 @@ def test_the_page_on_dialects_shows_one_call_in_each_of_them():
 
 
 def test_the_page_on_errors_has_a_row_for_every_code():
-    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
     assert [code for code in Code if f"| `{code}` |" not in text] == []
 
 
