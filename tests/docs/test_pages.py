@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import build
 from handrail.errors import Code
 from tests.support import dialect_page
 from tests.support.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
@@ -108,6 +109,9 @@ def test_the_page_on_errors_has_a_row_for_every_code():
 def write() -> None:
     """Put files and outputs into the pages, and draw the picture."""
     dialect_page.write()
+    configuration = build.DOCS / "reference/configuration.md"
+    text = configuration.read_text(encoding="utf-8")
+    configuration.write_text(build.PROVIDER_REGION.sub(lambda _: build.provider_table(), text), encoding="utf-8")
     PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")
