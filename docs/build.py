@@ -199,8 +199,9 @@ def settings_of_a_tool() -> Iterator[tuple[str, str, str, str]]:
         if not (isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr)):
             continue
         if isinstance(node.target, ast.Name) and isinstance(after.value, ast.Constant):
-            default = ast.unparse(node.value) if node.value else ""
-            yield node.target.id, ast.unparse(node.annotation), default, str(after.value.value)
+            name = node.target.id
+            default = repr(getattr(BaseTool, name)) if node.value else ""
+            yield name, ast.unparse(node.annotation).replace(" | ", " or "), default, str(after.value.value)
 
 
 def tool_settings() -> str:
