@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -32,6 +33,8 @@ from handrail.tools.tool import BaseTool
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 STAGED = ROOT / "build/docs"
+FROM_THE_ROOT = {ROOT / "CONTRIBUTING.md": "contributing/README.md", ROOT / "SECURITY.md": "contributing/security.md"}
+"""Pages that GitHub wants in the root, and their places in the site."""
 CONFIGURATION = ROOT / "mkdocs.yml"
 
 REFERENCE = {
@@ -86,6 +89,8 @@ def stage() -> None:
             target.write_text(with_links_of_the_site(source), encoding="utf-8")
         else:
             shutil.copyfile(source, target)
+    for source, path in FROM_THE_ROOT.items():
+        (STAGED / path).write_text(with_links_of_the_site(source), encoding="utf-8")
     for path, text in generated_pages().items():
         target = STAGED / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -98,19 +103,28 @@ def repository() -> str:
     return str(project["urls"]["Repository"])
 
 
+def place_of(path: Path) -> str:
+    """Return the place of a file in the site; empty if it is no page."""
+    if path in FROM_THE_ROOT:
+        return FROM_THE_ROOT[path]
+    if path.is_relative_to(DOCS):
+        place = path.relative_to(DOCS).as_posix()
+        return f"{place}/README.md" if path.is_dir() else place
+    return ""
+
+
 def with_links_of_the_site(page: Path) -> str:
     """Return a page whose links lead to pages of the site, or to GitHub."""
+    folder = Path(place_of(page)).parent
 
     def rewrite(link: re.Match[str]) -> str:
         target = (page.parent / link["path"]).resolve()
         anchor = link["anchor"] or ""
         if not target.exists():
             return link[0]  # a generated page; the build fails if there is none
-        if not target.is_relative_to(DOCS):
-            return f"]({repository()}/blob/main/{target.relative_to(ROOT).as_posix()}{anchor})"
-        if target.is_dir():
-            return f"]({link['path'].rstrip('/')}/README.md{anchor})"
-        return link[0]
+        if place := place_of(target):
+            return f"]({os.path.relpath(place, folder)}{anchor})"
+        return f"]({repository()}/blob/main/{target.relative_to(ROOT).as_posix()}{anchor})"
 
     text = page.read_text(encoding="utf-8")
     pieces = []
