@@ -51,7 +51,7 @@ MARKED_BY_PATH = {
 }  # fmt: skip
 """What whole files need. A single test is marked where it stands."""
 
-SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # in a module that can start one; elsewhere `server` is of HTTP
+SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # where a module can start one; elsewhere it is HTTP
 SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
