@@ -1,10 +1,13 @@
-"""What many tests start from."""
+"""What many tests start from, and the markers that say what a test needs."""
 
 import signal
+from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import servers_permitted
 from tests.support.drivers import KINDS, Driver
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -33,3 +36,45 @@ def drive(request):
     yield open_one
     for driver in opened:
         driver.close()
+
+
+TESTS = Path(__file__).parent
+
+MARKED_BY_PATH = {
+    "corpus": ["corpus/*"],
+    "proof": ["journeys/*", "testing/test_crashes.py", "apps/test_ops_killed.py"],
+    "slow": [
+        "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
+        "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
+        "toolbox/test_sql.py", "core/test_planning.py", "schemas/test_schema_suite.py",
+    ],
+}  # fmt: skip
+"""What whole files need. A single test is marked where it stands."""
+
+SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # where a module can start one; elsewhere it is HTTP
+SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark each test by its path, and `server` by what it asks for."""
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        for marker, patterns in MARKED_BY_PATH.items():
+            if any(fnmatch(path, pattern) for pattern in patterns):
+                item.add_marker(marker)
+        if needs_server(item):
+            item.add_marker("server")
+
+
+def needs_server(item) -> bool:
+    """Whether a test has a Postgres: by a fixture, or as one of the engines over which it is repeated."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    is_named = any(isinstance(each, str) and each in SERVER_PARAMETERS for each in parameters)
+    can_start = hasattr(getattr(item, "module", None), "started")
+    return is_named or (can_start and not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Let only a test that is marked `server` start one."""
+    servers_permitted.now = item.get_closest_marker("server") is not None
