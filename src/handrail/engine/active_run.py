@@ -32,7 +32,7 @@ from handrail.messages import Delta, Message, Options
 from handrail.ports import AuditStore, Observer, Selector
 from handrail.records import AuditEntry, StoredRun
 from handrail.tools.toolset import Toolset
-from handrail.workers.threads import raised
+from handrail.workers.threads import wrap_error
 
 _MOST_UNWRITTEN = 1000
 """How many records of one run are kept to be written again after the audit log has failed; the oldest are dropped."""
@@ -214,7 +214,7 @@ class ListenerAdapter(Struct):
 def _written(run_id: str, notices: list[AuditEntry], unwritten: deque[AuditEntry], answer: Future[None]) -> None:
     if (error := answer.exception()) is not None:
         unwritten.extend(notices)
-        logs.raised(f"an audit record of run {run_id} could not be written", error)
+        logs.log_exception(f"an audit record of run {run_id} could not be written", error)
 
 
 def tell_all(observers: Sequence[Observer], event: Event) -> None:
@@ -223,7 +223,9 @@ def tell_all(observers: Sequence[Observer], event: Event) -> None:
         try:
             observer(event)
         except BaseException as error:  # one that only looks on must not cost a result
-            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", raised(error).error)
+            logs.log_exception(
+                f"an observer raised on {type(event).__name__}; the run goes on", wrap_error(error).error
+            )
 
 
 def cancelled(session: ActiveRun) -> Ending:

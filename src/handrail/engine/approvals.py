@@ -306,4 +306,4 @@ def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> Non
         if isinstance(approver, Withdrawing):
             approver.withdraw(asked, kept)
     except Exception as error:  # somebody else's code, which must not cost the word that was given
-        logs.raised("an approver raised when its question was taken back", error)
+        logs.log_exception("an approver raised when its question was taken back", error)

@@ -203,7 +203,7 @@ class Engine:
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
-        if file := reimport.under_way():
+        if file := reimport.current_file():
             raise SetupError(
                 f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
                 'put them under `if __name__ == "__main__":`'

@@ -595,7 +595,7 @@ def store_unavailable(error: Exception) -> StoreUnavailable:
     """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
-    logs.raised("the store raised instead of answering", error)
+    logs.log_exception("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 
 

@@ -26,8 +26,8 @@ from handrail.messages import ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
-from handrail.workers.processes import place_of
-from handrail.workers.threads import raised
+from handrail.workers.processes import locate_function
+from handrail.workers.threads import wrap_error
 
 
 class ModelCaller:
@@ -98,7 +98,7 @@ class ModelCaller:
                 raise
             raise _raised(model, error) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raised(error)  # what comes from the keyboard passes
+            wrap_error(error)  # what comes from the keyboard passes
             raise _raised(model, error) from error
         finally:
             patience.answered()
@@ -131,7 +131,7 @@ class ModelCaller:
                     self._store.save_result(session.id, message.result.text)
                 )
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
-                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                logs.log_exception("an old result could not be kept, and stays in the conversation", error)
                 break
             messages[position] = folded(message, handle)
             folds += 1
@@ -183,7 +183,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
         if tool.then is not None:
             check_injected([tool.then.tool], injected)
         if tool.isolation != "none":
-            place_of(tool)
+            locate_function(tool)
         for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(

@@ -154,10 +154,10 @@ class LoopThread:
     """One event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `fork_safety.begin`."""
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

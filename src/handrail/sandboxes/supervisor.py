@@ -50,7 +50,7 @@ def main() -> None:
     for name, data in given.items():
         _lay_out(name, data)
     if "adopt" in order:
-        _adopt_orphans()
+        adopt_orphans()
     exit_code = _run(order)
     end_everything()
     report = record("memory", "", b"") if _too_many_files(order) else b""
@@ -159,7 +159,7 @@ def _limit(limits: dict[str, int]) -> None:
             continue
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Become the parent of grandchildren whose own parent has ended, so that they are found when we end."""
     import ctypes  # dear, and not needed in a namespace: when its first process ends, all others do
 
