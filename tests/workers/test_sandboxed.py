@@ -40,7 +40,7 @@ from tests.support.drivers import BOUND_S
 
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
 
-HOW = {"effect": "read", "isolation": "isolated", "attempts": 1, "timeout_s": 30}
+HOW = {"effect": "read", "isolation": "isolated", "max_attempts": 1, "timeout_s": 30}
 
 
 @dataclass
@@ -718,14 +718,14 @@ def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_
 
 def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    bubblewrap._tried.cache_clear()
+    bubblewrap._probe.cache_clear()
     asked = []
     tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
     try:
         with hr.SyncRuntime([tool], approver=lambda question: asked.append(question)) as runtime:
             result = runtime.call("list_folder", {"folder": "/"})
     finally:
-        bubblewrap._tried.cache_clear()
+        bubblewrap._probe.cache_clear()
     assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
     assert "This machine offers 'process' only (bubblewrap is " in result.failure.message
     assert 'set isolation="process"' in result.failure.message
