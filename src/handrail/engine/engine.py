@@ -29,11 +29,12 @@ from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallPosition
 from handrail.core.budgets import Budget, Spent
-from handrail.core.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
+from handrail.core.conversation import AskModel, Conversation, Ending, Progress, conversation, last_text
 from handrail.core.execution import Deadline, RunSettings
-from handrail.core.flow import FlowState, Rules, course, rules_as_json
+from handrail.core.flow import FlowState, Rules, rules_as_json, start_flow
 from handrail.core.follow_ups import following, tell_of, with_steps
 from handrail.core.history import Window, mended
+from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.redaction import Known, Redactor, texts_in
 from handrail.core.retries import Backoff
@@ -371,7 +372,7 @@ class Engine:
         if not run:
             return batch.finished()
         with self._guard:
-            return heed_repeats(active.progress.repeats, batch)[0]
+            return detect_loops(active.progress.repeats, batch)[0]
 
     # ------------------------------------------------------------------ conversations
 
@@ -438,15 +439,15 @@ class Engine:
                 answer = self.open_batch(active, step.turn, step.number)
                 yield from self.perform_turn(active, answer, step.number)
 
-    def _start_conversation(self, active: ActiveRun) -> Talk:
+    def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
             active.progress,
             partial(self.asker.shown, active),
             active.budget,
-            conduct=active.settings,
+            settings=active.settings,
             started=active.started,
             wanted=active.wanted,
-            course=active.flow,
+            flow=active.flow,
         )
 
     def perform_turn(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
@@ -552,7 +553,7 @@ class Engine:
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
-        return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
+        return start_flow(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""

@@ -111,7 +111,7 @@ class ModelCaller:
     def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        owed = () if session.flow is None else session.flow.owed_among(tools)
+        owed = () if session.flow is None else session.flow.required_tools(tools)
         names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
