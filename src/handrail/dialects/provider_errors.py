@@ -111,13 +111,10 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     """
     if isinstance(body, (str, bytes)):
         body = _parse_json(body)
-    if isinstance(body, list) and body:
-        body = body[0]
+    body = _unwrap(body)
     if not isinstance(body, Mapping):
         return None
-    error = body.get("error") or body.get("errors")
-    if isinstance(error, list) and error:
-        error = error[0]
+    error = _unwrap(body.get("error") or body.get("errors"))
     if isinstance(error, Mapping):
         return _parse_error(error)
     if error:
@@ -127,6 +124,13 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     if body.get("detail") and "choices" not in body:
         return ProviderError(message=_as_text(body["detail"]))
     return None
+
+
+def _unwrap(value: Json) -> Json:
+    """Return the first item of a list, or the value itself."""
+    if isinstance(value, list) and value:
+        return value[0]
+    return value
 
 
 def classify(

@@ -207,21 +207,23 @@ def foreign_in(message: Json) -> str:
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
     role = message.get("role")
-    content = message.get("content")
     if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
-        if role in ("assistant", "", None):
-            return ""
-        return f"its role is {role!r}"
-    if isinstance(content, list):
-        # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-        types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
-        if unknown := [each for each in types if each not in _PARTS]:
-            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
+        return "" if role in ("assistant", "", None) else f"its role is {role!r}"
+    unknown = _unknown_parts(message.get("content"))
+    if unknown:
+        return f"it has content blocks of type {', '.join(unknown)}"
     if role is None and not {"tool_calls", "function_call"} & message.keys():
         return "it has neither a role nor calls"
-    if role in ("assistant", None):
-        return ""
-    return f"its role is {role!r}"
+    return "" if role in ("assistant", None) else f"its role is {role!r}"
+
+
+def _unknown_parts(content: Json) -> list[str]:
+    """Return the types of the content's parts that this form does not have, each once."""
+    if not isinstance(content, list):
+        return []
+    # Bedrock's and Gemini's blocks have no type; their first key says what they are.
+    types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
+    return list(dict.fromkeys(each for each in types if each not in _PARTS))
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
