@@ -168,17 +168,15 @@ class ChatStream(EventStream):
         if self._details:
             raw["reasoning_details"] = _merge_details(self._details)
         if calls:
-            raw["tool_calls"] = [
-                _raw_call(call, streamed) for call, streamed in zip(calls, self._calls.calls, strict=True)
-            ]
+            raw["tool_calls"] = list(map(_raw_call, calls, self._calls.calls))
         return Turn(
-            text,
-            "".join(self._reasoning),
-            tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
-            self._finish or "error",
-            self._usage,
-            refusal,
-            raw,
+            text=text,
+            reasoning="".join(self._reasoning),
+            calls=tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            finish=self._finish or "error",
+            usage=self._usage,
+            refusal=refusal,
+            raw=raw,
         )
 
 
@@ -269,18 +267,15 @@ def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
-    if wire:
-        names = chat_names(tools)
-    else:
-        names = chat_names(())
+    names = chat_names(tools if wire else ())
     return Turn(
-        text,
-        _reasoning(message, _details(message)) or thought,
-        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
-        finish,
-        usage,
-        json_bodies.string(message.get("refusal") or "", "`refusal`"),
-        _raw(message),
+        text=text,
+        reasoning=_reasoning(message, _details(message)) or thought,
+        calls=tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
+        finish=finish,
+        usage=usage,
+        refusal=json_bodies.string(message.get("refusal") or "", "`refusal`"),
+        raw=_raw(message),
     )
 
 

@@ -572,8 +572,10 @@ def _camel(fields: Json) -> dict[str, Json]:
 def _parse_parts(content: Json) -> list[Part]:
     if not content:
         return []
-    parts = json_bodies.mapping(content, "a content").get("parts")
-    return [_camel(part) for part in (parts if isinstance(parts, list) else [parts] if parts else [])]
+    parts = json_bodies.mapping(content, "a content").get("parts") or []
+    if not isinstance(parts, list):
+        parts = [parts]
+    return [_camel(part) for part in parts]
 
 
 def _join_text(parts: Iterable[Part]) -> str:
@@ -624,30 +626,29 @@ def _media(part: Part) -> Media | None:
 
 
 def _result(fields: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
-    id = fields.get("id")
     name = str(fields.get("name") or "")
-    response = fields.get("response")
-    call = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
-    if call is not None:
-        waiting.remove(call)
-    if isinstance(response, dict) and len(response) == 1:
-        key, value = next(iter(response.items()))
-    else:
-        key = ""
-        value = None
-    if key in ("output", "error"):
-        whole = value
-    else:
-        whole = response
-    if isinstance(whole, str):
-        text = whole
-    else:
-        text = json.dumps(whole, ensure_ascii=False)
-    if key == "error":
-        failure = Failure(Code.TOOL_ERROR, text)
-    else:
-        failure = None
-    return ToolResult(str(id or (call.id if call else "")), name, whole, failure, text)
+    call = _take_call(waiting, fields.get("id"), name)
+    value = fields.get("response")
+    is_error = False
+    if isinstance(value, dict) and len(value) == 1:
+        (key,) = value
+        is_error = key == "error"
+        if key in ("output", "error"):
+            value = value[key]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    call_id = fields.get("id") or (call.id if call else "")
+    failure = Failure(Code.TOOL_ERROR, text) if is_error else None
+    return ToolResult(str(call_id), name, value=value, failure=failure, text=text)
+
+
+def _take_call(waiting: list[ToolCall], id: Json, name: str) -> ToolCall | None:
+    """Take the call that a result answers out of those that wait: by its id, or the first of its name."""
+    for call in waiting:
+        is_answered = call.id == id if id else call.name == name
+        if is_answered:
+            waiting.remove(call)
+            return call
+    return None
 
 
 def _parse_tool(declaration: Mapping[str, Json]) -> Described:

@@ -489,16 +489,21 @@ def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return a message as text: an id that comes back is looked up, and parts may not come without one."""
     content = item.get("content")
     if not isinstance(content, str):
-        parts = [part for part in content or () if isinstance(part, Mapping)]
-        texts = (part.get(key) for part in parts for key in ("text", "refusal"))
-        content = "".join(text for text in texts if isinstance(text, str))
+        content = _join_parts(content or ())
+    if not content:
+        return []
+    message: dict[str, Json] = {"type": "message", "role": "assistant", "content": content}
     if item.get("phase"):
-        phase = {"phase": item["phase"]}
-    else:
-        phase = {}
-    if content:
-        return [{"type": "message", "role": "assistant", "content": content, **phase}]
-    return []
+        message["phase"] = item["phase"]
+    return [message]
+
+
+def _join_parts(parts: Iterable[Json]) -> str:
+    texts: list[Json] = []
+    for part in parts:
+        if isinstance(part, Mapping):
+            texts += (part.get("text"), part.get("refusal"))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _without_id(item: dict[str, Json]) -> dict[str, Json]:
@@ -507,14 +512,14 @@ def _without_id(item: dict[str, Json]) -> dict[str, Json]:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    spelled = {
+    item: dict[str, Json] = {
         **(sent or {"type": "function_call"}),
         "call_id": call.id,
         "name": names.to_wire(call.name),
     }
-    if spelled["type"] == "function_call":
-        spelled["arguments"] = as_history(call.arguments)
-    return spelled
+    if item["type"] == "function_call":
+        item["arguments"] = as_history(call.arguments)
+    return item
 
 
 def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
@@ -543,7 +548,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     """Return a part of a message. What neither we nor the chat form know is the provider's own, and passes."""
     seen = parse_attachment(part)
     if seen is not None:
-        return _encode_shown(seen, part)
+        return _encode_attachment(seen, part)
     if isinstance(part, Mapping):
         own = dict(part)
     else:
@@ -553,30 +558,29 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     return own
 
 
-def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
-    link = _link(seen)
-    kind = seen.media_type.partition("/")[0]
+def _encode_attachment(thing: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
+    link = _link(thing)
+    kind, _, form = thing.media_type.partition("/")
     if kind == "image":
-        if isinstance(part, Mapping):
-            image = part.get("image_url")
-        else:
-            image = None
-        if isinstance(image, Mapping):
-            detail = image.get("detail")
-        else:
-            detail = None
-        return {"type": "input_image", "image_url": link, "detail": detail or "auto"}
-    if kind == "audio" and seen.base64:
-        form = seen.media_type.partition("/")[2]
-        sound = {"data": seen.base64, "format": SOUNDS.get(form, form)}
+        return {"type": "input_image", "image_url": link, "detail": _image_detail(part)}
+    if kind == "audio" and thing.base64:
+        sound = {"data": thing.base64, "format": SOUNDS.get(form, form)}
         return {"type": "input_audio", "input_audio": sound}
-    if seen.file_id:
-        return {"type": "input_file", "file_id": seen.file_id}
-    if seen.url:
-        return {"type": "input_file", "file_url": seen.url}
+    if thing.file_id:
+        return {"type": "input_file", "file_id": thing.file_id}
+    if thing.url:
+        return {"type": "input_file", "file_url": thing.url}
     # The API infers the kind of a file from its name.
-    name = seen.name or f"file{guess_extension(seen.media_type) or ''}"
+    name = thing.name or f"file{guess_extension(thing.media_type) or ''}"
     return {"type": "input_file", "filename": name, "file_data": link}
+
+
+def _image_detail(part: Mapping[str, Json] | Media) -> Json:
+    """Return how closely the model is to look at an image, where the part says so."""
+    image = part.get("image_url") if isinstance(part, Mapping) else None
+    if isinstance(image, Mapping) and image.get("detail"):
+        return image["detail"]
+    return "auto"
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
