@@ -16,7 +16,8 @@ from handrail.calls import ToolCall
 from handrail.effects import Permission
 from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.parsing import names
-from handrail.tools.tool import BaseTool, FunctionTool, ToolSettings
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool, ToolSettings
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 
