@@ -15,7 +15,7 @@ Rule 2: a tool that declares no effect counts as a write wherever safety matters
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import takewhile
@@ -444,6 +444,13 @@ class BaseTool:
         if self.effect is None and self.by_schema:  # its author is elsewhere and has not said what it does
             return "high"
         return _RISK_BY_EFFECT[self.effect]
+
+    def with_steps(self) -> Iterator[BaseTool]:
+        """Yield the tool, and those that its `then` makes follow it."""
+        tool: BaseTool | None = self
+        while tool is not None:
+            yield tool
+            tool = tool.then.tool if tool.then is not None else None
 
     @property
     def by_schema(self) -> bool:
