@@ -116,7 +116,7 @@ class Steps:
         tool = engine.callable_tools().resolve(name)
         if isinstance(tool, BaseTool):
             check_injected([tool], active.injected)
-        batch = engine.open_batch(active, turn, number, slots=[CallPosition(0, "")])
+        batch = yield from engine.open_batch(active, turn, number, slots=[CallPosition(0, "")])
         yield from engine.perform_turn(active, batch, number)
         result = batch.finished()[0]
         for each in (result, *batch.followed.values()):

@@ -39,7 +39,7 @@ from handrail.effects import (
 from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
 from handrail.tools import keys
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import World, admitted
 

@@ -17,7 +17,8 @@ from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.errors import Code, Failure, ToolDefinitionError
 from handrail.sync import SyncRuntime
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 

@@ -680,6 +680,7 @@ def plugged_in(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield told
     isolation.offered.cache_clear()
+    isolation.SEARCH.reset()
 
 
 @dataclass(frozen=True)
@@ -705,6 +706,7 @@ def test_a_plug_in_brings_another_level(plugged_in, call):
         "[handrail.sandboxes]\ncontainers = tests.workers.test_sandboxed:CONTAINER\n"
     )
     isolation.offered.cache_clear()
+    isolation.SEARCH.reset()
     assert [each.level for each in isolation.offered()] == ["container", "isolated", "process"]
     assert call(tool, {"folder": "/box"}).value == ["order"]
 
@@ -712,6 +714,7 @@ def test_a_plug_in_brings_another_level(plugged_in, call):
 def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_in):
     (plugged_in / "entry_points.txt").write_text("[handrail.sandboxes]\nfoam = tests.workers.test_sandboxed:HOW\n")
     isolation.offered.cache_clear()
+    isolation.SEARCH.reset()
     with pytest.raises(ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"):
         isolation.offered()
 
@@ -719,6 +722,7 @@ def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_
 def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     bubblewrap._probe.cache_clear()
+    isolation.SEARCH.reset()
     asked = []
     tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
     try:
@@ -726,6 +730,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
             result = runtime.call("list_folder", {"folder": "/"})
     finally:
         bubblewrap._probe.cache_clear()
+        isolation.SEARCH.reset()
     assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
     assert "This machine offers 'process' only (bubblewrap is " in result.failure.message
     assert 'set isolation="process"' in result.failure.message

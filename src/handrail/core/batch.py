@@ -32,6 +32,7 @@ from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
 from handrail.parsing import strictjson
 from handrail.parsing.jsontext import CLEAN_ENDS
+from handrail.sandboxes import levels
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -330,7 +331,7 @@ class Batch:
         default_key = lane.key
         if parsed.tool.writes and not default_key:
             default_key = self.place_of(lane)
-        return admit(parsed, self._settings.policy, default_key, self._settings.tell)
+        return admit(parsed, self._settings.policy, default_key, self._settings.tell, isolation=levels.SEARCH.found)
 
     def _refuse_by_flow(self, parsed: ParsedCall) -> Failure | None:
         """Return why the model may not call a tool at this step of the run; None where it may."""

@@ -63,7 +63,7 @@ def _step(
     key = f"{admitted.tool.name}/{act}/then"
     call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), CallPosition(lane.place + width, key)
     try:
-        given = then.given(admitted.tool.with_defaults(admitted.arguments), results.plain(result.value))
+        given = then.fill_arguments(admitted.tool.with_defaults(admitted.arguments), results.plain(result.value))
         if given is None:
             return None
         if not isinstance(given, dict):

@@ -37,7 +37,7 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.hints import Signature, imported, of_function
 from handrail.schemas.validation import Checker
 from handrail.schemas.walk import Schema, measure
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
 _AFTER: Mapping[Way, Way] = {"native": "tool", "tool": "prompt"}

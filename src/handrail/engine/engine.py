@@ -58,6 +58,7 @@ from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model,
 from handrail.process_identity import owner
 from handrail.records import RunRecord, StoredRun
 from handrail.runs import Run
+from handrail.sandboxes import levels
 from handrail.schemas import hints
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
@@ -312,13 +313,16 @@ class Engine:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
         return self._showing.callable_tools()
 
-    def open_batch(self, active: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Batch:
+    def open_batch(self, active: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Verb[Batch]:
         """Open the calls of one turn; those whose results the journal holds are finished already."""
         recording = active.recording
+        tools = self._showing.callable_tools(turn.calls, active.selector)
+        if tools.needs_sandbox and levels.SEARCH.found is None:
+            yield levels.SEARCH.start()  # a sandbox is started to find out, which admission must not wait for
         return Batch(
             turn.calls,
             turn.finish,
-            self._showing.callable_tools(turn.calls, active.selector),
+            tools,
             active.settings,
             budget=active.budget,
             spent=active.progress.spent,
@@ -436,7 +440,7 @@ class Engine:
                     if recording is not None:
                         recording.note_answer(step.number, answer)
             else:
-                answer = self.open_batch(active, step.turn, step.number)
+                answer = yield from self.open_batch(active, step.turn, step.number)
                 yield from self.perform_turn(active, answer, step.number)
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:

@@ -39,8 +39,8 @@ from handrail.messages import Message, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun
 from handrail.runs import Run
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
-from handrail.tools.tool import FunctionTool
 
 KEY_TTL_S = 30 * 24 * 3600.0
 """How long the run of an agent's call can be resumed: as long as a store keeps runs by default."""

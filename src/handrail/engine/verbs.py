@@ -97,7 +97,7 @@ def _perform_calls(
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
     active, number = engine.open_turn(turn, run=run, deps=deps, inject=inject)
-    batch = engine.open_batch(active, turn, number)
+    batch = yield from engine.open_batch(active, turn, number)
     yield from engine.perform_turn(active, batch, number)
     return engine.finish_turn(active, batch, run)
 

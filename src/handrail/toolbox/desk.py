@@ -30,7 +30,7 @@ from handrail.context import Context
 from handrail.effects import Found, NotFound
 from handrail.errors import Code, ConfigError, Json, NoEffect, ToolError
 from handrail.guards import Identifier
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
 Plan: TypeAlias = Literal["free", "pro", "team"]
