@@ -43,7 +43,7 @@ def settle(
     """
     if lease is None:
         return
-    settlement = _settlement(lane, lease, outcome, session.conduct.secrets)
+    settlement = _settlement(lane, lease, outcome, session.settings.secrets)
     if settlement is None or not (newest or settlement.state == "done"):
         return
     refused = partial(tell_refused, session, lane, settlement)
