@@ -117,7 +117,7 @@ class Attempts(Struct, eq=False):
         elif starts_here:
             self.ground.go_on(attempt)
         elif tool.isolation != "none":
-            attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
+            attempt.apart = self.services.call_isolated(tool, start.keywords, effect.timeout_s)
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
             scheduler.start(self.ground, attempt)

@@ -11,17 +11,19 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from handrail import plugins
 from handrail.audit import log_key
+from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
@@ -39,7 +41,7 @@ from handrail.core.redaction import Known, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.structured_output import wanted, way_of
 from handrail.engine import tool_visibility
-from handrail.engine.active_run import ActiveRun, AuditObserver, cancelled, ending_by, new_run_id, tell_all
+from handrail.engine.active_run import ActiveRun, cancelled, ending_by, new_run_id, tell_all
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
@@ -101,6 +103,18 @@ Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | StoreAnswer[Any]"
 
 Verb: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns the value of the verb."""
+
+
+class CallInProgress(Protocol):
+    """A call of a tool, as far as a run that the tool starts without its context must know it."""
+
+    def named_by_question(self, messages: Sequence[Message]) -> str:
+        """Return the name of a run with this question."""
+        ...
+
+
+current_call: ContextVar[CallInProgress | None] = ContextVar("handrail_call", default=None)
+"""The call whose tool runs this code; None outside of a call of a stored run."""
 
 
 class Engine:

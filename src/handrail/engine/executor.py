@@ -24,6 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail import logs
+from handrail.audit.observer import AuditObserver
 from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import Admitted
@@ -49,7 +50,7 @@ from handrail.effects import (
     Wait,
 )
 from handrail.engine import late_results, scheduler
-from handrail.engine.active_run import ActiveRun, AuditObserver
+from handrail.engine.active_run import ActiveRun, wait_until_audited
 from handrail.engine.attempts import Attempt, Attempts, is_awaitable
 from handrail.engine.engine import Engine
 from handrail.engine.leases import BEAT_S, Lease
@@ -534,7 +535,7 @@ class BatchExecutor:
         The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
         earlier one, and there is no wait here.
         """
-        work = partial(trail.written, effect.timeout_s)
+        work = partial(wait_until_audited, trail, effect.timeout_s)
         self.run_async(lane, effect, work, partial(self.invoke_recorded, lane, effect))
 
     def invoke_recorded(self, lane: CallState, effect: Invoke[Admitted], error: Exception | None) -> None:

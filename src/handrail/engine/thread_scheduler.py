@@ -22,7 +22,7 @@ from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.engine.attempts import CANCEL_GRACE_S
 from handrail.engine.executor import BatchExecutor
 from handrail.engine.scheduler import AsyncWork
-from handrail.engine.shared import outcome_of
+from handrail.engine.user_code import await_outcome
 from handrail.errors import SetupError
 from handrail.workers import fork_safety
 
@@ -136,7 +136,7 @@ class RemoteTask:
         loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(outcome_of(self._begin))
+        self._task = self._loop.create_task(await_outcome(self._begin))
         self._task.add_done_callback(self._report)
 
     def _report(self, task: asyncio.Task[Returned | Raised]) -> None:
