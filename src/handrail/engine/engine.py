@@ -217,13 +217,7 @@ class Engine:
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
-        if file := reimport.under_way():
-            raise SetupError(
-                f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
-                'put them under `if __name__ == "__main__":`'
-            )
-        if self._closed:
-            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
+        self._check_open()
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id = run or new_run_id()
         budget = budget or self.budget
@@ -236,22 +230,14 @@ class Engine:
         if is_audited and self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
             listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
-        settings = RunSettings(
+        settings = self._make_settings(
+            run_id,
             policy=policy or self.policy,
-            now=self.now,
-            jitter=self._jitter,
-            run_id=run_id,
-            scope=self.scope_prefix,
             deadline=Deadline(started + budget.time_s) if budget.time_s is not None else Deadline(),
-            result_bytes=self.result_bytes,
-            backoff=self._backoff,
-            repair=self._repair,
             keeps=run is not None or not by_calls,
-            tell=partial(tell_all, listening) if listening else None,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
             stem=f"{run_id}/{progress.nonce}" if progress.nonce else "",
-            renews=self.leases is not None,
-            looks_up=self.looks_up is not None,
+            tell=partial(tell_all, listening) if listening else None,
             secrets=known if known.forms else None,
             refusal=flow_state.refusal if flow_state is not None else None,
         )
@@ -268,6 +254,30 @@ class Engine:
             options=options or Options(),
             selector=None if selector is None else selector_of(selector),
             flow=flow_state,
+        )
+
+    def _check_open(self) -> None:
+        if file := reimport.under_way():
+            raise SetupError(
+                f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
+                'put them under `if __name__ == "__main__":`'
+            )
+        if self._closed:
+            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
+
+    def _make_settings(self, run_id: str, *, policy: Policy, **of_the_run: Any) -> RunSettings:
+        return RunSettings(
+            policy=policy,
+            now=self.now,
+            jitter=self._jitter,
+            run_id=run_id,
+            scope=self.scope_prefix,
+            result_bytes=self.result_bytes,
+            backoff=self._backoff,
+            repair=self._repair,
+            renews=self.leases is not None,
+            looks_up=self.looks_up is not None,
+            **of_the_run,
         )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
