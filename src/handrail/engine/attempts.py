@@ -103,7 +103,7 @@ class Attempts(Struct, eq=False):
         starts_here = flag is None and tool.in_place
         outcome: Outcome | None = None
         if starts_here:
-            outcome = self.ground.first_step(start) if tool.is_async else run_tool(start)
+            outcome = self.ground.start_eagerly(start) if tool.is_async else run_tool(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self._end(watcher, lane, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
@@ -115,9 +115,9 @@ class Attempts(Struct, eq=False):
         if outcome is not None:
             self._report(attempt, outcome)
         elif starts_here:
-            self.ground.go_on(attempt)
+            self.ground.continue_in_task(attempt)
         elif tool.isolation != "none":
-            attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
+            attempt.apart = self.services.call_isolated(tool, start.keywords, effect.timeout_s)
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
             scheduler.start(self.ground, attempt)
@@ -157,7 +157,9 @@ class Attempts(Struct, eq=False):
 
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
-        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._report, attempt))
+        attempt.job = self.services.threads.submit(
+            call, partial(self.ground.call_soon_threadsafe, self._report, attempt)
+        )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
@@ -241,7 +243,7 @@ class Attempts(Struct, eq=False):
             return
         together = [attempt]
         self.together[seconds] = together
-        self.alarms.append(self.ground.later(seconds, self._ring, together))
+        self.alarms.append(self.ground.call_later(seconds, self._ring, together))
 
     def _ring(self, attempts: Sequence[Attempt]) -> None:
         """End those of these attempts that are still under way: their time is over."""
@@ -256,10 +258,10 @@ class Attempts(Struct, eq=False):
             attempt.flag.set()
         if attempt.job is None:
             attempt.cancel()
-            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif attempt.apart is not None:
             attempt.apart.kill()  # it reports that by itself; if it does not, it is given up as any other
-            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
         else:

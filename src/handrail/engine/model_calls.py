@@ -16,9 +16,9 @@ from handrail.core.history import Window, folded, to_fold
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
 from handrail.engine.read_result import READ_RESULT
-from handrail.engine.shared import cancelled_from_outside
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, selected
+from handrail.engine.user_code import is_cancelled_from_outside
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
 from handrail.futures import wait_for
@@ -94,7 +94,7 @@ class ModelCaller:
         except asyncio.CancelledError as error:
             if patience.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
-            if cancelled_from_outside():
+            if is_cancelled_from_outside():
                 raise
             raise _raised(model, error) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
