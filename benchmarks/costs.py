@@ -69,7 +69,7 @@ def _per_delta(name: str, count: int) -> float:
     if isinstance(dialect, ServerDialect):
         told = dialect.encode_stream(turn, Envelope("m", "a", 1), piece_chars=PIECE_CHARS)
     else:
-        told = pieces(cast(PromptDialect, dialect).written(turn), PIECE_CHARS)
+        told = pieces(cast(PromptDialect, dialect).encode_answer(turn), PIECE_CHARS)
     chunks = [each.encode() for each in told]
 
     def read() -> None:

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from benchmarks.measuring import Figure
 from handrail.ports import Described
-from handrail.selectors import bm25, tokenize
+from handrail.selectors import bm25, terms
 from handrail.selectors.bm25 import Bm25, Weights
 
 CORPUS = Path(os.environ.get("HANDRAIL_CORPUS") or Path(__file__).parents[2] / "shared" / "data") / "retrieval"
@@ -60,7 +60,7 @@ def corpus() -> tuple[list[Described], list[dict[str, Any]]]:
 
 def _anew(tools: Sequence[Described]) -> Bm25:
     bm25._words.cache_clear()
-    tokenize.stem.cache_clear()
+    terms.stem.cache_clear()
     return Bm25(tools)
 
 
@@ -113,7 +113,7 @@ def _unstemmed(text: str) -> list[str]:
 
 
 def _without_pairs(text: str) -> list[str]:
-    return [tokenize.stem(word) for word in _SPLIT.findall(text)]
+    return [terms.stem(word) for word in _SPLIT.findall(text)]
 
 
 _BARE: Mapping[str, Any] = {"NOISE": frozenset(), "PART": 0.0, "COVERED": 1.0}
@@ -143,7 +143,7 @@ def changed(parts: Mapping[str, Any]) -> Iterator[None]:
     stems = parts.pop("stems", True)
     with (
         patch.multiple(bm25, **{"PART": bm25.PART, **parts}),
-        patch.object(tokenize, "stem", tokenize.stem if stems else str.lower),
+        patch.object(terms, "stem", terms.stem if stems else str.lower),
     ):
         bm25._words.cache_clear()
         yield

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 else:
     metadata = _lazy.module("importlib.metadata")
 
-# fmt: off
-_PROVIDERS = (
-    "openai", "openai-responses", "azure", "anthropic", "gemini", "cohere",
-    "groq", "deepseek", "openrouter", "together", "mistral", "xai", "fireworks", "cerebras", "moonshot", "zai",
-    "dashscope", "nvidia", "ollama", "vllm", "llamacpp", "lmstudio",
-)
-# fmt: on
 
 # fmt: off
 _PROMPTS = {
@@ -53,7 +46,7 @@ has the name: `hermes:NAME@ADDRESS`."""
 FORMS = {"mcp": "handrail.dialects.wires.mcp:MCP"}
 """In what form tools are described beside those of dialects: no model is asked in these."""
 
-_OURS: dict[str, dict[str, str]] = {
+_OURS: dict[str, Mapping[str, str] | str] = {
     "forms": FORMS,
     "dialects": {
         "openai-chat": "handrail.dialects.wires.openai_chat:DIALECT",
@@ -65,10 +58,7 @@ _OURS: dict[str, dict[str, str]] = {
         "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
         **PROMPTS,
     },
-    "models": {
-        **dict.fromkeys(_PROVIDERS, "handrail.models.providers:PROVIDERS"),
-        **dict.fromkeys((name for name in PROMPTS if name not in _PROVIDERS), "handrail.models.completion:COMPLETIONS"),
-    },
+    "models": "handrail.models.provider_table:MODELS",
     "stores": {
         "memory": "handrail.stores.memory:MemoryStore",
         "sqlite": "handrail.stores.sqlite:SqliteStore",
@@ -83,10 +73,24 @@ _OURS: dict[str, dict[str, str]] = {
 }
 
 
+def _own_names(kind: str) -> Mapping[str, str]:
+    """Return where our parts of a kind are, by name. A long table is in a module of its own, named by its location."""
+    names = _OURS.get(kind, {})
+    if isinstance(names, str):
+        table: Mapping[str, str] = _import(names)
+        return table
+    return names
+
+
+def _import(location: str) -> Any:
+    module, _, attribute = location.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 def known(kind: str) -> list[str]:
     """Return the names that `load` knows for a kind of part, ours first."""
     theirs = [point.name for point in metadata.entry_points(group=f"handrail.{kind}")]
-    return list(dict.fromkeys([*_OURS.get(kind, {}), *theirs]))
+    return list(dict.fromkeys([*_own_names(kind), *theirs]))
 
 
 def load(kind: str, name: str) -> Any:
@@ -95,9 +99,8 @@ def load(kind: str, name: str) -> Any:
     Raises:
         ConfigError: No part of that name; the known ones are listed.
     """
-    if place := _OURS.get(kind, {}).get(name):
-        module, _, attribute = place.partition(":")
-        part = getattr(import_module(module), attribute)
+    if location := _own_names(kind).get(name):
+        part = _import(location)
         return part[name] if isinstance(part, Mapping) else part
     for point in metadata.entry_points(group=f"handrail.{kind}"):
         if point.name == name:

@@ -76,7 +76,7 @@ def opened_of(row):
         said = row["history"][-1]
         reasoning = said["reasoning"] if row["reasoning"] == "extract" else ""
         until = said["content"] if continued == "content" else reasoning
-        begun = texts.written(syntax, Turn(text=said["content"], reasoning=reasoning))
+        begun = texts.write_answer(syntax, Turn(text=said["content"], reasoning=reasoning))
         return begun[: begun.rindex(until) + len(until)]
     marks = [">>>", *((syntax.reasoning.opens.strip(), syntax.reasoning.closes) if syntax.reasoning else ())]
     found = [prompt.index(mark) for mark in marks if mark in prompt]
@@ -86,7 +86,7 @@ def opened_of(row):
 def read(row, pieces=None):
     """Return the turn and the deltas of a row, fed in these pieces."""
     reasoning = row.get("reasoning") != "leave_in_text"
-    reader = texts.reader(syntax_of(row), tools_of(row), opened=opened_of(row), reasoning=reasoning)
+    reader = texts.make_reader(syntax_of(row), tools_of(row), opened=opened_of(row), reasoning=reasoning)
     deltas = [delta for piece in pieces or [row["model_output_text"]] for delta in reader.feed(piece)]
     return reader.close(), deltas
 
@@ -273,7 +273,7 @@ def test_an_answer_that_is_cut_anywhere_runs_only_what_the_whole_one_runs():
 def test_a_call_that_breaks_off_never_runs_whatever_the_server_says():
     [row] = [row for row in ROWS if row["expected"].get("error")]
     for said in (None, "stop", "calls", "length", "error"):
-        reader = texts.reader(syntax_of(row), tools_of(row))
+        reader = texts.make_reader(syntax_of(row), tools_of(row))
         reader.feed(row["model_output_text"])
         turn = reader.close(said)
         assert turn.calls and turn.finish in ("length", "error")
@@ -284,7 +284,7 @@ def test_damaged_names_are_mended_where_a_known_token_or_prefix_leaked_and_never
     for row in rows("malformed/tool_names.jsonl"):
         tools = [Tool({"name": name}) for name in row["tools"]]
         text = json.dumps({"name": row["raw_name"], "arguments": {}})
-        [call] = texts.read(SYNTAXES["hermes"], f"<tool_call>{text}</tool_call>", tools).calls
+        [call] = texts.read_answer(SYNTAXES["hermes"], f"<tool_call>{text}</tool_call>", tools).calls
         assert call.name == (row["intended"] or row["raw_name"])
 
 
@@ -296,7 +296,7 @@ GOLD = [
     for row in rows(name)
     if row["gold_calls"]
 ]
-CALLING = sorted(name for name, syntax in SYNTAXES.items() if syntax.shapes or syntax.channels)
+CALLING = sorted(name for name, syntax in SYNTAXES.items() if syntax.formats or syntax.channels)
 DISTINCT = list({id(SYNTAXES[name]): name for name in reversed(CALLING)}.values())
 
 UNTYPED = {"simple_java_62": "two parameters have no type, so a bare `20.5` stays text"}
@@ -324,12 +324,12 @@ def test_every_gold_call_is_written_and_read_again_by_every_family(name):
         tools, turn = gold_turn(row)
         if bare and (row.get("gold_valid_against_schema") is False or row["id"] in UNTYPED):
             continue  # values without marks of their own have the schema's types: gold that breaks it cannot come back
-        text = texts.written(syntax, turn, tools)
-        back = texts.read(syntax, text, tools)
+        text = texts.write_answer(syntax, turn, tools)
+        back = texts.read_answer(syntax, text, tools)
         if (called(back), back.text, back.finish) != (called(turn), "", "calls"):
             lost.append((row["id"], text))
         if position % 40 == 7:  # a sample, one character at a time: 46 rows for each family
-            reader = texts.reader(syntax, tools)
+            reader = texts.make_reader(syntax, tools)
             for character in text:
                 reader.feed(character)
             assert reader.close() == back, row["id"]
@@ -339,4 +339,4 @@ def test_every_gold_call_is_written_and_read_again_by_every_family(name):
 
 
 def shapes_of(syntax):
-    return [*syntax.shapes, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
+    return [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]

@@ -359,7 +359,7 @@ class DialectContract:
         ]
         options = Options(model="m", tool_choice=self.choice, max_tokens=100, temperature=0.5, stream=True)
         body = json.loads(json.dumps(self.dialect.encode_request(told, TOOLS, options)))
-        asked = self.dialect.asked_by(self.dialect.path("m", stream=True).partition("?")[0])
+        asked = self.dialect.parse_path(self.dialect.path("m", stream=True).partition("?")[0])
         heard, tools, heard_options = self.dialect.decode_request({**body, **(asked or {})})
         assert [type(each) for each in heard] == [type(each) for each in told]
         assert [*heard[2].turn.calls] == told[2].turn.calls

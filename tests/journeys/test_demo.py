@@ -138,7 +138,7 @@ def test_the_whole_story_is_told_over_every_wire(said, wire):
     asked = re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)
     assert len(asked) == 7
     if isinstance(spoken := dialect(wire), ServerDialect):
-        assert all(spoken.asked_by(path.partition("?")[0]) is not None for path in asked)
+        assert all(spoken.parse_path(path.partition("?")[0]) is not None for path in asked)
     assert "$KEY" not in told  # no key was sent, so no header is masked
     # Gemini's calls hold an object, so what is wrong with their text cannot be said there.
     assert ("repaired: single_quotes, trailing_comma" in told) == (wire != "gemini")

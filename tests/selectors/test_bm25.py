@@ -104,7 +104,7 @@ def test_more_hits_begin_with_the_fewer(question, k):
 
 @given(_questions)
 def test_scores_never_rise_and_names_never_repeat(question):
-    scored = INDEX.scored(question, 50)
+    scored = INDEX.top_with_scores(question, 50)
     assert [score for _, score in scored] == sorted((score for _, score in scored), reverse=True)
     assert len({tool.name for tool, _ in scored}) == len(scored) <= 50
 

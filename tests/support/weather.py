@@ -41,8 +41,8 @@ def answer_in(spoken: Dialect) -> str:
         return json.dumps(body, ensure_ascii=False, indent=2)
     prompt: Any = spoken
     if hasattr(prompt, "written"):
-        return prompt.written(TURN, TOOLS)
-    return reader.written(prompt.syntax, TURN, TOOLS)
+        return prompt.encode_answer(TURN, TOOLS)
+    return reader.write_answer(prompt.syntax, TURN, TOOLS)
 
 
 def stream_in(spoken: ServerDialect) -> str:

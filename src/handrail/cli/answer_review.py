@@ -18,7 +18,7 @@ from handrail.cli import cases
 from handrail.cli.cases import Document
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
-from handrail.core import execution
+from handrail.core import admission
 from handrail.errors import Failure, Json, ModelError
 from handrail.messages import Finish, Turn
 from handrail.parsing import jsontext
@@ -139,7 +139,7 @@ def _judged(call: ToolCall, finish: Finish, tools: Toolset | None) -> JudgedCall
         if isinstance(parsed, Failure):
             return JudgedCall(call, failure=parsed)
         return JudgedCall(call, "", parsed.value, parsed.repairs)
-    known = execution.read(call, tools, finish)
+    known = admission.parse_call(call, tools, finish)
     if isinstance(known, Failure):
         return JudgedCall(call, failure=known)
     tool = known.tool

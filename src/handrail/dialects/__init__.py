@@ -74,7 +74,10 @@ class Dialect(Protocol):
         ...
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> Any:
         """Return the request: a dictionary for a wire dialect, the prompt's text for a prompt dialect."""
         ...
@@ -83,7 +86,7 @@ class Dialect(Protocol):
         """Return the model's turn from a whole answer.
 
         Args:
-            tools: The tools of the request; names that were spelled differently on the wire are then told back.
+            tools: The tools of the request; they translate wire names back to the tools' own.
 
         Raises:
             ModelError: The body is an error, or unreadable.
@@ -127,7 +130,7 @@ class Envelope(Struct, frozen=True):
         model: The model's name.
         id: The answer's own.
         created: Unix time in seconds.
-        usage: Whether a stream tells the usage where the client may choose.
+        usage: Whether a stream reports the usage where the client may choose.
     """
 
     model: str
@@ -140,7 +143,7 @@ class Envelope(Struct, frozen=True):
 class ServerDialect(Protocol):
     """The provider's side of a wire dialect, for servers that speak it."""
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body, as fields for `decode_request` (`model`, `stream`).
 
         None when a request to this path is not one of this dialect.
@@ -160,7 +163,12 @@ class ServerDialect(Protocol):
         ...
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the pieces that the provider would stream for a turn, each of about so many characters of text."""
         ...
@@ -168,7 +176,9 @@ class ServerDialect(Protocol):
 
 def compute_once(tools: object, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what `make` makes of these tools, from memory where they have one."""
-    return tools.compute_once(key, make) if hasattr(tools, "compute_once") else make()
+    if hasattr(tools, "compute_once"):
+        return tools.compute_once(key, make)
+    return make()
 
 
 def dialect(name: str) -> Dialect:
@@ -186,22 +196,22 @@ def wire_dialect(name: str) -> WireDialect:
     Raises:
         ConfigError: There is no such dialect, or it writes prompts.
     """
-    spoken = dialect(name)
-    if _WIRES.get(name) is spoken:
-        return spoken
-    if not isinstance(spoken, WireDialect):
+    wire = dialect(name)
+    if _WIRES.get(name) is wire:
+        return wire
+    if not isinstance(wire, WireDialect):
         raise ConfigError(
             f"{name!r} is a prompt's dialect; messages come in one of a provider's, such as 'openai-chat'"
         )
-    _WIRES[name] = spoken
-    return spoken
+    _WIRES[name] = wire
+    return wire
 
 
 # Checking an object against a protocol asks for each of its attributes: 40 microseconds, on every message.
 _WIRES: dict[str, WireDialect] = {}
 
 
-def fields_of(message: Any) -> Mapping[str, Json]:
+def message_fields(message: Any) -> Mapping[str, Json]:
     """Return a provider's message as a dictionary, also from an SDK's object."""
     if isinstance(message, Mapping):
         return message

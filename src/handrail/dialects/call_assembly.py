@@ -3,11 +3,11 @@
 OpenAI's form is clear: each call has its own index, its first piece brings an id and a name, the others bring
 arguments only. Servers that copy the form keep to less of it: every call at index 0, no ids, id and name in every
 piece, indexes used twice, none at all. So a piece is placed by its id, else by its index, else at the last call; and it
-begins a new call where what it says cannot be said of the call found.
+begins a new call where it contradicts the call at that place.
 
 Rule 1: a piece without a name never begins a call where another call could take it: arguments glued together
         (`{"a":1}{"a":2}`) stay one text, and `jsontext` refuses it.
-Rule 2: linear in the length of the stream: pieces are kept in lists, each character is looked at once at most.
+Rule 2: linear in the length of the stream: pieces are collected in lists, each character is looked at once at most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ _MARK = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
 class StreamedCall:
     """A call on its way."""
 
-    __slots__ = ("_brackets", "_seen", "announced", "extras", "id", "name", "pieces", "position")
+    __slots__ = (
+        "_brackets",
+        "_seen",
+        "announced",
+        "extras",
+        "id",
+        "name",
+        "pieces",
+        "position",
+    )
 
     def __init__(self, position: int, id: str, name: str) -> None:
         self.position = position
@@ -63,21 +72,21 @@ class CallAssembler:
 
     def take(self, index: int | None, id: str, name: str, text: str) -> StreamedCall:
         """Add one piece and return the call that it belongs to. What the piece does not say is None or empty."""
-        call = self._meant(index, id, name)
+        call = self._find(index, id, name)
         if call is None or self._begins_another(call, index, id, name, text):
             call = self._begin(index, id, name or (call.name if call and call.announced else ""))
         else:
-            self._tell(call, index, id, name)
+            self._update(call, index, id, name)
         if text:
             call.pieces.append(text)
         return call
 
-    def finished(self) -> list[ToolCall]:
+    def finish(self) -> list[ToolCall]:
         """Return the calls in the order in which they began; those without an id get `call_<n>`."""
         calls = [ToolCall(call.id, call.name, "".join(call.pieces)) for call in self.calls]
         return with_ids(calls)
 
-    def _meant(self, index: int | None, id: str, name: str) -> StreamedCall | None:
+    def _find(self, index: int | None, id: str, name: str) -> StreamedCall | None:
         if id and (call := self._by_id.get(id)):
             return call
         if index is not None and (call := self._by_index.get(index)):
@@ -114,7 +123,7 @@ class CallAssembler:
             self._by_id[id] = call
         return call
 
-    def _tell(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
+    def _update(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
         """Take over what the piece says of its call beside arguments."""
         if id and not call.id:
             call.id = id
@@ -134,16 +143,19 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     Args:
         answer: The answer's own id. With it as a part, the ids of two turns differ.
     """
-    ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}" if answer else ""
+    if answer:
+        ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}"
+    else:
+        ending = ""
     taken = {call.id for call in calls}
-    told = []
+    completed = []
     for position, call in enumerate(calls):
         if not call.id:
-            made = next(id for id in _made_ids(position, ending) if id not in taken)
+            made = next(id for id in _candidate_ids(position, ending) if id not in taken)
             taken.add(made)
             call = replace(call, id=made)
-        told.append(call)
-    return told
+        completed.append(call)
+    return completed
 
 
 def was_made(id: str) -> bool:
@@ -156,7 +168,7 @@ _MOST_ANSWER_CHARS = 24
 """OpenAI takes ids of up to 40 characters, and a conversation may go on there."""
 
 
-def _made_ids(position: int, ending: str) -> Iterator[str]:
+def _candidate_ids(position: int, ending: str) -> Iterator[str]:
     yield f"call_{position}{ending}"
     yield from (f"call_{position}{ending}_{turn}" for turn in count(2))
 

@@ -1,6 +1,6 @@
 """JSON bodies of providers, looked into: one kind of error for everything that cannot be read.
 
-Each function names what it looked at, so that the sentence tells where a provider's answer went wrong.
+Each function names what it looked at, so that the error says where a provider's answer went wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_TOKENS = 2**53
 """No provider counts so far; beyond it a float is no longer exact."""
 
 OBJECT = (dict, Mapping)
-"""A JSON object. `dict` stands first because the check of an abstract class costs ten times as much, on every delta."""
+"""A JSON object. `dict` comes first because the check of an abstract class costs ten times as much, on every delta."""
 
 
 def unreadable(what: str) -> ModelError:
@@ -23,7 +23,7 @@ def unreadable(what: str) -> ModelError:
     return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
 
 
-def object_of(body: Json | bytes) -> Mapping[str, Json]:
+def parse_object(body: Json | bytes) -> Mapping[str, Json]:
     """Return a whole answer, or one event of a stream, as an object.
 
     Its texts may contain half a character (`received.WholeDeltas`), which `received.whole_turn` joins or replaces.
@@ -31,13 +31,13 @@ def object_of(body: Json | bytes) -> Mapping[str, Json]:
     Raises:
         ModelError: It is no JSON object (`code="unreadable"`), or Google's list of one error (classified).
     """
-    body = loaded(body)
+    body = parse_body(body)
     if isinstance(body, list) and body and provider_errors.error_in(body):
         raise provider_errors.classify(None, {}, body)
     return mapping(body, "the body")
 
 
-def loaded(body: Json | bytes) -> Json:
+def parse_body(body: Json | bytes) -> Json:
     """Return a whole answer as a JSON value; see `object_of`.
 
     Raises:
@@ -46,10 +46,16 @@ def loaded(body: Json | bytes) -> Json:
     if isinstance(body, (str, bytes)):
         sent = body
         try:
-            text = body.removeprefix("\ufeff") if isinstance(body, str) else body.decode(json.detect_encoding(body))
+            if isinstance(body, str):
+                text = body.removeprefix("\ufeff")
+            else:
+                text = body.decode(json.detect_encoding(body))
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            begin = f"; they begin with {received.beginning(sent)}" if sent else ""
+            if sent:
+                begin = f"; they begin with {received.beginning(sent)}"
+            else:
+                begin = ""
             raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
     return body
 
@@ -96,11 +102,17 @@ def string(value: Json, what: str) -> str:
 
 def kind(value: Json) -> str:
     """Return what a value is, for a sentence."""
-    return "missing" if value is None else f"of type {type(value).__name__}"
+    if value is None:
+        return "missing"
+    return f"of type {type(value).__name__}"
 
 
 def count(counts: Json, *keys: str) -> int:
     """Return the first of these counts that is there, or 0."""
-    found = (counts.get(key) for key in keys) if isinstance(counts, Mapping) else ()
-    told = next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
-    return min(max(told, 0), _MOST_TOKENS)
+    if not isinstance(counts, Mapping):
+        return 0
+    for key in keys:
+        number = counts.get(key)
+        if isinstance(number, int) and not isinstance(number, bool):
+            return min(max(number, 0), _MOST_TOKENS)
+    return 0

@@ -1,7 +1,7 @@
 """Tool names as a provider accepts them, and back.
 
 A tool is called what its author calls it: `user_info.get`, `查询天气`. Providers accept few characters and few of them.
-A `NameMap` spells the names of one request so that the provider takes them and every one can still be told apart.
+A `NameMap` spells the names of one request so that the provider takes them and each stays distinct.
 
 Rule 1: a name that the provider accepts is never changed.
 Rule 2: two tools never share a wire name, so both stay callable; which gets which does not depend on their order.
@@ -26,7 +26,7 @@ class NameRule(Struct, frozen=True):
     """Which names a provider accepts.
 
     Attributes:
-        characters: The accepted characters, as they stand in a regular expression's brackets.
+        characters: The accepted characters, as a regular expression writes them in brackets.
         most_chars: The longest accepted name.
         first: The characters accepted in the first place; empty means any of `characters`.
     """
@@ -74,14 +74,16 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
     if not refused:
         return NameMap(rule)
     wire: dict[str, str] = {}
-    spelled = {name: _spelled(name, rule) for name in refused}
+    spelled = {name: _spell(name, rule) for name in refused}
     wanted_by = Counter(spelled.values())
     taken = every - refused
     for name in sorted(refused):
-        chosen, hash_chars = spelled[name], _HASH_CHARS
+        chosen = spelled[name]
+        hash_chars = _HASH_CHARS
         crowded = wanted_by[chosen] > 1
         while crowded or chosen in taken:
-            chosen, crowded = _hashed(name, rule, hash_chars), False
+            chosen = _spell_with_hash(name, rule, hash_chars)
+            crowded = False
             hash_chars += 4
         taken.add(chosen)
         wire[name] = chosen
@@ -90,8 +92,10 @@ def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:
 
 @lru_cache(maxsize=4096)
 def _acceptable(name: str, rule: NameRule) -> str:
-    # Every call of a history is spelled again in every turn: what is known of a name is kept.
-    return name if rule.accepts(name) else _spelled(name, rule)
+    # Cached, because every call of a history is spelled again in every turn.
+    if rule.accepts(name):
+        return name
+    return _spell(name, rule)
 
 
 @cache
@@ -99,14 +103,16 @@ def _pattern(rule: NameRule) -> re.Pattern[str]:
     return re.compile(f"[{rule.first or rule.characters}][{rule.characters}]{{0,{rule.most_chars - 1}}}")
 
 
-def _spelled(name: str, rule: NameRule) -> str:
+def _spell(name: str, rule: NameRule) -> str:
     """Return the name with `_` for what is refused, and a hash where that alone would say too little."""
     legible = _legible(name, rule)
     says_all = name.isascii() and legible.strip("_") and rule.accepts(legible)
-    return legible if says_all else _hashed(name, rule, _HASH_CHARS)
+    if says_all:
+        return legible
+    return _spell_with_hash(name, rule, _HASH_CHARS)
 
 
-def _hashed(name: str, rule: NameRule, hash_chars: int) -> str:
+def _spell_with_hash(name: str, rule: NameRule, hash_chars: int) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:hash_chars]
     stem = _legible(name, rule)[: rule.most_chars - len(digest) - 1].rstrip("_") or "tool"
     return f"{stem}_{digest}"
@@ -114,4 +120,6 @@ def _hashed(name: str, rule: NameRule, hash_chars: int) -> str:
 
 def _legible(name: str, rule: NameRule) -> str:
     spelled = re.sub(f"[^{rule.characters}]+", "_", name)
-    return spelled if not rule.first or re.match(f"[{rule.first}]", spelled) else f"tool_{spelled}"
+    if not rule.first or re.match(f"[{rule.first}]", spelled):
+        return spelled
+    return f"tool_{spelled}"

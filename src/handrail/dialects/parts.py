@@ -2,7 +2,7 @@
 
 They come as `Media`, or as parts of the chat form: `image_url`, `input_audio`, `file`.
 
-Rule 1: what was encoded stays encoded: a picture in a long conversation is not decoded and encoded anew with each turn.
+Rule 1: what was encoded stays encoded: a picture in a long conversation is not encoded again in each turn.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from handrail.errors import ConfigError, Json
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*?(;base64)?,")
 
 
-class Shown(Struct, frozen=True):
+class Attachment(Struct, frozen=True):
     """An image, a sound or a file. It has `base64`, a `url` or a `file_id`.
 
     Attributes:
-        media_type: `image/*` where only the kind is known, empty where nothing is.
+        media_type: `image/*` if only the kind is certain, empty if nothing is.
         base64: Its bytes.
         url: Where the provider can fetch it; never a `data:` URL.
-        name: A file's name, where it tells something.
+        name: A file's name, where it is informative.
         file_id: The provider's own name for a file that it keeps.
     """
 
@@ -62,7 +62,7 @@ class Shown(Struct, frozen=True):
         return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "/xml", "+xml"))
 
 
-def shown(part: Mapping[str, Json] | Media) -> Shown | None:
+def parse_attachment(part: Mapping[str, Json] | Media) -> Attachment | None:
     """Return what a part of a message shows, or None for one that the chat form does not know: it is text, or a
     provider's own.
 
@@ -70,19 +70,24 @@ def shown(part: Mapping[str, Json] | Media) -> Shown | None:
         ConfigError: It is a part of the chat form, but lacks what it should show.
     """
     if isinstance(part, Media):
-        return _linked(part.media_type, part.url, part.name) if part.url else _of_bytes(part)
+        if part.url:
+            return _from_url(part.media_type, part.url, part.name)
+        return _from_bytes(part)
     kind = part.get("type")
-    read = _READERS.get(kind) if isinstance(kind, str) else None
-    if read is None:
+    if isinstance(kind, str):
+        parse = _READERS.get(kind)
+    else:
+        parse = None
+    if parse is None:
         return None
-    told = part.get(str(kind))
+    content = part.get(str(kind))
     try:
-        return read(told if isinstance(told, Mapping) else {"url": told})
+        return parse(content if isinstance(content, Mapping) else {"url": content})
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
 
 
-def not_shown(media: Media) -> str:
+def describe_hidden(media: Media) -> str:
     """Return what a result says of something that the model cannot be shown: no run fails for what a tool returned."""
     return f"not shown: {label(media)}"
 
@@ -92,37 +97,37 @@ def data_url(media_type: str, encoded: str) -> str:
     return f"data:{media_type};base64,{encoded}"
 
 
-def _of_bytes(media: Media) -> Shown:
-    return Shown(media.media_type, media.base64, name=media.name)
+def _from_bytes(media: Media) -> Attachment:
+    return Attachment(media.media_type, media.base64, name=media.name)
 
 
-def _linked(media_type: str, url: str, name: str = "") -> Shown:
+def _from_url(media_type: str, url: str, name: str = "") -> Attachment:
     """Return what a URL shows: a `data:` URL holds it."""
     if not (head := _DATA_URL.match(url)):
-        return Shown(media_type, url=url, name=name)
+        return Attachment(media_type, url=url, name=name)
     encoded = url[head.end() :]
     if not head[2]:
         encoded = base64.b64encode(unquote_to_bytes(encoded)).decode()
-    return Shown(head[1] or media_type, encoded, name=name)
+    return Attachment(head[1] or media_type, encoded, name=name)
 
 
-def _image(told: Mapping[str, Json]) -> Shown:
-    return _linked("image/*", _text(told, "url"))
+def _image(fields: Mapping[str, Json]) -> Attachment:
+    return _from_url("image/*", _text(fields, "url"))
 
 
-def _sound(told: Mapping[str, Json]) -> Shown:
-    return Shown(f"audio/{_text(told, 'format')}", _text(told, "data"))
+def _sound(fields: Mapping[str, Json]) -> Attachment:
+    return Attachment(f"audio/{_text(fields, 'format')}", _text(fields, "data"))
 
 
-def _file(told: Mapping[str, Json]) -> Shown:
-    name = str(told.get("filename") or "")
-    if told.get("file_id"):
-        return Shown("", name=name, file_id=_text(told, "file_id"))
-    return _linked("application/octet-stream", _text(told, "file_data"), name)
+def _file(fields: Mapping[str, Json]) -> Attachment:
+    name = str(fields.get("filename") or "")
+    if fields.get("file_id"):
+        return Attachment("", name=name, file_id=_text(fields, "file_id"))
+    return _from_url("application/octet-stream", _text(fields, "file_data"), name)
 
 
-def _text(told: Mapping[str, Json], key: str) -> str:
-    value = told[key]
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields[key]
     if not isinstance(value, str) or not value:
         raise ValueError(f"`{key}` is no text, or empty")
     return value

@@ -1,6 +1,6 @@
-"""What a provider's error means: try the same request again, wait as told, or give up.
+"""What a provider's error means: retry, wait as asked, or give up.
 
-Providers agree on HTTP statuses more than on words, so a status decides, except where a word is known to overrule it: a
+Providers agree on HTTP statuses more than on words, so a status decides, except where a word overrules it: a
 429 with `insufficient_quota` is an empty account, which no waiting fills.
 
 Rule 1: types, codes and statuses decide, never the text of a message.
@@ -22,23 +22,59 @@ from handrail.core.retries import retry_after_s
 from handrail.dialects import received
 from handrail.errors import Json, ModelError
 
-_HOPELESS = frozenset({
-    # An empty account or a closed one, told with 429 (OpenAI), 402 or 403.
-    "insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "access_terminated", "billing_error",
-    # The request itself is too long: the same one always will be.
-    "context_length_exceeded", "request_too_large", "string_above_max_length", "max_tokens_exceeded",
-    # Told with a status that some gateways get wrong.
-    "invalid_request_error", "invalid_api_key", "authentication_error", "permission_error", "not_found_error",
-    "model_not_found", "content_policy_violation", "content_filter",
-    "invalid_argument", "failed_precondition", "permission_denied", "unauthenticated", "not_found",
-})  # fmt: skip
+_HOPELESS = frozenset(
+    {
+        # An empty account or a closed one, reported with 429 (OpenAI), 402 or 403.
+        "insufficient_quota",
+        "billing_not_active",
+        "billing_hard_limit_reached",
+        "access_terminated",
+        "billing_error",
+        # The request itself is too long: the same one always will be.
+        "context_length_exceeded",
+        "request_too_large",
+        "string_above_max_length",
+        "max_tokens_exceeded",
+        # Told with a status that some gateways get wrong.
+        "invalid_request_error",
+        "invalid_api_key",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "model_not_found",
+        "content_policy_violation",
+        "content_filter",
+        "invalid_argument",
+        "failed_precondition",
+        "permission_denied",
+        "unauthenticated",
+        "not_found",
+    }
+)
 
-_PASSING = frozenset({
-    "rate_limit_error", "rate_limit_exceeded", "rate_limit_reached", "resource_exhausted", "requests", "tokens",
-    "overloaded_error", "overloaded", "engine_overloaded", "service_unavailable", "unavailable",
-    "api_error", "server_error", "internal_server_error", "internal_error", "internal",
-    "timeout", "timeout_error", "deadline_exceeded",
-})  # fmt: skip
+_PASSING = frozenset(
+    {
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "rate_limit_reached",
+        "resource_exhausted",
+        "requests",
+        "tokens",
+        "overloaded_error",
+        "overloaded",
+        "engine_overloaded",
+        "service_unavailable",
+        "unavailable",
+        "api_error",
+        "server_error",
+        "internal_server_error",
+        "internal_error",
+        "internal",
+        "timeout",
+        "timeout_error",
+        "deadline_exceeded",
+    }
+)
 """Asked where there is no status: in the middle of a stream, or under a 200."""
 
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
@@ -74,27 +110,31 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     `{"type": "error", ...}`, `{"detail": ...}` of FastAPI servers, and Google's list of one.
     """
     if isinstance(body, (str, bytes)):
-        body = _loaded(body)
+        body = _parse_json(body)
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, Mapping):
         return None
-    told = body.get("error") or body.get("errors")
-    if isinstance(told, list) and told:
-        told = told[0]
-    if isinstance(told, Mapping):
-        return _told(told)
-    if told:
-        return ProviderError(message=_as_text(told))
+    error = body.get("error") or body.get("errors")
+    if isinstance(error, list) and error:
+        error = error[0]
+    if isinstance(error, Mapping):
+        return _parse_error(error)
+    if error:
+        return ProviderError(message=_as_text(error))
     if body.get("object") == "error" or body.get("type") == "error":
-        return _told(body)
+        return _parse_error(body)
     if body.get("detail") and "choices" not in body:
         return ProviderError(message=_as_text(body["detail"]))
     return None
 
 
 def classify(
-    status: int | None, headers: Mapping[str, str], body: Json | bytes, *, now: datetime | None = None
+    status: int | None,
+    headers: Mapping[str, str],
+    body: Json | bytes,
+    *,
+    now: datetime | None = None,
 ) -> ModelError:
     """Return the exception that an error answer amounts to.
 
@@ -104,32 +144,37 @@ def classify(
         now: Lets `Retry-After` be a date. Without it the answer's own `Date` header is taken.
     """
     error = error_in(body) or _flat(body)
-    known = {name.lower(): value for name, value in headers.items()}
-    failed = status if status is not None and status >= 300 else error.status
-    wait_s = _wait_s(known, now)
+    lowered = {name.lower(): value for name, value in headers.items()}
+    failed = error.status
+    if status is not None and status >= 300:
+        failed = status
+    wait_s = _wait_s(lowered, now)
     return ModelError(
         _sentence(failed, error),
         status=failed,
         code=error.code,
-        retryable=_retryable(failed, known, error),
+        retryable=_retryable(failed, lowered, error),
         retry_after_s=error.retry_after_s if wait_s is None else wait_s,
     )
 
 
 def _flat(body: Json | bytes) -> ProviderError:
     """Return the error in a body that only its status or its event calls one."""
-    told = _loaded(body) if isinstance(body, (str, bytes)) else body
-    if isinstance(told, Mapping) and told.get("message"):
-        return _told(told)
+    if isinstance(body, (str, bytes)):
+        fields = _parse_json(body)
+    else:
+        fields = body
+    if isinstance(fields, Mapping) and fields.get("message"):
+        return _parse_error(fields)
     return ProviderError(message=_as_text(body))
 
 
 def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderError) -> bool:
     if not _HOPELESS.isdisjoint(error.words):
         return False
-    told = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
-    if told is not None:
-        return told
+    advice = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
+    if advice is not None:
+        return advice
     if status is None:
         return not _PASSING.isdisjoint(error.words)
     return status >= 500 or status in _PASSING_STATUSES
@@ -141,13 +186,13 @@ def _sentence(status: int | None, error: ProviderError) -> str:
     return f"the model's provider answered with an error{f' ({what})' if what else ''}: {message}"
 
 
-def _told(error: Mapping[str, Json]) -> ProviderError:
+def _parse_error(error: Mapping[str, Json]) -> ProviderError:
     words = [error.get(key) for key in ("code", "type", "status")]
     named = [word for word in words if isinstance(word, str) and word and not word.isdigit()]
     numbers = [number for word in (*words, error.get("status_code")) if (number := _status(word))]
     code = next(iter(named), str(numbers[0]) if numbers else "")
     return ProviderError(
-        # OpenRouter's code is a number and Google's a number beside a word; a word tells more.
+        # OpenRouter's code is a number and Google's a number beside a word; a word says more.
         code=received.legible(code),
         message=_as_text(error.get("message") or error.get("detail") or ""),
         words=tuple(word.lower() for word in named),
@@ -157,49 +202,71 @@ def _told(error: Mapping[str, Json]) -> ProviderError:
 
 
 def _status(word: Json) -> int | None:
-    number = int(word) if isinstance(word, str) and re.fullmatch("[0-9]{3}", word) else word
-    return number if isinstance(number, int) and 300 <= number <= 599 else None
+    if isinstance(word, str) and re.fullmatch("[0-9]{3}", word):
+        number = int(word)
+    else:
+        number = word
+    if isinstance(number, int) and 300 <= number <= 599:
+        return number
+    return None
 
 
 def _delays_s(details: Json) -> Iterator[float]:
     """Google asks to wait in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17s"}`."""
     for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, Mapping) else None
-        if isinstance(delay, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
-            yield min(float(found[1]), _LONGEST_WAIT_S)
+        if isinstance(detail, Mapping):
+            delay = detail.get("retryDelay")
+        else:
+            delay = None
+        if isinstance(delay, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+            yield min(float(match[1]), _LONGEST_WAIT_S)
 
 
 def _wait_s(headers: Mapping[str, str], now: datetime | None) -> float | None:
     """Return how long the answer asks to wait.
 
-    `x-ratelimit-reset-*` is not asked: it tells when a window is full again, which is later than one request needs.
+    `x-ratelimit-reset-*` is ignored: it says when a window is full again, which is later than one request needs.
     """
     since = now or _date(headers.get("date", ""))
-    now_s = since.timestamp() if since else math.inf  # without a clock a date tells nothing
+    # without a clock a date says nothing
+    if since:
+        now_s = since.timestamp()
+    else:
+        now_s = math.inf
     finer_ms = retry_after_s(headers.get("retry-after-ms"), math.inf)
-    return retry_after_s(headers.get("retry-after"), now_s) if finer_ms is None else finer_ms / 1000
+    if finer_ms is None:
+        return retry_after_s(headers.get("retry-after"), now_s)
+    return finer_ms / 1000
 
 
 def _date(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, TypeError):  # TypeError: what older Pythons raise for text that is no date
+    except (
+        ValueError,
+        TypeError,
+    ):  # TypeError: what older Pythons raise for text that is no date
         return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
+    if date.tzinfo:
+        return date
+    return date.replace(tzinfo=UTC)
 
 
-def _loaded(text: str | bytes) -> Json:
+def _parse_json(text: str | bytes) -> Json:
     try:
         return received.encodable(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
 
-def _as_text(told: Json | bytes) -> str:
-    if isinstance(told, bytes):
-        return told.decode("utf-8", "replace")
+def _as_text(reason: Json | bytes) -> str:
+    if isinstance(reason, bytes):
+        return reason.decode("utf-8", "replace")
     try:
-        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
+        if isinstance(reason, str):
+            text = reason
+        else:
+            text = json.dumps(reason, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return "its reason cannot be read"
     return text.encode("utf-8", "replace").decode()

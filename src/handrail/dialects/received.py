@@ -1,4 +1,4 @@
-"""JSON as it was received, made fit to be kept, shown and sent back.
+"""JSON as it was received, made fit to be stored, shown and sent back.
 
 Python reads more than it can write: lone surrogates, NaN, and values nested deeper than a serializer follows.
 
@@ -29,24 +29,28 @@ MOST_LEVELS = 64
 _MOST_SHOWN_CHARS = 80
 
 
-def encodable(told: Json) -> Json:
+def encodable(value: Json) -> Json:
     """Return a JSON value that UTF-8 can encode: half a character becomes a question mark."""
     try:
-        text = json.dumps(told, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # no JSON, or too deep: nothing that a provider sent
-        return told
+        text = json.dumps(value, ensure_ascii=False)
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # no JSON, or too deep: nothing that a provider sent
+        return value
     try:
         text.encode()
     except UnicodeEncodeError:
         return json.loads(legible(text))
-    return told
+    return value
 
 
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALF = re.compile("[\ud800-\udbff]")
 
 
-def with_pairs_joined(text: str) -> str:
+def join_halves(text: str) -> str:
     """Return the text with each pair of adjacent halves joined into one character.
 
     >>> with_pairs_joined("\\ud83d" + "\\ude00")
@@ -59,20 +63,22 @@ def with_pairs_joined(text: str) -> str:
 
 def first_half_at_end(text: str) -> str:
     """Return the first half of a character at the end of a text; empty if there is none."""
-    return text[-1] if text and _FIRST_HALF.match(text[-1]) else ""
+    if text and _FIRST_HALF.match(text[-1]):
+        return text[-1]
+    return ""
 
 
 def legible(text: str) -> str:
     """Return text for people: half a character is a question mark."""
-    return with_pairs_joined(text).encode("utf-8", "replace").decode()
+    return join_halves(text).encode("utf-8", "replace").decode()
 
 
-def escaped(arguments: str) -> str:
+def escape_halves(arguments: str) -> str:
     """Return arguments with half a character escaped as in JSON, so that the text can be stored and shown.
 
     The escape is written twice, because after a backslash of the model's the first one would be plain text.
     """
-    return _HALF.sub(lambda half: 2 * f"\\u{ord(half[0]):04x}", with_pairs_joined(arguments))
+    return _HALF.sub(lambda half: 2 * f"\\u{ord(half[0]):04x}", join_halves(arguments))
 
 
 def whole_turn(turn: Turn) -> Turn:
@@ -82,7 +88,12 @@ def whole_turn(turn: Turn) -> Turn:
         return turn
     except (TypeError, ValueError, RecursionError, OverflowError):
         calls = [
-            replace(call, id=legible(call.id), name=legible(call.name), arguments=escaped(call.arguments))
+            replace(
+                call,
+                id=legible(call.id),
+                name=legible(call.name),
+                arguments=escape_halves(call.arguments),
+            )
             for call in turn.calls
         ]
         return replace(
@@ -115,29 +126,29 @@ class WholeDeltas:
         key = type(delta), delta.index if isinstance(delta, ArgumentsDelta) else 0
         if key not in self._halves and not _HALF.search(delta.text):
             return delta
-        text = with_pairs_joined(self._halves.pop(key, "") + delta.text)
+        text = join_halves(self._halves.pop(key, "") + delta.text)
         if half := first_half_at_end(text):
             self._halves[key] = half
             text = text[:-1]
         if not (text or is_call):
             return None
-        return replace(delta, text=escaped(text) if is_call else legible(text))
+        return replace(delta, text=escape_halves(text) if is_call else legible(text))
 
 
-def can_go_back(value: Json, levels: int = MOST_LEVELS) -> bool:
+def is_sendable(value: Json, levels: int = MOST_LEVELS) -> bool:
     """Whether a request can carry the value: no NaN and no infinity in it, and no more levels than these."""
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, Mapping):
-        return levels > 0 and all(can_go_back(each, levels - 1) for each in value.values())
+        return levels > 0 and all(is_sendable(each, levels - 1) for each in value.values())
     if isinstance(value, (list, tuple)):
-        return levels > 0 and all(can_go_back(each, levels - 1) for each in value)
+        return levels > 0 and all(is_sendable(each, levels - 1) for each in value)
     return True
 
 
-def that_go_back(fields: Mapping[str, Json]) -> dict[str, Json]:
+def sendable_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields without those that no request can carry."""
-    return {name: value for name, value in fields.items() if can_go_back(value)}
+    return {name: value for name, value in fields.items() if is_sendable(value)}
 
 
 def beginning(text: str | bytes) -> str:

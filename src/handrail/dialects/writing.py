@@ -21,14 +21,16 @@ from handrail.errors import Json
 from handrail.messages import Message, conversation_of
 
 
-def kept(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
+def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
     """Return tools that can be gone through twice: a toolset as it is, with its memory, an iterator's items."""
-    return tools if isinstance(tools, Collection) else tuple(tools or ())
+    if isinstance(tools, Collection):
+        return tools
+    return tuple(tools or ())
 
 
-def names_of(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
+def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
-    tools = kept(tools)
+    tools = as_collection(tools)
     names: NameMap = compute_once(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
     return names
 
@@ -45,17 +47,22 @@ def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None)
 def as_object(arguments: str) -> Json:
     """Return a call's arguments as the object that they have in a history, for wires that carry no text."""
     text = as_history(arguments)
-    told = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
+    value = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
     is_flat = text.count("{") + text.count("[") <= received.MOST_LEVELS
     # A history is strict JSON, so nothing but its depth can be too much for a request.
-    return told if is_flat or received.can_go_back(told) else {"INVALID_JSON": arguments}
+    if is_flat or received.is_sendable(value):
+        return value
+    return {"INVALID_JSON": arguments}
 
 
 def result_text(result: ToolResult) -> str:
     """Return what the model reads of a result."""
-    told = result.failure.as_json() if result.failure else result.value
-    # Whoever builds a result by hand may leave out the text; one of None has nothing to tell.
-    return result.text or ("" if told is None else text_of(told))
+    if result.failure:
+        value = result.failure.as_json()
+    else:
+        value = result.value
+    # A result built by hand may lack the text; one of None has nothing to say.
+    return result.text or ("" if value is None else text_of(value))
 
 
 def in_call_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult]:
@@ -80,5 +87,8 @@ def pieces(text: str, piece_chars: int) -> Iterator[str]:
 
 def event(chunk: Json, type: str = "") -> str:
     """Return a server-sent event with that JSON as its data, of that type if any."""
-    head = f"event: {type}\n" if type else ""
+    if type:
+        head = f"event: {type}\n"
+    else:
+        head = ""
     return f"{head}data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"

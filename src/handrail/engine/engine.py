@@ -26,7 +26,8 @@ from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
-from handrail.core.batch import Batch, CallPosition, CallState
+from handrail.core.admission import Admitted
+from handrail.core.batch import Batch, CallPosition
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
 from handrail.core.execution import RunSettings
@@ -305,8 +306,8 @@ class Engine:
             budget=active.budget,
             spent=active.progress.spent,
             turn=number,
-            known=recording.results(number, range(len(turn.calls))) if recording is not None else None,
-            slots=slots,
+            recorded=recording.results(number, range(len(turn.calls))) if recording is not None else None,
+            positions=slots,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -466,8 +467,8 @@ class Engine:
                 budget=active.budget,
                 spent=active.progress.spent,
                 turn=number,
-                known=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
-                slots=slots,
+                recorded=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
+                positions=slots,
             )
             yield from self.perform_turn(active, after, number)
             for index, (step, result) in enumerate(zip(steps, after.finished(), strict=True)):
@@ -596,7 +597,7 @@ class Engine:
     def context(
         self,
         session: ActiveRun,
-        lane: CallState,
+        call: Admitted,
         lease: Lease | None,
         attempt: int,
         timeout_s: float,
@@ -604,17 +605,15 @@ class Engine:
         report: Callable[[float, float | None, str], None] | None = None,
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        admitted = lane.admitted
-        assert admitted is not None
         return Context(
             deps=session.deps,
             run_id=session.id,
-            call_id=lane.call.id,
-            tool=admitted.tool.name,
+            call_id=call.call.id,
+            tool=call.tool.name,
             attempt=attempt,
             deadline=monotonic() + timeout_s,
             cancelled=flag,
-            idempotency_key=admitted.key,
+            idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(self.store.load_result(session.id, handle)),
             report=report,

@@ -63,7 +63,7 @@ class ThreadScheduler:
         if active.cancelled:
             stop()
         try:
-            executor.pump()
+            executor.run_until_blocked()
             self._wait_for(executor, float("inf"))
         except KeyboardInterrupt as interrupt:
             # It may have come in the middle of anything of ours, and then ending the rest may fail.

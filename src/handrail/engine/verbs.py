@@ -18,7 +18,7 @@ from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
-from handrail.dialects import fields_of, wire_dialect
+from handrail.dialects import message_fields, wire_dialect
 from handrail.engine import nested_runs
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
@@ -88,7 +88,7 @@ def handle(
 ) -> Verb[Any]:
     """See `Runtime.handle`."""
     wire = wire_dialect(dialect)
-    turn = wire.decode_message(fields_of(message), engine.tools)
+    turn = wire.decode_message(message_fields(message), engine.tools)
     results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
     return wire.encode_results(turn.calls, results)
 

@@ -17,14 +17,14 @@ from handrail import plugins
 from handrail.dialects import DialectStream, dialect
 from handrail.dialects.prompts.completion_wire import Completions, Generate
 from handrail.dialects.prompts.dialect import PromptDialect
-from handrail.dialects.wires.request_bytes import Written
+from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.messages import Turn
 from handrail.models.http_model import HttpModel
 from handrail.models.providers import Provider
 from handrail.ports import Request
 
 _ADDRESS = "http://localhost:8000/v1"
-"""Where vLLM serves when it is not told otherwise."""
+"""Where vLLM serves by default."""
 
 
 class CompletionModel(HttpModel):
@@ -34,7 +34,7 @@ class CompletionModel(HttpModel):
         name: What the server calls the model.
         prompts: How the model's family is asked, and answers.
         address: The server's base address; one that ends in `/api` is Ollama's.
-        today: Gives the date that the prompts of some families tell.
+        today: Returns the date that the prompts of some families mention.
         how: As for `HttpModel`.
     """
 
@@ -51,15 +51,16 @@ class CompletionModel(HttpModel):
         **how: Any,
     ) -> None:
         place = address.rstrip("/").removesuffix("/generate").removesuffix("/completions")
-        is_ollama = place.endswith("/api")
-        wire = Generate(prompts) if is_ollama else Completions(prompts)
-        super().__init__(name, wire, place.removesuffix("/api") if is_ollama else place, headers, **how)
+        wire: Completions = Completions(prompts)
+        if place.endswith("/api"):
+            wire = Generate(prompts)
+        super().__init__(name, wire, place.removesuffix("/api"), headers, **how)
         self._today = today
 
     def body(self, request: Request, streamed: bool) -> bytes:
         """Return a request as bytes, with a prompt of today; see `HttpModel.body`."""
         self.wire = self.wire.on(self._today())
-        self._written = Written(self.wire)  # the date is the wire's
+        self._encoder = RequestEncoder(self.wire)  # the date is the wire's
         return super().body(request, streamed)
 
     def read(self, answer: bytes, request: Request) -> Turn:
@@ -71,19 +72,27 @@ class CompletionModel(HttpModel):
         return self.wire.stream(request.tools, opened=self._opened(request))
 
     def _opened(self, request: Request) -> str:
-        return self.wire.prompt.opened(request.tools, request.options)
+        return self.wire.prompt.answer_opening(request.tools, request.options)
 
 
 class CompletionServer(Provider, frozen=True):
     """A server of one's own, asked with the prompts of one family."""
 
-    def model_at(self, name: str, spoken: str, address: str, headers: Mapping[str, str], **how: Any) -> HttpModel:
+    def model_at(
+        self,
+        name: str,
+        dialect_name: str,
+        address: str,
+        headers: Mapping[str, str],
+        **settings: Any,
+    ) -> HttpModel:
         """Return the model; see `Provider.model_at`."""
-        return CompletionModel(name, cast(PromptDialect, dialect(spoken)), address, headers, **how)
+        prompts = cast(PromptDialect, dialect(dialect_name))
+        return CompletionModel(name, prompts, address, headers, **settings)
 
 
 COMPLETIONS: Mapping[str, CompletionServer] = {
     name: CompletionServer(name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL")
     for name in plugins.PROMPTS
 }
-"""By the name of the prompt dialect; `plugins` lists the same names."""
+"""By the name of the prompt dialect."""

@@ -2,7 +2,7 @@
 
 What is sent, read and tried again is one generator without I/O, which `ask` drives.
 
-Rule 1: what has been told is not taken back: a streamed answer is begun anew only while nothing of it has been told.
+Rule 1: no delta is taken back: a streamed answer is retried only before its first delta.
 Rule 2: nothing that may hold a key is ever shown: no header but those of `_OPEN_HEADERS`, no query of an address.
 Rule 3: no answer is unbounded: neither its size nor the silence between two pieces of it.
 """
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from handrail.core.retries import Backoff
 from handrail.dialects import DialectStream, WireDialect
-from handrail.dialects.wires.request_bytes import Written
+from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, TextDelta, Turn
@@ -61,7 +61,7 @@ class Pause(Struct, frozen=True):
     seconds: float
 
 
-class _Place(Struct, frozen=True):
+class _Address(Struct, frozen=True):
     """Where requests go: an address that anybody may see, and what of the real one is sent beside it."""
 
     url: httpx2.URL
@@ -70,13 +70,21 @@ class _Place(Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)  # taking an address apart is a fortieth of a request
-def _place_at(address: str, asks: bool) -> _Place:
+def _parse_address(address: str, asks: bool) -> _Address:
     url = httpx2.URL(address)
-    auth = httpx2.BasicAuth(url.username, url.password) if url.userinfo else None
+    if url.userinfo:
+        auth = httpx2.BasicAuth(url.username, url.password)
+    else:
+        auth = None
     # What a person wrote into the address may be a key, and the client logs the whole address of each request.
     target = url.raw_path if asks else b""
-    shown = url.copy_with(userinfo=b"", query=None) if target else url.copy_with(userinfo=b"") if auth else url
-    return _Place(shown, auth, target)
+    if target:
+        shown = url.copy_with(userinfo=b"", query=None)
+    elif auth:
+        shown = url.copy_with(userinfo=b"")
+    else:
+        shown = url
+    return _Address(shown, auth, target)
 
 
 Steps: TypeAlias = Generator["Open | Read | Pause", Any, Turn]
@@ -107,18 +115,31 @@ class HttpModel:
         backoff: Backoff | None = None,
         key_variable: str = "",
     ) -> None:
-        self.name, self.wire, self.address = name, wire, address
+        self.name = name
+        self.wire = wire
+        self.address = address
         self._key_variable = key_variable
-        self._headers = {"content-type": "application/json", "user-agent": "handrail", **headers}
-        self._attempts, self._stream, self._backoff = max_attempts, stream, backoff or Backoff(0.5, 8.0)
+        self._headers = {
+            "content-type": "application/json",
+            "user-agent": "handrail",
+            **headers,
+        }
+        self._max_attempts = max_attempts
+        self._stream = stream
+        self._backoff = backoff or Backoff(0.5, 8.0)
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
-        self._written = Written(wire)
+        self._encoder = RequestEncoder(wire)
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
         streamed = self._stream and listener is not None
         steps = self._steps(request, streamed, listener)
-        line = _Line(self._asyncio_client(), self._place_to_post(streamed), self._headers, request.timeout_s)
+        line = _Line(
+            self._asyncio_client(),
+            self._address_to_post(streamed),
+            self._headers,
+            request.timeout_s,
+        )
         try:
             step = next(steps)
             while True:
@@ -134,14 +155,14 @@ class HttpModel:
             await line.close()
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop. Those of a loop that has ended are let go."""
+        """Close the connections of the running loop, and drop those of loops that have ended."""
         mine = self._clients.pop(asyncio.get_running_loop(), None)
-        self._let_closed_loops_go()
+        self._drop_closed_loops()
         if mine is not None:
             await mine.aclose()
 
     def __repr__(self) -> str:
-        return f"<HttpModel {self.name}: {self.wire.name} at {_place(self.address)}>"
+        return f"<HttpModel {self.name}: {self.wire.name} at {_visible_part(self.address)}>"
 
     def url(self, streamed: bool) -> str:
         """Return where requests are posted: the dialect's path comes before whatever the address asks.
@@ -150,17 +171,20 @@ class HttpModel:
         """
         address, asks, query = self.address.partition("?")
         path = self.wire.path(self.name, stream=streamed)
-        place = address.rstrip("/")
-        if (version := _VERSION.match(path)) and _VERSION_AT_END.search(place):
+        base = address.rstrip("/")
+        if (version := _VERSION.match(path)) and _VERSION_AT_END.search(base):
             path = path[version.end() :]
-        return place + path + (("&" if "?" in path else "?") + query if asks else "")
+        if not asks:
+            return base + path
+        separator = "&" if "?" in path else "?"
+        return base + path + separator + query
 
-    def _place_to_post(self, streamed: bool) -> _Place:
-        return _place_at(self.url(streamed), "?" in self.address)
+    def _address_to_post(self, streamed: bool) -> _Address:
+        return _parse_address(self.url(streamed), "?" in self.address)
 
-    def hidden(self, text: str) -> str:
+    def mask_secrets(self, text: str) -> str:
         """Return the text without what may be a key in the headers or in the address: gateways quote what they got."""
-        for secret in _secrets_of(self.address, self._headers):
+        for secret in _find_secrets(self.address, self._headers):
             text = text.replace(secret, "***")
         return text
 
@@ -168,23 +192,25 @@ class HttpModel:
 
     def _steps(self, request: Request, streamed: bool, listener: Listener | None) -> Steps:
         body = self.body(request, streamed)
-        heard = _Heard(listener, self.url(streamed))
+        deltas = _DeltaListener(listener, self.url(streamed))
         attempt = 0
         while True:
             attempt += 1
             try:
-                return (yield from self._attempt(body, request, heard))
+                return (yield from self._attempt(body, request, deltas))
             except ModelError as error:
-                # What has been told cannot be taken back, so a stream that broke off is not begun anew.
-                wait_s = None if heard.told or attempt >= self._attempts else self._wait_s(error, attempt, request)
+                wait_s = None
+                # A delta cannot be taken back, so a stream that broke off after one is not retried.
+                if not deltas.any_delta and attempt < self._max_attempts:
+                    wait_s = self._wait_s(error, attempt, request)
                 if wait_s is None:
-                    raise self._named(error) from None  # its cause says the same, with whatever was quoted
+                    raise self._describe(error) from None  # its cause says the same, with whatever was quoted
             yield Pause(wait_s)
 
     def body(self, request: Request, streamed: bool) -> bytes:
-        """Return a request as bytes; see `Written.body`."""
+        """Return a request as bytes; see `RequestEncoder.body`."""
         options = replace(request.options, model=self.name, stream=streamed)
-        return self._written.body(request.messages, request.tools, options)
+        return self._encoder.body(request.messages, request.tools, options)
 
     def read(self, answer: bytes, request: Request) -> Turn:
         """Return the turn of a whole answer to the request."""
@@ -194,65 +220,70 @@ class HttpModel:
         """Return a reader for a streamed answer to the request."""
         return self.wire.stream(request.tools)
 
-    def _attempt(self, body: bytes, request: Request, heard: _Heard) -> Steps:
+    def _attempt(self, body: bytes, request: Request, deltas: _DeltaListener) -> Steps:
         status, headers = yield Open(body)
         if status == 200 and headers.get("content-type", "").lower().startswith(_STREAMS):
-            return (yield from self._streamed(body, request, heard))
+            return (yield from self._read_stream(body, request, deltas))
         answer = yield from _all_of_it()
-        heard.exchange(self, body, status, answer, len(answer))
+        deltas.exchange(self, body, status, answer, len(answer))
         if status != 200:
             raise self.wire.classify(status, headers, answer)
         turn = self.read(answer, request)
         if turn.text:
-            heard.delta(TextDelta(turn.text))  # asked for a stream, answered at once
+            deltas.delta(TextDelta(turn.text))  # asked for a stream, answered at once
         return turn
 
-    def _streamed(self, body: bytes, request: Request, heard: _Heard) -> Steps:
-        stream, size, shown = self.reader(request), 0, bytearray()
+    def _read_stream(self, body: bytes, request: Request, deltas: _DeltaListener) -> Steps:
+        stream = self.reader(request)
+        size = 0
+        shown = bytearray()
         try:
             while piece := (yield Read()):
                 size += len(piece)
                 shown += piece[: _MOST_SHOWN_BYTES - len(shown)]
                 _check_size(size)
                 for delta in stream.feed(piece):
-                    heard.delta(delta)
+                    deltas.delta(delta)
             return stream.close()
         finally:
-            heard.exchange(self, body, 200, shown, size)
+            deltas.exchange(self, body, 200, shown, size)
 
     def _wait_s(self, error: ModelError, attempt: int, request: Request) -> float | None:
         if not error.retryable:
             return None
         wait_s = max(self._backoff.before(attempt + 1, random.random()), error.retry_after_s or 0.0)
         # Beyond the run's own time the provider's reason is worth more than "no answer in time".
-        return wait_s if wait_s < min(LONGEST_WAIT_S, request.timeout_s) else None
+        if wait_s < min(LONGEST_WAIT_S, request.timeout_s):
+            return wait_s
+        return None
 
-    def _named(self, error: ModelError) -> ModelError:
+    def _describe(self, error: ModelError) -> ModelError:
         """Return the error with the address in its sentence, and what a person may do about it."""
         advice = ""
+        has_key = any(name.lower() not in _OPEN_HEADERS for name in self._headers)
         if error.retry_after_s:
             advice = f"; it asks to wait {error.retry_after_s:.0f} s"
+        elif error.status == 401 and self._key_variable and has_key:
+            advice = f"; the key is that of {self._key_variable}"
         elif error.status == 401 and self._key_variable:
-            keyed = any(name.lower() not in _OPEN_HEADERS for name in self._headers)
-            advice = (
-                f"; the key is that of {self._key_variable}"
-                if keyed
-                else f"; no key was sent: set {self._key_variable}"
-            )
+            advice = f"; no key was sent: set {self._key_variable}"
         return ModelError(
-            f"{self.name} at {_place(self.url(False))}: {self.hidden(str(error))}{advice}",
-            status=error.status, code=error.code, retryable=error.retryable, retry_after_s=error.retry_after_s,
-        )  # fmt: skip
+            f"{self.name} at {_visible_part(self.url(False))}: {self.mask_secrets(str(error))}{advice}",
+            status=error.status,
+            code=error.code,
+            retryable=error.retryable,
+            retry_after_s=error.retry_after_s,
+        )
 
     def _asyncio_client(self) -> httpx2.AsyncClient:
         """Return the client of the running loop; connections do not cross from one loop to another."""
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._let_closed_loops_go()
+            self._drop_closed_loops()
             self._clients[loop] = httpx2.AsyncClient()
         return self._clients[loop]
 
-    def _let_closed_loops_go(self) -> None:
+    def _drop_closed_loops(self) -> None:
         for loop in list(self._clients):
             if loop.is_closed():
                 self._clients.pop(loop, None)
@@ -263,7 +294,10 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
         return ModelError("no answer in time", code="timeout", retryable=True)
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         # Its text shows the header that cannot be written, which may be the one with the key.
-        return ModelError("the request cannot be written; look at the address and the headers", code="unreachable")
+        return ModelError(
+            "the request cannot be written; look at the address and the headers",
+            code="unreachable",
+        )
     why = str(error) or type(error).__name__
     if isinstance(error, httpx2.DecodingError):
         return ModelError(f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True)
@@ -273,7 +307,8 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
 
 
 def _all_of_it() -> Generator[Read, bytes, bytes]:
-    pieces, size = [], 0
+    pieces = []
+    size = 0
     while piece := (yield Read()):
         pieces.append(piece)
         size += len(piece)
@@ -286,49 +321,70 @@ def _check_size(size_bytes: int) -> None:
         raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
 
 
-class _Heard(Struct):
-    """The listener, if any, and whether it has been told anything."""
+class _DeltaListener(Struct):
+    """The listener, if any, and whether it has received a delta."""
 
     listener: Listener | None
     url: str
-    told: bool = False
+    any_delta: bool = False
 
     def delta(self, delta: Delta) -> None:
         if self.listener is not None:
-            self.told = True
+            self.any_delta = True
             self.listener.delta(delta)
 
     def exchange(
-        self, model: HttpModel, body: bytes, status: int, answer: bytes | bytearray, answer_bytes: int
+        self,
+        model: HttpModel,
+        body: bytes,
+        status: int,
+        answer: bytes | bytearray,
+        answer_bytes: int,
     ) -> None:
-        """Tell the exchange; of the answer's bytes perhaps only the first ones were kept."""
-        if self.listener is not None:
-            left_out = answer_bytes - len(answer)
-            headers = {name: _masked(name, value) for name, value in model._headers.items()}
-            texts = [model.hidden(text.decode("utf-8", "replace")) for text in (body, answer)]
-            note = f"\n[... {left_out} more bytes are left out ...]" if left_out else ""
-            shown = HttpExchange("POST", _place(self.url), headers, texts[0], status, texts[1] + note)
-            self.listener.exchange(shown)
+        """Report the exchange; `answer` may hold only the first of the answer's bytes."""
+        if self.listener is None:
+            return
+        request_text = model.mask_secrets(body.decode("utf-8", "replace"))
+        answer_text = model.mask_secrets(answer.decode("utf-8", "replace"))
+        left_out = answer_bytes - len(answer)
+        if left_out:
+            answer_text += f"\n[... {left_out} more bytes are left out ...]"
+        self.listener.exchange(
+            HttpExchange(
+                method="POST",
+                url=_visible_part(self.url),
+                headers={name: _mask_header(name, value) for name, value in model._headers.items()},
+                body=request_text,
+                status=status,
+                answer=answer_text,
+            )
+        )
 
 
-def _masked(name: str, value: str) -> str:
+def _mask_header(name: str, value: str) -> str:
     if name.lower() in _OPEN_HEADERS:
         return value
     scheme, space, _ = value.partition(" ")
-    return f"{scheme} ***" if space and scheme.lower() in _SCHEMES else "***"
+    if space and scheme.lower() in _SCHEMES:
+        return f"{scheme} ***"
+    return "***"
 
 
-def _secrets_of(address: str, headers: Mapping[str, str]) -> list[str]:
+def _find_secrets(address: str, headers: Mapping[str, str]) -> list[str]:
     """Return what may be a key in an address and in headers, the longest first: one may begin with another."""
     url = httpx2.URL(address)
-    asked = [value for name, value in url.params.multi_items() if name.lower() not in _OPEN_QUERIES]
-    told = [value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS]
-    words = {word for value in (url.password, *asked, *told) for word in (value, *_BETWEEN_WORDS.split(value))}
+    query_values = [value for name, value in url.params.multi_items() if name.lower() not in _OPEN_QUERIES]
+    header_values = [value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS]
+    words = {
+        word
+        for value in (url.password, *query_values, *header_values)
+        for word in (value, *_BETWEEN_WORDS.split(value))
+    }
     return sorted((word for word in words if len(word) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
 
 
-def _place(url: str) -> str:
-    """Host and path, without anything that could hold a key."""
+def _visible_part(url: str) -> str:
+    """Return scheme, host and path of an address, without anything that could hold a key."""
     parsed = httpx2.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode()}{parsed.path}"
 
@@ -336,8 +392,16 @@ def _place(url: str) -> str:
 class _Line:
     """One exchange on asyncio."""
 
-    def __init__(self, client: httpx2.AsyncClient, place: _Place, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._client, self._place, self._headers = client, place, headers
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        address: _Address,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._address = address
+        self._headers = headers
         self._timeout = _timeout(timeout_s)
         self._answer: httpx2.Response | None = None
 
@@ -345,12 +409,17 @@ class _Line:
         match step:
             case Open(body=body):
                 await self.close()
-                place = self._place
-                extensions = {"target": place.target} if place.target else None
+                address = self._address
+                extensions = {"target": address.target} if address.target else None
                 request = self._client.build_request(
-                    "POST", place.url, content=body, headers=self._headers, timeout=self._timeout, extensions=extensions
+                    "POST",
+                    address.url,
+                    content=body,
+                    headers=self._headers,
+                    timeout=self._timeout,
+                    extensions=extensions,
                 )
-                self._answer = await self._client.send(request, stream=True, auth=place.auth)
+                self._answer = await self._client.send(request, stream=True, auth=address.auth)
                 self._pieces = self._answer.aiter_bytes()
                 return self._answer.status_code, self._answer.headers
             case Read():

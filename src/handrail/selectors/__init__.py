@@ -22,7 +22,7 @@ from handrail.tools.toolset import Tools, Toolset
 
 def bm25(tools: Tools) -> Bm25:
     """Return an index over the words of these tools: no dependency, no network, any script."""
-    return Bm25(_described(tools))
+    return Bm25(_as_tools(tools))
 
 
 def embeddings(tools: Tools, embed: Embed, *, cache: VectorCache | None = None) -> Vectors:
@@ -30,14 +30,17 @@ def embeddings(tools: Tools, embed: Embed, *, cache: VectorCache | None = None) 
 
     Args:
         embed: Texts in, one vector each out; any function, or a `selectors.endpoint.Endpoint`.
-        cache: Where vectors are kept; in memory by default. `vectorfile.VectorFile(path)` outlives the
-            process.
+        cache: Stores the vectors; in memory by default. `vector_file.VectorFile(path)` outlives the process.
     """
-    return Vectors(_described(tools), embed, cache)
+    return Vectors(_as_tools(tools), embed, cache)
 
 
 def hybrid(
-    tools: Tools, embed: Embed, *, cache: VectorCache | None = None, scripts: Iterable[str] = ("latin",)
+    tools: Tools,
+    embed: Embed,
+    *,
+    cache: VectorCache | None = None,
+    scripts: Iterable[str] = ("latin",),
 ) -> Fused:
     """Return both, fused by rank where the question is written in a script that the embedding model knows.
 
@@ -45,10 +48,10 @@ def hybrid(
         scripts: What it knows, such as `latin`, `cyrillic`, `cjk`. An English model costs Chinese questions half of
             what words alone find, so nothing but Latin is taken for granted.
     """
-    given = _described(tools)
+    given = _as_tools(tools)
     return Fused(Bm25(given), Vectors(given, embed, cache), frozenset(scripts))
 
 
-def _described(tools: Tools) -> list[Any]:
+def _as_tools(tools: Tools) -> list[Any]:
     """Return tools as they are; functions become tools. A list may hold several of one name, as catalogues do."""
     return [tool if hasattr(tool, "parameters") else next(iter(Toolset([tool]))) for tool in tools]

@@ -5,7 +5,7 @@ Probabilistic Relevance Framework", 2009). Words of its name count most, those o
 
 Rule 1: the order of the catalogue never matters; equal scores are ordered by name.
 Rule 2: `top(k)` is the beginning of `top(k + 1)`.
-Rule 3: what can be known before the question is computed when the index is made. A question only adds up numbers.
+Rule 3: everything that does not depend on the question is computed with the index. A question only adds up numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEEPEST = 6
 
 
 class Weights(Struct, frozen=True):
-    """How much a word counts by where it stands. Whole quarters, so that sums are exact in any order."""
+    """How much a word counts, by its position. Whole quarters, so that sums are exact in any order."""
 
     name: float = 3.0
     description: float = 1.5
@@ -60,28 +60,33 @@ class Bm25:
 
     def __init__(self, tools: Iterable[Any], *, weights: Weights | None = None) -> None:
         self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
-        self._postings = postings([_weighed(tool, weights or Weights()) for tool in self.tools])
+        self._postings = postings([_weigh_words(tool, weights or Weights()) for tool in self.tools])
 
     def top(self, query: str, k: int = 5) -> list[Any]:
         """Return up to `k` tools that share words with the query, best first, no two of one name."""
-        return [tool for tool, _ in self.scored(query, k)]
+        return [tool for tool, _ in self.top_with_scores(query, k)]
 
-    def scored(self, query: str, k: int = 5) -> list[tuple[Any, float]]:
+    def top_with_scores(self, query: str, k: int = 5) -> list[tuple[Any, float]]:
         """Return what `top` returns, each with its score: 1 for the best share of words, up to 2 with a sentence's."""
-        wanted = meant(query)
+        wanted = significant_words(query)
         scores = _against_the_best(self._scores(wanted))
-        parts = [part for part in map(meant, sentences(query)) if not part.isdisjoint(self._postings)]
+        parts = [part for part in map(significant_words, sentences(query)) if not part.isdisjoint(self._postings)]
         if len(parts) > 1:
-            # A question that wants three things finds nine tools for the longest of them. Asked apart, each of its
-            # sentences brings its own best ones along.
-            alone: dict[int, float] = {}
-            for part in parts:
-                for place, score in _against_the_best(self._scores(part)).items():
-                    if score > CLOSE and score > alone.get(place, 0.0):
-                        alone[place] = score
-            for place, score in alone.items():  # a pair of characters may begin where a sentence does
+            # A question that wants three things finds nine tools for the longest of them. Ranked separately, each
+            # of its sentences contributes its own best ones.
+            for place, score in self._best_of_parts(parts).items():
+                # A pair of characters may begin where a sentence does, so the whole question may lack the tool.
                 scores[place] = scores.get(place, 0.0) + PART * score
         return self._spread(scores, wanted, k)
+
+    def _best_of_parts(self, parts: Iterable[set[str]]) -> dict[int, float]:
+        """Return the tools near the best of some part, each with its highest score in any of them."""
+        highest: dict[int, float] = {}
+        for part in parts:
+            for place, score in _against_the_best(self._scores(part)).items():
+                if score > CLOSE and score > highest.get(place, 0.0):
+                    highest[place] = score
+        return highest
 
     def _spread(self, scores: Mapping[int, float], wanted: Iterable[str], k: int) -> list[tuple[Any, float]]:
         """Return the first `k`, where each word counts a little less for every tool before that has it.
@@ -89,8 +94,11 @@ class Bm25:
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
         name, a toolset may not; the best of them stands for all.
         """
-        known = [(word, found) for word in sorted(wanted) if (found := self._postings.get(word))]
-        left = dict.fromkeys((word for word, _ in known), 1.0)
+        matching: list[tuple[str, dict[int, float]]] = []
+        for word in sorted(wanted):
+            if counts := self._postings.get(word):
+                matching.append((word, counts))
+        left = dict.fromkeys((word for word, _ in matching), 1.0)
         chosen: dict[str, tuple[Any, float]] = {}
         waiting = [(-score, place) for place, score in scores.items()]
         heapq.heapify(waiting)
@@ -99,15 +107,13 @@ class Bm25:
             tool = self.tools[place]
             if tool.name in chosen:
                 continue
-            shares = [(word, found[place]) for word, found in known if place in found]
-            whole = sum(worth for _, worth in shares)
-            share = sum(worth * left[word] for word, worth in shares) / whole if whole else 1.0
-            now = (-scores[place] * share, place)
-            if waiting and now > waiting[0]:  # what it counted when it was put there; it can only have become less
+            shares = {word: counts[place] for word, counts in matching if place in counts}
+            now = (-scores[place] * _remaining_share(shares, left), place)
+            if waiting and now > waiting[0]:  # its score has fallen since it was pushed; it can only fall
                 heapq.heappush(waiting, now)
                 continue
-            chosen[tool.name] = tool, -now[0]
-            for word, _ in shares:
+            chosen[tool.name] = (tool, -now[0])
+            for word in shares:
                 left[word] *= COVERED
         return list(chosen.values())
 
@@ -117,19 +123,27 @@ class Bm25:
         The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
         """
-        known = [(len(found), word, found) for word in wanted if (found := self._postings.get(word))]
+        matching = [(len(counts), word, counts) for word in wanted if (counts := self._postings.get(word))]
         scores: dict[int, float] = {}
-        for _, _, found in sorted(known):
+        for _, _, counts in sorted(matching):
             if len(scores) < ENOUGH:
-                for place, worth in found.items():
+                for place, worth in counts.items():
                     scores[place] = scores.get(place, 0.0) + worth
             else:
-                for place in scores.keys() & found.keys():
-                    scores[place] += found[place]
+                for place in scores.keys() & counts.keys():
+                    scores[place] += counts[place]
         return scores
 
     def __repr__(self) -> str:
         return f"<Bm25 over {len(self.tools)} tools, {len(self._postings)} words>"
+
+
+def _remaining_share(shares: Mapping[str, float], left: Mapping[str, float]) -> float:
+    """Return the share of a tool's score that is left, when each word counts only as much as `left` says."""
+    whole = sum(shares.values())
+    if not whole:
+        return 1.0
+    return sum(worth * left[word] for word, worth in shares.items()) / whole
 
 
 def _against_the_best(scores: dict[int, float]) -> dict[int, float]:
@@ -137,18 +151,18 @@ def _against_the_best(scores: dict[int, float]) -> dict[int, float]:
     return {place: score / best for place, score in scores.items()}
 
 
-def meant(query: str) -> set[str]:
+def significant_words(query: str) -> set[str]:
     """Return the words of a question that can tell tools apart: neither grammar and courtesy nor numbers."""
     return {word for word in _words(query) if not word.isdigit()}
 
 
-def _weighed(tool: Any, weights: Weights) -> dict[str, float]:
+def _weigh_words(tool: Any, weights: Weights) -> dict[str, float]:
     """Return the words of a tool, each with the sum of its weights."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for text, weight in _texts(tool, weights):
         for word in _words(text) if weight else ():
-            found[word] = found.get(word, 0.0) + weight
-    return found
+            totals[word] = totals.get(word, 0.0) + weight
+    return totals
 
 
 @lru_cache(maxsize=20_000)  # parameters of one name are many: `city`, "The name of the city."
@@ -161,45 +175,54 @@ def _texts(tool: Any, weights: Weights) -> Iterator[tuple[str, float]]:
     yield tool.description or "", weights.description
     for alias in (*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())):
         yield alias, weights.alias
-    yield from _described(tool.parameters, weights, DEEPEST)
+    yield from _describe_schema(tool.parameters, weights, DEEPEST)
 
 
-def _described(schema: Json, weights: Weights, levels: int) -> Iterator[tuple[str, float]]:
+def _describe_schema(schema: Json, weights: Weights, levels: int) -> Iterator[tuple[str, float]]:
     """Yield the names, descriptions and permitted values of parameters, the nested ones too."""
     if not isinstance(schema, dict) or not levels:
         return
     for value in schema.get("enum") or ():
         yield str(value), weights.value
-    inside: list[Json] = [schema.get("items"), schema.get("additionalProperties")]
-    for key in ("anyOf", "oneOf", "allOf"):
-        inside += schema.get(key) or ()
     properties = schema.get("properties")
-    if isinstance(properties, dict):
-        for name, each in properties.items():
-            yield name, weights.parameter
-            inside.append(each)
-    for each in inside:
-        if isinstance(each, dict):
-            if isinstance(text := each.get("description"), str):
-                yield text, weights.parameter_text
-            yield from _described(each, weights, levels - 1)
+    if not isinstance(properties, dict):
+        properties = {}
+    for name in properties:
+        yield name, weights.parameter
+    for each in (*_branches(schema), *properties.values()):
+        if not isinstance(each, dict):
+            continue
+        text = each.get("description")
+        if isinstance(text, str):
+            yield text, weights.parameter_text
+        yield from _describe_schema(each, weights, levels - 1)
 
 
-def postings(weighed: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
-    """Return for every word in which of the texts it stands, by place, and what it is worth there.
+def _branches(schema: Mapping[str, Json]) -> list[Json]:
+    branches: list[Json] = [schema.get("items"), schema.get("additionalProperties")]
+    for key in ("anyOf", "oneOf", "allOf"):
+        branches += schema.get(key) or ()
+    return branches
+
+
+def postings(texts: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """Return, for every word, the positions of the texts that hold it and what it is worth in each.
 
     Args:
-        weighed: The words of each text, each with the sum of its weights.
+        texts: The words of each text, each with the sum of its weights.
     """
-    sizes = [sum(found.values()) for found in weighed]
-    usual = sum(sizes) / len(sizes) if any(sizes) else 1.0
+    sizes = [sum(counts.values()) for counts in texts]
+    if any(sizes):
+        usual = sum(sizes) / len(sizes)
+    else:
+        usual = 1.0
     worth: dict[str, dict[int, float]] = {}
-    for place, found in enumerate(weighed):
+    for place, counts in enumerate(texts):
         room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
-        for word, weight in found.items():
+        for word, weight in counts.items():
             worth.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
-    for found_at in worth.values():
-        rarity = math.log(1 + (len(weighed) - len(found_at) + 0.5) / (len(found_at) + 0.5))
-        for place in found_at:
-            found_at[place] *= rarity
+    for weights in worth.values():
+        rarity = math.log(1 + (len(texts) - len(weights) + 0.5) / (len(weights) + 0.5))
+        for place in weights:
+            weights[place] *= rarity
     return worth

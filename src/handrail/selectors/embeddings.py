@@ -1,7 +1,7 @@
 """Tools by what an embedding model makes of their texts, beside the words that they are written in.
 
-Rule 1: a text is embedded once: vectors are kept under a digest of the text, and of the model's name where
-        the function has one (`embed.model`). A cache of its own for every other function.
+Rule 1: a text is embedded once: vectors are cached under a digest of the text, and of the model's name where
+        the function has one (`embed.model`). Give every other function a cache of its own.
 """
 
 from __future__ import annotations
@@ -37,44 +37,54 @@ class Vectors:
 
     def __init__(self, tools: Iterable[Any], embed: Embed, cache: VectorCache | None = None) -> None:
         self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
-        self._embed, self._cache = embed, cache if cache is not None else VectorMemory()
-        self._vectors = self._embedded([text_of(tool) for tool in self.tools])
+        self._embed = embed
+        self._cache = VectorMemory() if cache is None else cache
+        self._vectors = self._embed_all([describe(tool) for tool in self.tools])
 
     def top(self, query: str, k: int = 5) -> list[Any]:
         """Return the `k` tools nearest in meaning, best first, no two of one name."""
         if not query.strip():
             return []
-        (asked,) = self._embedded([query[:TEXT_CHARACTERS]])
-        nearness = sorted((-_dot(asked, vector), place) for place, vector in enumerate(self._vectors))
+        (wanted,) = self._embed_all([query[:TEXT_CHARACTERS]])
+        nearness = sorted((-_dot(wanted, vector), place) for place, vector in enumerate(self._vectors))
         chosen: dict[str, Any] = {}
         for _, place in nearness[: 4 * k]:
             chosen.setdefault(self.tools[place].name, self.tools[place])
         return list(chosen.values())[:k]
 
-    def _embedded(self, texts: Sequence[str]) -> list[array[float]]:
+    def _embed_all(self, texts: Sequence[str]) -> list[array[float]]:
         model = getattr(self._embed, "model", "")
         keys = [sha256(f"{model}\0{text}".encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
-        known = dict(self._cache.get(list(dict.fromkeys(keys))))
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        vectors = dict(self._cache.get(list(dict.fromkeys(keys))))
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         for start in range(0, len(missing), BATCH):
             batch = dict(list(missing.items())[start : start + BATCH])
-            found = self._embed(list(batch.values()))
-            if len(found) != len(batch):
-                raise ModelError(f"{len(batch)} texts were embedded as {len(found)} vectors", code="embeddings")
-            made = {key: _unit(vector) for key, vector in zip(batch, found, strict=True)}
-            self._cache.put(made)
-            known |= made
-        return [known[key] for key in keys]
+            embeddings = self._embed(list(batch.values()))
+            if len(embeddings) != len(batch):
+                raise ModelError(
+                    f"{len(batch)} texts were embedded as {len(embeddings)} vectors",
+                    code="embeddings",
+                )
+            fresh = {key: _unit(vector) for key, vector in zip(batch, embeddings, strict=True)}
+            self._cache.put(fresh)
+            vectors |= fresh
+        return [vectors[key] for key in keys]
 
     def __repr__(self) -> str:
-        return f"<Vectors of {len(self.tools)} tools of dimension {len(self._vectors[0]) if self._vectors else 0}>"
+        dimension = len(self._vectors[0]) if self._vectors else 0
+        return f"<Vectors of {len(self.tools)} tools of dimension {dimension}>"
 
 
-def text_of(tool: Any) -> str:
+def describe(tool: Any) -> str:
     """Return what is embedded of a tool: its name, its aliases, its description and its parameters' names."""
     also = ", ".join((*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())))
     parameters = ", ".join(tool.parameters.get("properties") or ())
-    lines = (tool.name.replace("_", " ").replace(".", " "), also, tool.description or "", parameters)
+    lines = (
+        tool.name.replace("_", " ").replace(".", " "),
+        also,
+        tool.description or "",
+        parameters,
+    )
     return "\n".join(filter(None, lines))[:TEXT_CHARACTERS]
 
 

@@ -37,13 +37,19 @@ class Endpoint:
             ModelError: There is no usable answer.
         """
         key = os.environ.get(self.key_variable, "").strip()
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        asked = {"model": self.model, "input": texts, "encoding_format": "float"}
+        if key:
+            headers = {"authorization": f"Bearer {key}"}
+        else:
+            headers = {}
+        body = {"model": self.model, "input": texts, "encoding_format": "float"}
         where = f"{self.base_url.rstrip('/')}/embeddings"
         try:
-            answer = self.client.post(where, json=asked, headers=headers, timeout=self.timeout_s)
+            answer = self.client.post(where, json=body, headers=headers, timeout=self.timeout_s)
             if answer.is_error:
-                raise ModelError(f"{where} answered {answer.status_code} to {len(texts)} texts", code="embeddings")
+                raise ModelError(
+                    f"{where} answered {answer.status_code} to {len(texts)} texts",
+                    code="embeddings",
+                )
             rows = sorted(answer.json()["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
         except httpx2.HTTPError as error:

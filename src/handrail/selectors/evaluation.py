@@ -30,7 +30,7 @@ Rank: TypeAlias = Callable[[Sequence[BaseTool]], Ranking]
 
 
 class Question(Struct, frozen=True):
-    """What somebody asks, the tools that it wants, and the calls where they are known: (name, arguments)."""
+    """What somebody asks, the tools that it wants, and the exact calls, if given: (name, arguments)."""
 
     query: str
     tools: frozenset[str]
@@ -38,7 +38,7 @@ class Question(Struct, frozen=True):
 
 
 class Point(Struct, frozen=True):
-    """How one strategy does among `size` tools: the share of the wanted ones that stand among the first k."""
+    """How one strategy does among `size` tools: the share of the wanted ones that are among the first k."""
 
     strategy: str
     size: int
@@ -53,7 +53,7 @@ class Point(Struct, frozen=True):
         }
 
 
-class Answered(Struct, frozen=True):
+class QuestionResult(Struct, frozen=True):
     """What a model called for one question: whether these were the wanted tools, and the wanted calls exactly."""
 
     query: str
@@ -63,7 +63,7 @@ class Answered(Struct, frozen=True):
     input_tokens: int
 
 
-def question_of(row: Json, number: int) -> Question:
+def parse_question(row: Json, number: int) -> Question:
     """Read one line of a file of questions: `{"query": ..., "tools": [names]}`, or `calls` in place of `tools`.
 
     Raises:
@@ -80,13 +80,17 @@ def question_of(row: Json, number: int) -> Question:
     return Question(query, wanted, calls)
 
 
-def questions_of(tools: Toolset) -> list[Question]:
+def make_questions(tools: Toolset) -> list[Question]:
     """Return questions made of the tools' own examples: a tool's first sentence with the values of the example.
 
     They are easier than anything that a person asks, and say only which tools cannot be told apart by their own words.
     """
     return [
-        Question(" ".join((tool.summary, *_texts(example))), frozenset([tool.name]), [(tool.name, example)])
+        Question(
+            " ".join((tool.summary, *_texts(example))),
+            frozenset([tool.name]),
+            [(tool.name, example)],
+        )
         for tool in tools
         for example in tool.examples
     ]
@@ -110,18 +114,22 @@ def curve(
             raise ConfigError(f"the question {question.query[:60]!r} wants {missing[0]!r}, which is none of the tools")
     points = []
     for size in sizes:
-        found: dict[tuple[str, int], float] = dict.fromkeys(((name, k) for name in strategies for k in KS), 0.0)
-        for drawn, asked in catalogues(tools, questions, size, Random(seed)):
-            for strategy, rank in strategies.items():
-                ranking = rank(drawn)
-                for question in asked:
-                    hits = [tool.name for tool in ranking.top(question.query, max(KS))]
-                    for k in KS:
-                        found[strategy, k] += share(hits[:k], question)
-        points += [
-            Point(strategy, size, {k: found[strategy, k] / len(questions) for k in KS}) for strategy in strategies
-        ]
+        drawn = list(catalogues(tools, questions, size, Random(seed)))
+        for strategy, rank in strategies.items():
+            totals = dict.fromkeys(KS, 0.0)
+            for catalogue, batch in drawn:
+                _add_shares(totals, rank(catalogue), batch)
+            recall = {k: total / len(questions) for k, total in totals.items()}
+            points.append(Point(strategy, size, recall))
     return points
+
+
+def _add_shares(totals: dict[int, float], ranking: Ranking, questions: Sequence[Question]) -> None:
+    """Add to the total of each `k` the share that each question finds among its first `k` hits."""
+    for question in questions:
+        hits = [tool.name for tool in ranking.top(question.query, max(KS))]
+        for k in totals:
+            totals[k] += share(hits[:k], question)
 
 
 def catalogues(
@@ -134,17 +142,18 @@ def catalogues(
     if size >= len(tools):
         yield list(tools), list(questions)
         return
-    names, waiting = [tool.name for tool in tools], list(questions)
+    names = [tool.name for tool in tools]
+    waiting = list(questions)
     random.shuffle(waiting)
     while waiting:
-        asked, wanted = [waiting.pop()], set[str]()
-        wanted |= asked[0].tools
+        batch = [waiting.pop()]
+        wanted = set(batch[0].tools)
         while waiting and len(wanted | waiting[-1].tools) <= size // 2:
             wanted |= waiting[-1].tools
-            asked.append(waiting.pop())
+            batch.append(waiting.pop())
         others = [name for name in names if name not in wanted]
         drawn = wanted | set(random.sample(others, max(0, size - len(wanted))))
-        yield [tool for tool in tools if tool.name in drawn], asked
+        yield [tool for tool in tools if tool.name in drawn], batch
 
 
 def share(hits: Sequence[str], question: Question) -> float:
@@ -156,14 +165,16 @@ def ranks(ranking: Ranking, questions: Sequence[Question], most: int) -> Iterato
     """Yield for each question how deep one must look to find all that it wants; None where that is beyond `most`."""
     for question in questions:
         hits = [tool.name for tool in ranking.top(question.query, most)]
-        places = [hits.index(name) + 1 if name in hits else None for name in question.tools]
-        yield question, None if None in places else max(place for place in places if place)
+        if question.tools.issubset(hits):
+            yield question, max(hits.index(name) + 1 for name in question.tools)
+        else:
+            yield question, None
 
 
 def default_sizes(count: int) -> list[int]:
     """Return 10, 20, 50, 100, ... up to the number of tools, and that."""
-    steps = [each for power in range(1, 5) for step in (1, 2, 5) if (each := step * 10**power) < count]
-    return [*steps, count]
+    sizes = [step * 10**power for power in range(1, 5) for step in (1, 2, 5)]
+    return [*(size for size in sizes if size < count), count]
 
 
 # ---------------------------------------------------------------------- with a model
@@ -173,19 +184,23 @@ def stand_ins(tools: Toolset) -> Toolset:
     """Return tools that are described alike and do nothing, so that a model can be tried on them without effect."""
     return Toolset(
         FunctionTool(
-            _done, name=tool.name, description=tool.description, parameters=tool.parameters, effect="read",
+            _do_nothing,
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.parameters,
+            effect="read",
             tags=tool.tags,
         )
         for tool in tools
-    )  # fmt: skip
+    )
 
 
-def _done(**_: Any) -> str:
+def _do_nothing(**_: Any) -> str:
     return "Done."
 
 
-def judged(run: Run, question: Question, tools: Toolset) -> Answered:
-    """Say what a model called in a run with stand-ins; searching and loading is not counted."""
+def judge(run: Run, question: Question, tools: Toolset) -> QuestionResult:
+    """Return what a model called in a run with stand-ins; searching and loading is not counted."""
     calls = [
         (call.name, call.arguments)
         for message in run.messages
@@ -194,12 +209,18 @@ def judged(run: Run, question: Question, tools: Toolset) -> Answered:
         if call.name in tools
     ]
     named = [name for name, _ in calls]
-    exact = None
+    right_calls = None
     if question.calls:
-        exact = {(name, _plain(text)) for name, text in calls} == {
-            (name, keys.canonical(dict(arguments))) for name, arguments in question.calls
-        }
-    return Answered(question.query, named, set(named) == question.tools, exact, run.spent.usage.input_tokens)
+        actual = {(name, _plain(text)) for name, text in calls}
+        wanted = {(name, keys.canonical(dict(arguments))) for name, arguments in question.calls}
+        right_calls = actual == wanted
+    return QuestionResult(
+        query=question.query,
+        called=named,
+        right_tools=set(named) == question.tools,
+        right_calls=right_calls,
+        input_tokens=run.spent.usage.input_tokens,
+    )
 
 
 def _plain(text: str) -> str:
@@ -212,6 +233,9 @@ def _plain(text: str) -> str:
 def _texts(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
             yield from _texts(each)

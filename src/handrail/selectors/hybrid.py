@@ -14,32 +14,37 @@ from handrail.ports import Ranking
 from handrail.selectors.terms import scripts
 
 FLATNESS = 60
-"""How little the first ranks stand out; the value of the paper, which nobody has bettered by much."""
+"""How little the first ranks stand out; the value of the paper, which later work has not bettered by much."""
 
 DEPTH = 50
 """Ranks of each that are fused."""
 
 
 class Fused:
-    """Two rankings as one. Where the second cannot read the question, or fails, the first stands alone.
+    """Two rankings as one. Where the second cannot read the question, or fails, the first alone decides.
 
     Args:
-        known: The scripts that the second one can read, such as `latin`; see `words.scripts`.
+        readable: The scripts that the second one can read, such as `latin`; see `terms.scripts`.
     """
 
-    def __init__(self, first: Ranking, second: Ranking, known: frozenset[str]) -> None:
-        self._first, self._second, self._known = first, second, known
+    def __init__(self, first: Ranking, second: Ranking, readable: frozenset[str]) -> None:
+        self._first = first
+        self._second = second
+        self._readable = readable
 
     def top(self, query: str, k: int = 5) -> Sequence[Any]:
         """Return up to `k` tools, best first."""
         depth = max(DEPTH, k)
         words = self._first.top(query, depth)
-        if not scripts(query) <= self._known:
+        if not scripts(query) <= self._readable:
             return words[:k]
         try:
             meaning = self._second.top(query, depth)
         except ModelError as error:  # an endpoint that is down costs the fusion, not the run
-            logs.raised("the embedding model gave no answer; the question was ranked by its words alone", error)
+            logs.raised(
+                "the embedding model gave no answer; the question was ranked by its words alone",
+                error,
+            )
             return words[:k]
         tools = {tool.name: tool for tool in (*words, *meaning)}
         scores = dict.fromkeys(tools, 0.0)

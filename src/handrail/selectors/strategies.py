@@ -37,7 +37,8 @@ CHARACTERS_PER_TOKEN = 4
 """Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
 
 
-SEARCH, LOAD = "search_tools", "load_tools"
+SEARCH = "search_tools"
+LOAD = "load_tools"
 
 EVERYTHING = Selection("all", None)
 
@@ -45,7 +46,8 @@ EVERYTHING = Selection("all", None)
 class All:
     """Shows every tool."""
 
-    name, waits = "all", False
+    name = "all"
+    waits = False
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:  # noqa: ARG002
         """See `Selector.select`."""
@@ -67,22 +69,30 @@ class Ranked:
 
     name = "bm25"
 
-    def __init__(self, rank: Callable[[Iterable[Any]], Ranking] = Bm25, *, most: int = 10, waits: bool = False) -> None:
-        self._rank, self._most, self.waits = rank, most, waits
+    def __init__(
+        self,
+        rank: Callable[[Iterable[Any]], Ranking] = Bm25,
+        *,
+        most: int = 10,
+        waits: bool = False,
+    ) -> None:
+        self._rank = rank
+        self._most = most
+        self.waits = waits
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
         chosen = {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
-        return Selection(self.name, in_order(tools, chosen | called(messages)))
+        return Selection(self.name, in_order(tools, chosen | find_called(messages)))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
         """See `Selector.own_tools`: none."""
         return ()
 
     def ranking(self, tools: Toolset) -> Ranking:
-        """Return the ranking of these tools, made anew once the set has changed."""
-        made: Ranking = tools.compute_once((self, "ranking"), lambda: self._rank(tools))
-        return made
+        """Return the ranking of these tools, computed again once the set has changed."""
+        ranking: Ranking = tools.compute_once((self, "ranking"), lambda: self._rank(tools))
+        return ranking
 
 
 class Searching(Ranked):
@@ -108,36 +118,36 @@ class Searching(Ranked):
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(called(messages))
+        chosen = set(find_called(messages))
         if self._most:
             chosen |= {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
-        for arguments in arguments_of(SEARCH, messages):
+        for arguments in read_arguments(SEARCH, messages):
             chosen |= {tool.name for tool in self._search(tools, str(arguments.get("query", "")))}
         return Selection(self.name, (*in_order(tools, chosen), SEARCH))
 
     def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
         # Asked again each turn rather than read from its result, which may have been folded away by then.
-        kept: dict[str, Sequence[Any]] = tools.compute_once((self, "searches"), dict)
-        if query not in kept:
-            if len(kept) >= MOST_SEARCHES_KEPT:
-                kept.clear()
-            kept[query] = self.ranking(tools).top(query, self._found)
-        return kept[query]
+        searches: dict[str, Sequence[Any]] = tools.compute_once((self, "searches"), dict)
+        if query not in searches:
+            if len(searches) >= MOST_CACHED_SEARCHES:
+                searches.clear()
+            searches[query] = self.ranking(tools).top(query, self._found)
+        return searches[query]
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
-        made: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
-        return [made]
+        tool: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
+        return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def search_tools(query: str) -> dict[str, Any]:
-            found = self._search(tools, query)
-            if not found:
+            matches = self._search(tools, query)
+            if not matches:
                 return {
                     "tools": [],
                     "note": "Nothing was found. Ask for what the tool does in other words, or in another language.",
                 }
-            return {"tools": _lines(found), "note": "These can be called now."}
+            return {"tools": _lines(matches), "note": "These can be called now."}
 
         return FunctionTool(
             search_tools,
@@ -159,38 +169,44 @@ class TwoStage:
         most_lines: Beyond as many tools, groups are listed without their tools, which a group's name still loads.
     """
 
-    name, waits = "two-stage", False
+    name = "two-stage"
+    waits = False
 
     def __init__(self, *, most_lines: int = 300) -> None:
         self._most_lines = most_lines
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(called(messages))
-        for arguments in arguments_of(LOAD, messages):
-            chosen |= set(_named(tools, arguments.get("names"))[0])
+        chosen = set(find_called(messages))
+        for arguments in read_arguments(LOAD, messages):
+            chosen |= set(_resolve_names(tools, arguments.get("names"))[0])
         return Selection(self.name, (*in_order(tools, chosen), LOAD))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `load_tools`."""
-        made: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
-        return [made]
+        tool: BaseTool = tools.compute_once((self, "tool"), lambda: self._tool(tools))
+        return [tool]
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def load_tools(names: list[str]) -> dict[str, Any]:
-            known, unknown = _named(tools, names)
-            told: dict[str, Any] = {"loaded": list(known)}
+            chosen, unknown = _resolve_names(tools, names)
+            answer: dict[str, Any] = {"loaded": list(chosen)}
             if unknown:
-                told["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
-            return told
+                answer["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
+            return answer
 
-        names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Of tools or groups."}
+        names = {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "description": "Of tools or groups.",
+        }
         return FunctionTool(
             load_tools,
             name=LOAD,
             effect="read",
-            description="Load tools before you call them; their parameters are told from the next turn on. Load all "
-            f"that you need at once. There are these:\n{listed(tools, self._most_lines)}",
+            description="Load tools before you call them; their parameters are shown from the next turn on. Load all "
+            f"that you need at once. There are these:\n{list_tools(tools, self._most_lines)}",
             parameters=_one_argument("names", names),
         )
 
@@ -201,9 +217,13 @@ class Automatic:
     name = "auto"
 
     def __init__(
-        self, *, most_tools: int = MOST_TOOLS, most_tokens: int = MOST_TOKENS, beyond: Searching | None = None
+        self,
+        *,
+        most_tools: int = MOST_TOOLS,
+        most_tokens: int = MOST_TOKENS,
+        beyond: Searching | None = None,
     ) -> None:
-        self._limits = most_tools, most_tokens
+        self._limits = (most_tools, most_tokens)
         self._beyond = beyond or Searching()
         self.waits = self._beyond.waits
 
@@ -215,7 +235,9 @@ class Automatic:
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools` where it chooses."""
-        return self._beyond.own_tools(tools) if self.chooses(tools) else ()
+        if self.chooses(tools):
+            return self._beyond.own_tools(tools)
+        return ()
 
     def chooses(self, tools: Toolset) -> bool:
         """Whether these are too many to show. Where a tool of yours has the name of ours, all are shown."""
@@ -228,7 +250,7 @@ class Automatic:
         return len(tools) > self._limits[0] or tokens(tools) > self._limits[1]
 
 
-MOST_SEARCHES_KEPT = 1_000
+MOST_CACHED_SEARCHES = 1_000
 
 
 def tokens(tools: Iterable[Any]) -> int:
@@ -237,21 +259,22 @@ def tokens(tools: Iterable[Any]) -> int:
     return sum(map(len, written)) // CHARACTERS_PER_TOKEN
 
 
-def called(messages: Sequence[Message]) -> set[str]:
+def find_called(messages: Sequence[Message]) -> set[str]:
     """Return the names by which the conversation has called tools."""
     return {call.name for call in _calls(messages)}
 
 
-def arguments_of(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+def read_arguments(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
     """Yield the arguments of every call of one tool, those that can be read."""
     for call in _calls(messages):
-        if call.name == name:
-            try:
-                read = json.loads(call.arguments)  # a history holds them as they were understood
-            except ValueError:
-                continue
-            if isinstance(read, dict):
-                yield read
+        if call.name != name:
+            continue
+        try:
+            arguments = json.loads(call.arguments)  # a history holds them as they were understood
+        except ValueError:
+            continue
+        if isinstance(arguments, dict):
+            yield arguments
 
 
 def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
@@ -260,20 +283,20 @@ def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
     return tuple(tool.name for tool in tools if tool.name in wanted)
 
 
-def listed(tools: Toolset, most_lines: int) -> str:
+def list_tools(tools: Toolset, most_lines: int) -> str:
     """Return the tools line by line, those with tags below their group."""
-    groups = groups_of(tools)
+    groups = group_by_tag(tools)
     plain = len(tools) <= most_lines or not groups.keys() - {""}
-    told: list[str] = []
+    lines: list[str] = []
     for group, members in sorted(groups.items()):
         if group:
-            told.append(f"[{group}] {len(members)} tools")
+            lines.append(f"[{group}] {len(members)} tools")
         if plain or not group:
-            told += (f"{name}: {summary}" for name, summary in _lines(members).items())
-    return "\n".join(told)
+            lines += (f"{name}: {summary}" for name, summary in _lines(members).items())
+    return "\n".join(lines)
 
 
-def groups_of(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
+def group_by_tag(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
     """Return the tools by their first tag; those without one under an empty name."""
     groups: dict[str, list[BaseTool]] = {}
     for tool in tools:
@@ -296,23 +319,30 @@ def _lines(tools: Iterable[Any]) -> dict[str, str]:
     return {tool.name: tool.summary for tool in tools}
 
 
-def _named(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
+def _resolve_names(tools: Toolset, names: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tools that these names mean, a group's name all of its tools, and the names that mean none."""
-    known: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     unknown: list[str] = []
-    groups = groups_of(tools)
-    for name in names if isinstance(names, list) else [names]:
+    groups = group_by_tag(tools)
+    if not isinstance(names, list):
+        names = [names]
+    for name in names:
         if name in tools:
-            known[name] = None
+            chosen[name] = None
         elif isinstance(name, str) and name and name in groups:
-            known |= dict.fromkeys(tool.name for tool in groups[name])
+            chosen |= dict.fromkeys(tool.name for tool in groups[name])
         else:
             unknown.append(str(name))
-    return list(known), unknown
+    return list(chosen), unknown
 
 
 def _one_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {name: schema},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 SELECTORS = {

@@ -1,4 +1,4 @@
-"""Where vectors are kept, so that a text is embedded once. `vectorfile` has one that outlives the process."""
+"""Caches of vectors, so that a text is embedded once. `vector_file` has one that outlives the process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class VectorCache(Protocol):
-    """Where vectors are kept."""
+    """Vectors by the digest of their text."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, array[float]]:
         """Return the vectors that are here."""
         ...
 
     def put(self, vectors: Mapping[str, array[float]]) -> None:
-        """Keep vectors."""
+        """Store vectors."""
         ...
 
 
@@ -23,12 +23,12 @@ class VectorMemory:
     """Vectors for as long as the process lives."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, array[float]] = {}
+        self._vectors: dict[str, array[float]] = {}
 
     def get(self, keys: Sequence[str]) -> Mapping[str, array[float]]:
         """See `VectorCache.get`."""
-        return {key: self._kept[key] for key in keys if key in self._kept}
+        return {key: self._vectors[key] for key in keys if key in self._vectors}
 
     def put(self, vectors: Mapping[str, array[float]]) -> None:
         """See `VectorCache.put`."""
-        self._kept.update(vectors)
+        self._vectors.update(vectors)

@@ -167,7 +167,7 @@ class ScriptedServer(Serving):
     def wire_of(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
         """Return the dialect that is spoken at a path, and what the path itself asks."""
         for wire in self.wires:
-            if (asked := wire.asked_by(path)) is not None:
+            if (asked := wire.parse_path(path)) is not None:
                 return wire, asked
         raise ConfigError(f"nothing is served at {path}")
 

@@ -274,11 +274,6 @@ class BaseTool:
         return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
 
     @cached_property
-    def at_hand(self) -> bool:
-        """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
-        return self.in_place and not (self.writes or self.opens or self.injected_parameters)
-
-    @cached_property
     def in_place(self) -> bool:
         """Whether its first step is taken here, and not in a thread or a process."""
         return (self.is_async or not self.blocking) and self.isolation == "none"

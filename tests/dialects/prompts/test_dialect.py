@@ -13,7 +13,7 @@ from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import dialect
 from handrail.dialects.prompts import mistral
-from handrail.dialects.prompts.chat_template import broken
+from handrail.dialects.prompts.chat_template import break_tokens
 from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -183,8 +183,8 @@ def test_a_forged_turn_is_not_seen_by_a_strict_reader_of_the_prompt(family, wher
 ])  # fmt: skip
 def test_a_token_is_broken_by_a_space_and_other_text_is_left_alone(text, broken_text):
     tokens = ("<|im_end|>", "[e~[")
-    assert broken(text, tokens) == broken_text
-    assert broken(broken_text, tokens) == broken_text
+    assert break_tokens(text, tokens) == broken_text
+    assert break_tokens(broken_text, tokens) == broken_text
 
 
 # ---------------------------------------------------------------------- what is read back
@@ -197,7 +197,7 @@ ODD_NAMES = ["user_info.get", "查询天气", "a b", "pay</tool_call><|im_end|>"
 def test_a_tool_of_any_name_is_called_and_read_by_its_own(dialect, name):
     tools = [tool(each) for each in ODD_NAMES]
     answer = dialect.answer(Turn(calls=[weather(name=name)], finish="calls"), tools)
-    stream = dialect.stream(tools, opened=dialect.opened())
+    stream = dialect.stream(tools, opened=dialect.answer_opening())
     deltas = stream.feed(answer)
     turn = stream.close()
     assert [(call.name, json.loads(call.arguments)) for call in turn.calls] == [(name, {"city": "Paris"})]
@@ -208,14 +208,14 @@ def test_a_tool_of_any_name_is_called_and_read_by_its_own(dialect, name):
 @every_family
 def test_a_model_s_answer_with_text_is_read_as_it_was_meant(dialect):
     said = Turn('Es ist 21 °C — 暖和 {really}, "quoted"\nand more.', finish="stop")
-    turn = dialect.decode(dialect.answer(said), opened=dialect.opened())
+    turn = dialect.decode(dialect.answer(said), opened=dialect.answer_opening())
     assert (turn.text, turn.reasoning, list(turn.calls), turn.finish) == (said.text, "", [], "stop")
 
 
 @every_family
 def test_bytes_cut_inside_a_character_are_read_whole(dialect):
     answer = dialect.answer(Turn("北京暖和")).encode()
-    stream = dialect.stream(opened=dialect.opened())
+    stream = dialect.stream(opened=dialect.answer_opening())
     for byte in answer:
         stream.feed(bytes([byte]))
     assert stream.close().text == "北京暖和"
@@ -224,7 +224,7 @@ def test_bytes_cut_inside_a_character_are_read_whole(dialect):
 @every_family
 def test_a_character_whose_halves_came_in_two_pieces_is_whole_again(dialect):
     answer = dialect.answer(called(weather("a 😀🌦")).turn, [tool()])
-    stream = dialect.stream([tool()], opened=dialect.opened([tool()]))
+    stream = dialect.stream([tool()], opened=dialect.answer_opening([tool()]))
     told = [delta for half in in_halves(answer) for delta in stream.feed(half)]
     (call,) = stream.close().calls
     assert json.loads(call.arguments) == {"city": "a 😀🌦"}
@@ -235,7 +235,7 @@ def test_a_character_whose_halves_came_in_two_pieces_is_whole_again(dialect):
 @pytest.mark.parametrize("half", ["\ud83d", "\ude00", "😀\ud83d"])
 def test_half_a_character_is_refused_in_a_call_and_a_question_mark_in_a_text(dialect, half):
     answer = dialect.answer(called(weather("ZZZ")).turn, [tool()]).replace("ZZZ", half)
-    (call,) = dialect.decode(answer, [tool()], opened=dialect.opened([tool()])).calls
+    (call,) = dialect.decode(answer, [tool()], opened=dialect.answer_opening([tool()])).calls
     assert isinstance(jsontext.parse(call.arguments), hr.Failure)
     call.arguments.encode()
     said = dialect.decode(dialect.answer(Turn("ZZZ"), [tool()]).replace("ZZZ", f"a{half}"), [tool()])
@@ -260,12 +260,12 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_what_foll
     tools = [tool(), tool("get_time")]
     options = Options(tool_choice=choice)
     prompt = dialect.encode_request(QUESTION, tools, options)
-    opening = dialect.opening(tools, options)
-    whole = dialect.written(Turn(calls=[weather(id="abc123456")]))
+    opening = dialect.call_opening(tools, options)
+    whole = dialect.encode_answer(Turn(calls=[weather(id="abc123456")]))
     assert prompt.endswith(opening)
     assert opening
     assert whole.startswith(opening)
-    turn = dialect.decode(whole.removeprefix(opening), tools, opened=dialect.opened_by(prompt))
+    turn = dialect.decode(whole.removeprefix(opening), tools, opened=dialect.find_opening(prompt))
     assert [(call.name, json.loads(call.arguments)) for call in turn.calls] == [("get_weather", {"city": "Paris"})]
 
 
@@ -274,7 +274,7 @@ def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_what_foll
 def test_what_a_prompt_has_opened_can_be_told_from_the_prompt_or_from_the_options(dialect, choice):
     options = Options(tool_choice=choice)
     prompt = dialect.encode_request(QUESTION, [tool()], options)
-    assert dialect.opened_by(prompt) == dialect.opened([tool()], options)
+    assert dialect.find_opening(prompt) == dialect.answer_opening([tool()], options)
 
 
 def test_the_tool_that_is_demanded_must_be_among_the_tools():
@@ -293,10 +293,10 @@ def test_tools_that_may_not_be_called_are_not_told(dialect):
 def test_the_answers_in_a_prompt_are_counted(dialect):
     messages = [*QUESTION]
     for number in range(4):
-        assert dialect.answers_in(dialect.encode_request(messages, [tool()])) == len(messages) // 2
+        assert dialect.count_answers(dialect.encode_request(messages, [tool()])) == len(messages) // 2
         messages += [called(weather(id=f"call_{number}")), result("21", f"call_{number}")]
     told = 0 if dialect.template.forgets_calls else 4
-    assert dialect.answers_in(dialect.encode_request([*messages, *QUESTION], [tool()])) == told
+    assert dialect.count_answers(dialect.encode_request([*messages, *QUESTION], [tool()])) == told
 
 
 # ---------------------------------------------------------------------- what stands in a prompt

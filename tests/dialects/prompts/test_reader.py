@@ -39,7 +39,7 @@ TOOLS = [
 
 
 def feed(name: str, pieces: Sequence[str], tools: object = TOOLS, **said: object) -> tuple[Turn, list[Delta]]:
-    reader = texts.reader(SYNTAXES[name], tools, **said)  # type: ignore[arg-type]
+    reader = texts.make_reader(SYNTAXES[name], tools, **said)  # type: ignore[arg-type]
     deltas = [delta for piece in pieces for delta in reader.feed(piece)]
     return reader.close(), deltas
 
@@ -102,7 +102,7 @@ def test_arguments_that_are_json_are_kept_verbatim():
 
 
 def test_arguments_are_given_while_they_arrive_and_text_at_once():
-    reader = texts.reader(SYNTAXES["hermes"])
+    reader = texts.make_reader(SYNTAXES["hermes"])
     assert reader.feed("Let me see <tool") == [TextDelta("Let me see ")]
     assert reader.feed('_call>{"name": "f", "arguments": {"text": "a') == [ArgumentsDelta(0, "f", '{"text": "a')]
     assert reader.feed('b"}}</tool_call> Done') == [ArgumentsDelta(0, "f", 'b"}'), TextDelta(" Done")]
@@ -408,7 +408,7 @@ def test_tokens_and_the_known_prefix_are_taken_off_a_name_and_nothing_else(writt
     ],
 )
 def test_a_call_that_breaks_off_never_runs_whatever_the_server_says(name, text, said: Finish | None):
-    reader = texts.reader(SYNTAXES[name], TOOLS)
+    reader = texts.make_reader(SYNTAXES[name], TOOLS)
     reader.feed(text)
     turn = reader.close(said)
     assert turn.finish == (said if said in ("length", "refused") else "error")
@@ -447,7 +447,7 @@ def test_a_bracket_too_many_does_not_leak_into_the_text():
 def soup(syntax: Syntax) -> st.SearchStrategy[str]:
     """Text made of what a family's marks are made of, whole and cut."""
     channels = syntax.channels
-    marks = [mark for shape in syntax.shapes for mark in (*shape.tokens, *shape.starts, *shape.bare)]
+    marks = [mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts, *shape.bare)]
     marks += [*syntax.tokens, *(each if isinstance(each, str) else each[0] for each in syntax.silent)]
     marks += (
         [channels.starts, channels.body, channels.recipient + "f", channels.channel + "analysis"] if channels else []
@@ -514,7 +514,7 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
     name = draw(st.sampled_from(CALLING))
     syntax = SYNTAXES[name]
     strings = st.tuples(WORDS, st.just("") | TAGS, WORDS).map("".join)
-    shapes = [*syntax.shapes, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
+    shapes = [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
     if any(isinstance(shape, ParameterCalls) or (isinstance(shape, LiteralCalls) and shape.lead) for shape in shapes):
         strings = strings.filter(lambda text: not has_marks(text, syntax))
     of_type: Mapping[str, st.SearchStrategy[object]] = {
@@ -532,13 +532,13 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
     ]
     text, reasoning = draw(WORDS).strip(" \t\n"), draw(WORDS).strip(" \t\n")
     assume(not has_marks(text, syntax) and not has_marks(reasoning, syntax))
-    assume(not any(text.startswith(tuple(shape.bare)) for shape in syntax.shapes if shape.bare))
+    assume(not any(text.startswith(tuple(shape.bare)) for shape in syntax.formats if shape.bare))
     return name, Turn(text, reasoning if syntax.reasoning or syntax.channels else "", calls)
 
 
 def has_marks(text: str, syntax: Syntax) -> bool:
-    marks = {mark for shape in syntax.shapes for mark in (*shape.tokens, *shape.starts) if mark}
-    marks |= {"[", "{"} if any(shape.loose for shape in syntax.shapes) else set()
+    marks = {mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts) if mark}
+    marks |= {"[", "{"} if any(shape.loose for shape in syntax.formats) else set()
     marks |= {"</", *syntax.tokens, *syntax.ends}
     return any(mark in text for mark in marks if mark not in (")", "("))
 
@@ -549,7 +549,7 @@ def test_what_is_written_is_read_as_the_same_turn(case):
     name, turn = case
     if name == "functionary-v3.2":
         turn = Turn(turn.text, "", turn.calls)  # it has no place for reasoning
-    written = texts.written(SYNTAXES[name], turn, TOOLS)
+    written = texts.write_answer(SYNTAXES[name], turn, TOOLS)
     back = read(name, written)
     assert calls_of(back) == calls_of(turn)
     assert (back.text, back.reasoning) == (turn.text, turn.reasoning)
@@ -559,11 +559,11 @@ def test_what_is_written_is_read_as_the_same_turn(case):
 
 def test_a_family_without_a_form_for_calls_says_so():
     with pytest.raises(ConfigError, match="no form for calls"):
-        texts.written(SYNTAXES["plain"], Turn(calls=[ToolCall("a", "f")]))
+        texts.write_answer(SYNTAXES["plain"], Turn(calls=[ToolCall("a", "f")]))
 
 
 def test_broken_arguments_of_a_history_are_written_as_an_object():
-    written = texts.written(SYNTAXES["hermes"], Turn(calls=[ToolCall("a", "f", '{"text": ')]))
+    written = texts.write_answer(SYNTAXES["hermes"], Turn(calls=[ToolCall("a", "f", '{"text": ')]))
     assert calls_of(read("hermes", written)) == [("f", {"INVALID_JSON": '{"text": '})]
 
 
@@ -580,7 +580,7 @@ def test_a_family_names_the_control_tokens_that_it_reads(name):
 
 def adversarial(syntax: Syntax) -> list[str]:
     """Beginnings that a careless reader would go back over again and again."""
-    marks = {mark for shape in syntax.shapes for mark in shape.starts}
+    marks = {mark for shape in syntax.formats for mark in shape.starts}
     marks |= {syntax.channels.starts, syntax.channels.body} if syntax.channels else set()
     seeds = [*marks, *(mark + '{"name": "x"' for mark in marks), *(mark[:-1] for mark in marks)]
     return [
@@ -610,7 +610,7 @@ def work(name: str, text: str, size: int) -> int:
         count += event.endswith("call")
 
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    reader = texts.reader(SYNTAXES[name])
+    reader = texts.make_reader(SYNTAXES[name])
     sys.setprofile(counted)
     try:
         for piece in pieces:

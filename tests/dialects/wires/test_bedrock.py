@@ -93,7 +93,7 @@ def test_the_path_names_the_model_and_whether_to_stream():
     for stream in (False, True):
         path = DIALECT.path(arn, stream=stream)
         assert path.count("/") == 3
-        assert DIALECT.asked_by(path) == {"model": arn, "stream": stream}
+        assert DIALECT.parse_path(path) == {"model": arn, "stream": stream}
 
 
 CALLED = AssistantMessage(Turn(calls=[ToolCall("c1", "look", '{"a": 1}')], finish="calls"))

@@ -19,7 +19,7 @@ import handrail as hr
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
 from handrail.dialects.wires.openai_responses import DIALECT
-from handrail.dialects.wires.responses_items import Answer, Place
+from handrail.dialects.wires.responses_items import OutputAssembler, TextPosition
 from handrail.errors import ConfigError, Failure, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -742,12 +742,12 @@ def test_the_work_grows_with_the_length_and_no_faster(flood, size):
 def test_a_long_text_that_is_told_whole_again_and_again_is_joined_once():
     def saying(times):
         def said():
-            answer, deltas = Answer(str), []
-            item = answer.item_of("message", "m", 0)
+            answer, deltas = OutputAssembler(str), []
+            item = answer.find_item("message", "m", 0)
             for _ in range(times):
-                answer.say(item, Place("text"), "ab", deltas)
+                answer.say(item, TextPosition("text"), "ab", deltas)
             for _ in range(times):
-                answer.whole(item, Place("text"), "abab", deltas)
+                answer.whole(item, TextPosition("text"), "abab", deltas)
 
         return said
 

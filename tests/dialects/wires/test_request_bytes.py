@@ -13,7 +13,7 @@ import handrail as hr
 from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects.wires import request_bytes
-from handrail.dialects.wires.request_bytes import Written
+from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.messages import AssistantMessage, Options, SystemMessage, ToolMessage, Turn, UserMessage
 
 WIRES = [name for name in plugins.known("dialects") if hasattr(hr.dialect(name), "history")]
@@ -56,7 +56,7 @@ def fresh(wire, messages, options=OPTIONS):
 @pytest.mark.parametrize("wire", WIRES)
 @given(opening=TEXTS, turns=st.lists(exchanges(), max_size=6))
 def test_what_is_gone_on_with_tells_what_is_spelled_anew(wire, opening, turns):
-    kept, messages = Written(hr.dialect(wire)), [SystemMessage("Help."), UserMessage(opening)]
+    kept, messages = RequestEncoder(hr.dialect(wire)), [SystemMessage("Help."), UserMessage(opening)]
     for turn in [[], *turns]:
         messages = [*messages, *turn]
         assert json.loads(kept.body(messages, TOOLS, OPTIONS)) == fresh(wire, messages)
@@ -85,7 +85,7 @@ class Counting:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_turn_spells_only_what_is_new(wire):
     counting = Counting(wire)
-    kept, messages = Written(counting), [SystemMessage("Help."), UserMessage("How warm is it?")]
+    kept, messages = RequestEncoder(counting), [SystemMessage("Help."), UserMessage("How warm is it?")]
     for number in range(5):
         body = kept.body(messages, TOOLS, OPTIONS)
         messages = [*messages, *exchange(number)]
@@ -107,7 +107,7 @@ CHANGES = {
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_stale_is_told_when(change, wire):
-    kept, messages = Written(hr.dialect(wire)), [SystemMessage("Help."), UserMessage("?"), *exchange(0)]
+    kept, messages = RequestEncoder(hr.dialect(wire)), [SystemMessage("Help."), UserMessage("?"), *exchange(0)]
     kept.body(messages, TOOLS, OPTIONS)
     changed, options = CHANGES[change]([*messages, *exchange(1)], OPTIONS)
     assert json.loads(kept.body(changed, TOOLS, options)) == fresh(wire, changed, options)
@@ -116,7 +116,7 @@ def test_nothing_stale_is_told_when(change, wire):
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_result_that_comes_late_stands_behind_its_call_all_the_same(wire, before):
-    kept, messages = Written(hr.dialect(wire)), [UserMessage("?")]
+    kept, messages = RequestEncoder(hr.dialect(wire)), [UserMessage("?")]
     call, result = exchange(7)
     for new in ([], exchange(0))[:before]:
         messages = [*messages, *new]
@@ -128,7 +128,7 @@ def test_a_result_that_comes_late_stands_behind_its_call_all_the_same(wire, befo
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_run_that_may_not_call_tells_what_depends_on_its_calls_anew(wire):
-    kept, messages, options = Written(hr.dialect(wire)), [UserMessage("?")], replace(OPTIONS, tool_choice="none")
+    kept, messages, options = RequestEncoder(hr.dialect(wire)), [UserMessage("?")], replace(OPTIONS, tool_choice="none")
     for new in ([], exchange(0)):
         messages = [*messages, *new]
         assert json.loads(kept.body(messages, TOOLS, options)) == fresh(wire, messages, options)
@@ -141,7 +141,7 @@ def test_tools_that_have_changed_are_told_anew():
         return ""
 
     tools, messages = hr.Toolset([look_up]), [UserMessage("?"), *exchange(0)]
-    kept = Written(hr.dialect("openai-chat"))
+    kept = RequestEncoder(hr.dialect("openai-chat"))
     kept.body(messages, tools, OPTIONS)
     tools.add(other)
     messages = [*messages, *exchange(1)]
@@ -151,16 +151,16 @@ def test_tools_that_have_changed_are_told_anew():
 
 def test_a_users_own_field_for_the_history_has_the_say():
     options = replace(OPTIONS, extra={"messages": [{"role": "user", "content": "mine"}]})
-    kept, messages = Written(hr.dialect("openai-chat")), [UserMessage("?"), *exchange(0)]
+    kept, messages = RequestEncoder(hr.dialect("openai-chat")), [UserMessage("?"), *exchange(0)]
     for more in ([], exchange(1)):
         told = json.loads(kept.body([*messages, *more], TOOLS, options))
         assert told["messages"] == [{"role": "user", "content": "mine"}]
 
 
 def test_more_than_is_kept_is_spelled_anew(monkeypatch):
-    monkeypatch.setattr(request_bytes, "MOST_KEPT_BYTES", 1000)
+    monkeypatch.setattr(request_bytes, "MOST_CACHED_BYTES", 1000)
     counting = Counting("openai-chat")
-    kept = Written(counting)
+    kept = RequestEncoder(counting)
     runs = [[UserMessage("?" * 600)], [UserMessage("!" * 600)]]
     for run in runs:
         kept.body(run, TOOLS, OPTIONS)

@@ -22,7 +22,7 @@ from handrail.invisible import json_text
 from handrail.runtime import Runtime
 from handrail.selectors import evaluation
 from handrail.selectors.endpoint import Endpoint
-from handrail.selectors.evaluation import KS, Answered, Point, Question, Rank
+from handrail.selectors.evaluation import KS, Point, Question, QuestionResult, Rank
 from handrail.tools.toolset import Toolset
 
 DRAWN = 5
@@ -147,11 +147,11 @@ def select(
 
 def _questions(file: str | None, tools: Toolset) -> list[Question]:
     if file is None:
-        asked = evaluation.questions_of(tools)
+        asked = evaluation.make_questions(tools)
         hint = "give --questions, or declare examples: @tool(examples=[{...}])"
     else:
         lines = [line for line in options.text_of(file).split("\n") if line.strip()]
-        asked = [evaluation.question_of(json_of(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
+        asked = [evaluation.parse_question(json_of(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
         hint = f"{file} is empty"
     if not asked:
         raise ConfigError(f"there is no question to ask: {hint}")
@@ -182,7 +182,7 @@ def _sizes(said: str | None, count: int) -> list[int]:
     return sizes
 
 
-async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_by: str) -> list[Answered]:
+async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_by: str) -> list[QuestionResult]:
     """Ask the model every question, one after the other: a provider's limits are met soon enough."""
     given = evaluation.stand_ins(tools)
     answers = []
@@ -191,11 +191,11 @@ async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_
             run = await runtime.run(question.query, model=model)
             if run.status == "failed":
                 raise ConfigError(f"the model could not be asked: {run.reason}")
-            answers.append(evaluation.judged(run, question, given))
+            answers.append(evaluation.judge(run, question, given))
     return answers
 
 
-def _told(answers: Sequence[Answered], shown_by: str) -> str:
+def _told(answers: Sequence[QuestionResult], shown_by: str) -> str:
     right = sum(answer.right_tools for answer in answers)
     told = f"with the model and selector {shown_by}: right tools in {right} of {len(answers)}"
     judged = [answer.right_calls for answer in answers if answer.right_calls is not None]
@@ -208,7 +208,7 @@ def _report(
     tools: Toolset,
     asked: Sequence[Question],
     points: Sequence[Point],
-    answers: Sequence[Answered],
+    answers: Sequence[QuestionResult],
     ranking: Any,
     seed: int,
 ) -> dict[str, Json]:

@@ -91,7 +91,7 @@ def _case_of(text: str) -> Json:
 
 
 def _rendered(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
-    if not received.can_go_back(case, _MOST_LEVELS):
+    if not received.is_sendable(case, _MOST_LEVELS):
         raise ConfigError(f"the conversation holds NaN or more than {_MOST_LEVELS} levels, which no request can carry")
     asked = case if isinstance(case, Mapping) else {}
     how = _options(asked.get("options"))

@@ -1,7 +1,7 @@
 """Text on its way: what has arrived, what of it is read, and what to give back when it was no call after all.
 
-Reading is written down as generators over one `Incoming`: a `yield` says that nothing more can be known without more
-text. So each shape of call reads from top to bottom like a description of itself, whole or one character at a time.
+Readers are generators over one `TextBuffer`: a `yield` says that nothing more can be decided without more text. So the
+reader of each format reads from top to bottom like a description of it, whole or one character at a time.
 
 Rule 1: linear. Whatever waits has read all that it can; what is left in the buffer is shorter than the longest mark.
 Rule 2: text read since a `mark` can be had back, but is never read again: a second reading of the same text is what
@@ -41,9 +41,12 @@ class Marks:
         """Return where the next mark begins, and the mark.
 
         Without a mark in sight: where the text begins that may still become one, and an empty text. `most` is how many
-        characters may stand before the mark; where they are more, the answer is any place beyond.
+        characters may precede the mark; if there are more, the position returned is any one beyond.
         """
-        stop = len(text) if most is None else at + most + self._longest
+        if most is None:
+            stop = len(text)
+        else:
+            stop = at + most + self._longest
         found = self._pattern.search(text, at, stop)
         if found is None:
             return (min(stop, len(text)) if ended or stop < len(text) else self._open_from(text, at)), ""
@@ -53,7 +56,7 @@ class Marks:
         return start, found[0]
 
     def match(self, text: str, at: int, ended: bool) -> str | None:
-        """Return the mark that stands right here, an empty text if none does, None if that is not known yet."""
+        """Return the mark at this position, an empty text if there is none, None if that is still open."""
         if not ended and self._may_grow(text, at):
             return None
         found = self._pattern.match(text, at)
@@ -75,7 +78,7 @@ def marks(*literals: str) -> Marks:
     return Marks(literals)
 
 
-class Incoming:
+class TextBuffer:
     """Text on its way.
 
     Attributes:
@@ -84,39 +87,42 @@ class Incoming:
         ended: Whether no more will come.
     """
 
-    __slots__ = ("_from", "_kept", "_record", "_record_from", "at", "ended", "text")
+    __slots__ = ("_from", "_marked", "_record", "_record_from", "at", "ended", "text")
 
     def __init__(self, text: str = "", *, ended: bool = False) -> None:
         self.text = text
         self.at = 0
         self.ended = ended
-        self._kept: list[str] | None = None
+        self._marked: list[str] | None = None
         self._from = 0
         self._record: list[str] | None = None
         self._record_from = 0
 
     def feed(self, text: str) -> None:
         """Take the next piece."""
-        if self._kept is not None:
-            self._kept.append(self.text[self._from : self.at])
+        if self._marked is not None:
+            self._marked.append(self.text[self._from : self.at])
             self._from = 0
         if self._record is not None:
             self._record.append(self.text[self._record_from : self.at])
             self._record_from = 0
-        self.text = self.text[self.at :] + text if self.at < len(self.text) else text
+        if self.at < len(self.text):
+            self.text = self.text[self.at :] + text
+        else:
+            self.text = text
         self.at = 0
 
     def mark(self) -> None:
         """Keep what is read from here on, so that it can be had back."""
-        self._kept = []
+        self._marked = []
         self._from = self.at
 
     def unmark(self) -> str:
         """Return what was read since the mark, and keep nothing any more."""
-        if self._kept is None:
+        if self._marked is None:
             return ""
-        read = "".join([*self._kept, self.text[self._from : self.at]])
-        self._kept = None
+        read = "".join([*self._marked, self.text[self._from : self.at]])
+        self._marked = None
         return read
 
     def record(self) -> None:
@@ -124,7 +130,7 @@ class Incoming:
         self._record = []
         self._record_from = self.at
 
-    def recorded(self) -> str:
+    def stop_recording(self) -> str:
         """Return what was read since `record`, and stop recording."""
         read = "".join([*(self._record or ()), self.text[self._record_from : self.at]])
         self._record = None
@@ -141,19 +147,22 @@ class Incoming:
         pieces: list[str] = []
         while True:
             black = _BLACK.search(self.text, self.at)
-            end = black.start() if black else len(self.text)
+            if black:
+                end = black.start()
+            else:
+                end = len(self.text)
             pieces.append(self.text[self.at : end])
             self.at = end
             if black or self.ended:
                 return "".join(pieces)
             yield
 
-    def begins(self, literal: str) -> Step[bool]:
-        """Read the literal if it stands here, and say whether it did."""
-        return bool((yield from self.any_of(marks(literal))))
+    def read_literal(self, literal: str) -> Step[bool]:
+        """Read the literal if it comes next, and return whether it did."""
+        return bool((yield from self.read_mark(marks(literal))))
 
-    def any_of(self, wanted: Marks) -> Step[str]:
-        """Read whichever of the marks stands here, and return it; empty if none does."""
+    def read_mark(self, wanted: Marks) -> Step[str]:
+        """Read whichever of the marks comes next, and return it; empty if none does."""
         while (found := wanted.match(self.text, self.at, self.ended)) is None:
             yield
         self.at += len(found)
@@ -170,7 +179,9 @@ class Incoming:
             start, mark = wanted.find(self.text, self.at, self.ended, most=room)
             if room is not None:
                 if start - self.at > room:
-                    start, mark, room = self.at + room, "", -1
+                    start = self.at + room
+                    mark = ""
+                    room = -1
                 else:
                     room -= start - self.at
             pieces.append(self.text[self.at : start])
@@ -204,7 +215,10 @@ class Incoming:
             return (yield from self.json_rest(take, depth=0))
         while True:
             end = _SCALAR_END.search(self.text, self.at)
-            stop = end.start() if end else len(self.text)
+            if end:
+                stop = end.start()
+            else:
+                stop = len(self.text)
             take(self.text[self.at : stop])
             self.at = stop
             if end or self.ended:
@@ -222,7 +236,10 @@ class Incoming:
                     in_string = not in_string
                 elif character[0] == "\\":
                     if len(character) == 1:  # what it escapes is not here yet
-                        stop = mark.start() if not self.ended else stop
+                        if not self.ended:
+                            stop = mark.start()
+                        else:
+                            stop = stop
                     continue
                 elif in_string:
                     continue
@@ -239,7 +256,7 @@ class Incoming:
             yield
 
 
-def finished(reading: Step[T]) -> T:
+def run_to_end(reading: Step[T]) -> T:
     """Return what a reading over text that has ended comes to."""
     try:
         next(reading)

@@ -1,11 +1,11 @@
-"""How open models write calls: what every shape of a call has in common.
+"""How open models write calls: what every format of a call has in common.
 
-A shape reads one section of an answer, from the mark that opens it to the mark that closes it. It tells a `Taker` what
-it found. The source is marked when a section begins; what was read since the mark when it ends stays text, so a shape
-moves the mark on whenever something is spoken for.
+A format reads one section of an answer, from the mark that opens it to the mark that closes it, and reports what it
+finds to an `AnswerSink`. The source is marked when a section begins; what was read since the mark when it ends stays
+text, so a format moves the mark on whenever it has reported something.
 
-Rule 1: a call is told once its name and the beginning of its arguments are certain. Before that nothing is given.
-Rule 2: a call that was told and whose text breaks off is told as not whole, and never runs.
+Rule 1: a call is reported once its name and the beginning of its arguments are certain. Before that nothing is given.
+Rule 2: a reported call whose text breaks off is reported as not whole, and never runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step
+from handrail.dialects.prompts.buffer import Step, TextBuffer
 from handrail.errors import Json
 
 MOST_NAME_CHARS = 256
@@ -25,47 +25,47 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, Json]]
 """The schemas of the tools' parameters, by the tools' names."""
 
 
-class Taker(Protocol):
-    """Takes what is found in an answer, in order."""
+class AnswerSink(Protocol):
+    """Receives what is found in an answer, in order."""
 
     def begin(self, name: str, id: str = "") -> None:
-        """A call begins. What was read of it so far is spoken for."""
+        """Begin a call."""
         ...
 
     def identify(self, id: str) -> None:
-        """The call that was begun last has this id."""
+        """Set the id of the call that began last."""
         ...
 
     def more(self, text: str) -> None:
-        """The arguments go on with this text."""
+        """Add text to the arguments."""
         ...
 
     def end(self, *, whole: bool = True) -> None:
-        """The call ends."""
+        """End the call."""
         ...
 
     def text(self, text: str) -> None:
-        """This was read, and is no call."""
+        """Add text that is no call."""
         ...
 
-    def reasons(self, mark: str) -> None:
-        """Reasoning begins with this mark."""
+    def begin_reasoning(self, mark: str) -> None:
+        """Begin reasoning; `mark` opens it."""
         ...
 
-    def reason(self, text: str) -> None:
-        """The reasoning goes on with this text."""
+    def add_reasoning(self, text: str) -> None:
+        """Add text to the reasoning."""
         ...
 
-    def reasoned(self, mark: str) -> None:
-        """The reasoning ends with this mark."""
+    def end_reasoning(self, mark: str) -> None:
+        """End the reasoning; `mark` closes it."""
         ...
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
-        """Return the schema of the tool's parameters, or None if the tool is not known."""
+        """Return the schema of the tool's parameters, or None if there is no such tool."""
         ...
 
 
-class Shape(Protocol):
+class CallFormat(Protocol):
     """How one family of models writes calls.
 
     Attributes:
@@ -73,7 +73,7 @@ class Shape(Protocol):
         bare: The characters with which a call without any mark may begin, where the text begins.
         loose: How a call without any mark may begin anywhere in the text.
         leads: The characters with which a section may go on after its mark; any if empty.
-        tokens: All marks of this shape, for those who must keep them out of other text.
+        tokens: All marks of this format, for those who must keep them out of other text.
     """
 
     @property
@@ -91,11 +91,11 @@ class Shape(Protocol):
     @property
     def tokens(self) -> Sequence[str]: ...
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
         """Read a section. `start` is the mark that opened it, already read; empty for a bare call."""
         ...
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the section that a model writes for these calls; the arguments are JSON objects."""
         ...
 

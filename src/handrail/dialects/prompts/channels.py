@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import Schemas, Shape, Taker, is_name
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import AnswerSink, CallFormat, Schemas, is_name
 
 _MOST_HEADER_CHARS = 512
 
@@ -47,88 +47,103 @@ class Channels(Struct, frozen=True):
     speaks: tuple[str, ...] = ()
     prefix: str = ""
     call: str = ""
-    inside: Shape | None = None
+    inside: CallFormat | None = None
     first: str = ""
     preamble: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """All marks of this form."""
-        return (self.starts, self.body, self.channel, *self.ends, *(self.inside.tokens if self.inside else ()))
+        return (
+            self.starts,
+            self.body,
+            self.channel,
+            *self.ends,
+            *(self.inside.tokens if self.inside else ()),
+        )
 
-    def read(self, source: Incoming, taker: Taker) -> Step[None]:
+    def read(self, source: TextBuffer, sink: AnswerSink) -> Step[None]:
         """Read messages until the text ends."""
         follows = marks(self.starts, self.channel, *self.ends)
         begins = marks(self.starts, self.channel, self.recipient)
         while True:
             source.mark()
-            begun = yield from source.any_of(begins)
-            if begun and begun != self.starts:
-                source.back(begun)
-            header, mark = ("", "")
-            if begun:
+            opening = yield from source.read_mark(begins)
+            if opening and opening != self.starts:
+                source.back(opening)
+            header = ""
+            mark = ""
+            if opening:
                 header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
             if not mark:
                 rest = source.unmark()
-                if not (self.channel and begun and source.ended and source.at == len(source.text)):
-                    taker.text(rest)  # else the answer ended within a header, which nobody needs
-                closed = yield from source.flow(follows, taker.text)
+                if not (self.channel and opening and source.ended and source.at == len(source.text)):
+                    sink.text(rest)  # else the answer ended within a header, which nobody needs
+                closed = yield from source.flow(follows, sink.text)
             else:
-                closed = yield from self._message(source, taker, header)
+                closed = yield from self._message(source, sink, header)
             if closed and closed in (self.starts, self.channel):
                 source.back(closed)
             if not closed:
                 return
 
-    def _message(self, source: Incoming, taker: Taker, header: str) -> Step[str]:
+    def _message(self, source: TextBuffer, sink: AnswerSink, header: str) -> Step[str]:
         """Read one body, and return the mark that closed it."""
         follows = marks(self.starts, self.channel, *self.ends)
-        recipient, channel = self._addressed(header)
+        recipient, channel = self._parse_header(header)
         if recipient and recipient not in (*self.speaks, *self.thinks):
-            yield from self._call(source, taker, recipient)
+            yield from self._call(source, sink, recipient)
         elif {recipient, channel} & set(self.thinks):
-            taker.reasons(source.unmark())
-            closed = yield from source.flow(follows, taker.reason)
-            taker.reasoned("" if closed in (self.starts, self.channel) else closed)
+            sink.begin_reasoning(source.unmark())
+            closed = yield from source.flow(follows, sink.add_reasoning)
+            sink.end_reasoning("" if closed in (self.starts, self.channel) else closed)
             return closed
         else:
             source.unmark()
-        return (yield from source.flow(follows, taker.text))
+        return (yield from source.flow(follows, sink.text))
 
-    def _call(self, source: Incoming, taker: Taker, recipient: str) -> Step[None]:
+    def _call(self, source: TextBuffer, sink: AnswerSink, recipient: str) -> Step[None]:
         """Read the body of a call. What is none is text, with its header."""
         name = recipient.removeprefix(self.prefix)
         yield from source.space()
         if self.inside:
-            start = yield from source.any_of(marks(*self.inside.starts))
+            start = yield from source.read_mark(marks(*self.inside.starts))
             if start:
-                yield from self.inside.read(source, taker, start)
+                yield from self.inside.read(source, sink, start)
         elif is_name(name) and (yield from source.peek()) == "{":
             source.unmark()
-            taker.begin(name)
-            taker.end(whole=(yield from source.json_value(taker.more)))
+            sink.begin(name)
+            sink.end(whole=(yield from source.json_value(sink.more)))
         elif is_name(name) and self.channel:  # not an object, such as code for a built-in tool of the provider
             source.unmark()
-            taker.begin(name)
-            closed = yield from source.flow(marks(self.starts, *self.ends), taker.more)
+            sink.begin(name)
+            closed = yield from source.flow(marks(self.starts, *self.ends), sink.more)
             source.back(closed)
-            taker.end(whole=bool(closed))
-        taker.text(source.unmark())
+            sink.end(whole=bool(closed))
+        sink.text(source.unmark())
 
-    def _addressed(self, header: str) -> tuple[str, str]:
+    def _parse_header(self, header: str) -> tuple[str, str]:
         """Return the recipient and the channel that a header names."""
         if not self.recipient:
             return header.strip(), ""
         recipient = re.search(rf"{re.escape(self.recipient)}([^\s<]+)", header)
-        channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header) if self.channel else []
+        if self.channel:
+            channels = re.findall(rf"{re.escape(self.channel)}(\w+)", header)
+        else:
+            channels = []
         return recipient[1] if recipient else "", channels[-1] if channels else ""
 
-    def written(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""
-        said = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
-        messages = [f"{header}{self.body}{body}" for header, body in said if body and header]
+        sections = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
+        messages = [f"{header}{self.body}{body}" for header, body in sections if body and header]
         for call in calls:
-            body = self.inside.written([call], schemas) if self.inside else call.arguments
+            if self.inside:
+                body = self.inside.encode([call], schemas)
+            else:
+                body = call.arguments
             messages.append(f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}")
         between = (self.ends or ("",))[0] + self.starts
-        return self.first + between.join(messages) if messages else ""
+        if messages:
+            return self.first + between.join(messages)
+        return ""

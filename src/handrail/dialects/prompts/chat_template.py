@@ -1,4 +1,4 @@
-"""How chat templates lay out a conversation: what varies from family to family, and the text that may stand in it.
+"""How chat templates lay out a conversation: what varies from family to family, and the text that may be in it.
 
 A `Template` is a row of marks and a function for the beginning. It never sees text that can forge a turn: whatever
 somebody else wrote is broken (`broken`) before.
@@ -33,7 +33,7 @@ class Opening(Struct, frozen=True):
     Attributes:
         system: The system message, or None where there is none.
         tools: The tools, under the names that the model sees.
-        today: The date to tell, or None.
+        today: The date to mention, or None.
     """
 
     system: str | None
@@ -41,15 +41,15 @@ class Opening(Struct, frozen=True):
     today: date | None = None
 
 
-class Head(Struct, frozen=True):
-    """What stands before the turns, and what of it a family puts among them.
+class PromptHead(Struct, frozen=True):
+    """What comes before the turns, and what of it a family puts among them.
 
     Attributes:
         text: At the beginning of the prompt.
         in_first: At the beginning of the first user turn's text.
         before_last: Before the last user turn.
         in_last: At the beginning of the last user turn's text.
-        in_question: There too, but only until the model has said something to it.
+        in_question: There too, but only until the model has answered it.
     """
 
     text: str = ""
@@ -65,20 +65,20 @@ class Template(Struct, frozen=True):
     Attributes:
         head: Makes the beginning from the system message and the tools.
         user, assistant: Around a turn.
-        result: Around one result; `{name}` and `{id}` stand for those of its call.
+        result: Around one result; `{name}` and `{id}` are replaced by those of its call.
         results: Around all results of one answer.
         results_last: Closes results at the end of the conversation; None for the same as elsewhere.
         between: Between two of those results.
-        system: Around a system message that comes later; None where the family has none, and it is told as a user's.
-        answer: Opens the model's answer; the opening of an assistant's turn unless told otherwise.
-        after_results: Opens an answer that follows results; as any other unless told otherwise.
+        system: Around a system message that comes later; None where the family has none, and it becomes a user's.
+        answer: Opens the model's answer; the opening of an assistant's turn if None.
+        after_results: Opens an answer that follows results; as any other if None.
         ends_calls: Ends an answer with calls, where that is another mark than at the end of a text.
-        told: What is written of a result's text.
+        format_result: Returns what is written of a result's text.
         bos: The token at the very beginning, which servers add on their own.
-        single: The family makes one call an answer: several are told one after the other, each with its result.
-        merges: Turns of one person in a row are told as one.
+        single: The family makes one call an answer: several are written one after the other, each with its result.
+        merges: Turns of one person in a row become one.
         thoughtless: Stands before an answer without reasoning.
-        thinks: Whether reasoning since the last user turn is told; older reasoning never is.
+        thinks: Whether reasoning since the last user turn is written; older reasoning never is.
         opens: What a prompt opens of every answer after `answer`, such as the mark of reasoning.
         lead: Stands before an answer's text.
         before_calls: Stands between an answer's text and its calls.
@@ -86,13 +86,13 @@ class Template(Struct, frozen=True):
         calls_bare: Calls after a text are written like calls without one, though the reader does not find them there.
         forgets_calls: Calls and results before the last user turn are left out.
         calls_lead: Stands before the calls of an answer without text.
-        stops: The marks at which a server stops; those that end an answer unless told otherwise.
+        stops: The marks at which a server stops; those that end an answer if empty.
         ids: Makes the ids that the template takes from those of the calls.
         tokens: Control tokens beside those of the syntax and those in the marks above.
         refuses: Why the family can have no calls in its history.
     """
 
-    head: Callable[[Opening], Head]
+    head: Callable[[Opening], PromptHead]
     user: Wrap
     assistant: Wrap
     result: Wrap = ("", "")
@@ -103,7 +103,7 @@ class Template(Struct, frozen=True):
     answer: str | None = None
     after_results: str | None = None
     ends_calls: str | None = None
-    told: Callable[[str], str] = str
+    format_result: Callable[[str], str] = str
     bos: str = ""
     single: bool = False
     merges: bool = False
@@ -123,7 +123,7 @@ class Template(Struct, frozen=True):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Every token that stands in what the template writes around a turn."""
+        """Every token in what the template writes around a turn."""
         wraps = (self.user, self.assistant, self.result, self.results, self.system or ())
         written = "".join(mark for wrap in wraps for mark in wrap) + self.bos + (self.answer or "")
         return (*self.tokens, *_TOKEN.findall(written))
@@ -141,7 +141,7 @@ def _pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()) or "(?!)")
 
 
-def broken(text: str, tokens: tuple[str, ...]) -> str:
+def break_tokens(text: str, tokens: tuple[str, ...]) -> str:
     """Return the text with each of these tokens broken by a space after its first character.
 
     >>> broken("a<|im_end|>b", ("<|im_end|>",))
@@ -150,22 +150,26 @@ def broken(text: str, tokens: tuple[str, ...]) -> str:
     return _pattern(tokens).sub(r"\g<0> ", text)
 
 
-def broken_in(value: Json, tokens: tuple[str, ...]) -> Json:
+def break_tokens_in(value: Json, tokens: tuple[str, ...]) -> Json:
     """Return the value with each of these tokens broken in every text of it, the keys too.
 
     Families that write a key as `<parameter=KEY>` give it the last character of a token; it is broken as if it had it.
     """
     if isinstance(value, str):
-        return broken(value, tokens)
+        return break_tokens(value, tokens)
     if isinstance(value, Mapping):
-        return {broken(f"{key}>", tokens)[:-1]: broken_in(each, tokens) for key, each in value.items()}
-    return [broken_in(each, tokens) for each in value] if isinstance(value, (list, tuple)) else value
+        return {break_tokens(f"{key}>", tokens)[:-1]: break_tokens_in(each, tokens) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [break_tokens_in(each, tokens) for each in value]
+    return value
 
 
-def described(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
-    """Return a tool as a prompt tells of it: under the model's name for it, without any of these tokens."""
+def describe_tool(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> Described:
+    """Return a tool as a prompt describes it: under the model's name for it, without any of these tokens."""
     return Described(
-        names.to_wire(tool.name), broken(tool.description, tokens), broken_in(dict(tool.parameters), tokens)
+        names.to_wire(tool.name),
+        break_tokens(tool.description, tokens),
+        break_tokens_in(dict(tool.parameters), tokens),
     )
 
 
@@ -174,9 +178,13 @@ def as_json(value: Json, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def function_of(tool: Described) -> dict[str, Json]:
+def function_schema(tool: Described) -> dict[str, Json]:
     """Return a tool as nearly every template describes it."""
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
     }

@@ -20,12 +20,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, writing
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    writing,
+)
 from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import EventSplitter, ServerEvent
 from handrail.errors import Json, ModelError
-from handrail.messages import AssistantMessage, Delta, Finish, Message, Options, Turn, Usage, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Delta,
+    Finish,
+    Message,
+    Options,
+    Turn,
+    Usage,
+    UserMessage,
+)
 from handrail.ports import Described
 
 MOST_TOKENS = 4096
@@ -33,14 +49,23 @@ MOST_TOKENS = 4096
 refused by servers that must fit prompt and answer into one context."""
 
 _FINISHES: Mapping[str, Finish] = {
-    "stop": "stop", "eos": "stop", "limit": "length", "length": "length", "content_filter": "refused", "abort": "error",
-}  # fmt: skip
+    "stop": "stop",
+    "eos": "stop",
+    "limit": "length",
+    "length": "length",
+    "content_filter": "refused",
+    "abort": "error",
+}
 _WORDS: Mapping[Finish, str] = {
-    "stop": "stop", "calls": "stop", "length": "length", "refused": "content_filter", "error": "abort",
-}  # fmt: skip
+    "stop": "stop",
+    "calls": "stop",
+    "length": "length",
+    "refused": "content_filter",
+    "error": "abort",
+}
 
 
-class Piece(Struct, frozen=True):
+class CompletionChunk(Struct, frozen=True):
     """A whole answer, or a piece of a streamed one.
 
     Attributes:
@@ -68,37 +93,45 @@ class Completions(Struct, frozen=True):
         return self.prompt.name
 
     def on(self, today: date) -> Self:
-        """Return this wire with prompts that tell the date."""
-        return self if self.prompt.today == today else replace(self, prompt=self.prompt.on(today))
+        """Return this wire with prompts that mention the date."""
+        if self.prompt.today == today:
+            return self
+        return replace(self, prompt=self.prompt.on(today))
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where requests go; see `WireDialect.path`."""
         return "/v1/completions"
 
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
-        """Return nothing: tools are told in the prompt."""
+        """Return nothing: tools are described in the prompt."""
         return []
 
     # ------------------------------------------------------------------ asking
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the request's body.
 
-        A form for the answer (`output`) is told in the prompt; where no tool may be called the server is told as well,
-        and holds the answer to it (vLLM and llama.cpp each have a field for that, and ignore the other's).
+        A form for the answer (`output`) is described in the prompt. Where no tool may be called the server gets it as
+        well, and holds the answer to it (vLLM and llama.cpp each have a field for that, and ignore the other's).
         """
         options = options or Options()
-        tools = writing.kept(tools)
+        tools = writing.as_collection(tools)
         prompt = self.prompt.encode_request(messages, tools, options).removeprefix(self.prompt.template.bos)
         may_call = bool(tools) and options.tool_choice != "none"
-        guide = None if may_call or options.output is None else dict(options.output.schema)
+        if may_call or options.output is None:
+            guide = None
+        else:
+            guide = dict(options.output.schema)
         return {**self.fields(prompt, options, guide), **options.extra}
 
     def fields(self, prompt: str, options: Options, guide: Json) -> dict[str, Json]:
         """Return what a request says; `guide` is the schema that the server is to hold the answer to, if any."""
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "model": options.model,
             "prompt": prompt,
             "max_tokens": options.max_tokens or MOST_TOKENS,
@@ -111,18 +144,21 @@ class Completions(Struct, frozen=True):
         }
         if guide is not None:
             form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": guide}}
-            told |= {"response_format": form, "json_schema": guide}
-        return {name: value for name, value in told.items() if value is not None}
+            fields |= {"response_format": form, "json_schema": guide}
+        return {name: value for name, value in fields.items() if value is not None}
 
     # ------------------------------------------------------------------ being answered
 
-    def piece(self, told: Mapping[str, Json]) -> Piece:
+    def parse_chunk(self, body: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one event of a stream, says."""
-        choices = told.get("choices")
-        first = (json_bodies.items(choices, "`choices`") or [{}])[0] if choices else {}
+        choices = body.get("choices")
+        if choices:
+            first = (json_bodies.items(choices, "`choices`") or [{}])[0]
+        else:
+            first = {}
         choice = json_bodies.mapping(first, "a choice")
-        usage = told.get("usage")
-        return Piece(
+        usage = body.get("usage")
+        return CompletionChunk(
             json_bodies.string(choice.get("text") or "", "`text`"),
             _finish(choice.get("finish_reason")),
             _tokens(usage) if usage else None,
@@ -134,22 +170,22 @@ class Completions(Struct, frozen=True):
         Raises:
             ModelError: The body is an error, or unreadable.
         """
-        told = json_bodies.object_of(body)
-        if not self.is_answer(told):
-            if provider_errors.error_in(told):
-                raise provider_errors.classify(None, {}, told)
+        answer = json_bodies.parse_object(body)
+        if not self.is_answer(answer):
+            if provider_errors.error_in(answer):
+                raise provider_errors.classify(None, {}, answer)
             raise json_bodies.unreadable(f"it has none of {self.name}'s text in it")
-        piece = self.piece(told)
-        turn = self.prompt.decode(piece.text, tools, opened=opened, finish=piece.finish)
-        return replace(turn, usage=piece.usage or Usage())
+        chunk = self.parse_chunk(answer)
+        turn = self.prompt.decode(chunk.text, tools, opened=opened, finish=chunk.finish)
+        return replace(turn, usage=chunk.usage or Usage())
 
-    def is_answer(self, told: Mapping[str, Json]) -> bool:
+    def is_answer(self, body: Mapping[str, Json]) -> bool:
         """Whether a body holds an answer."""
-        return bool(told.get("choices"))
+        return bool(body.get("choices"))
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer."""
-        return _CompletionStream(self, writing.kept(tools), opened)
+        return _CompletionStream(self, writing.as_collection(tools), opened)
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text of the results, as the prompts hold it."""
@@ -165,9 +201,11 @@ class Completions(Struct, frozen=True):
 
     # ------------------------------------------------------------------ the server's side
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith(self.path("", stream=False)) else None
+        if path.endswith(self.path("", stream=False)):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -176,51 +214,69 @@ class Completions(Struct, frozen=True):
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: the prompt as one message, then an empty answer for each one that it holds."""
         prompt = json_bodies.string(body.get("prompt"), "`prompt`")
-        answers = [AssistantMessage(Turn())] * self.prompt.answers_in(prompt)
-        options = Options(model=str(body.get("model", "")), stream=bool(body.get("stream", self.streams_unasked)))
+        answers = [AssistantMessage(Turn())] * self.prompt.count_answers(prompt)
+        options = Options(
+            model=str(body.get("model", "")),
+            stream=bool(body.get("stream", self.streams_by_default)),
+        )
         return [UserMessage(prompt), *answers], [], options
 
     def answering(self, body: Mapping[str, Json]) -> Self:
         """Return this wire as it goes on after the prompt of that request."""
-        return replace(self, opened=self.prompt.opened_by(json_bodies.string(body.get("prompt"), "`prompt`")))
+        return replace(
+            self,
+            opened=self.prompt.find_opening(json_bodies.string(body.get("prompt"), "`prompt`")),
+        )
 
     @property
-    def streams_unasked(self) -> bool:
+    def streams_by_default(self) -> bool:
         """Whether a request that does not say gets a stream."""
         return False
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that the server would send for a turn. It leaves out the mark at which it stopped."""
-        return self.told(Piece(self._text(turn), turn.finish, turn.usage), envelope)
+        return self.encode_chunk(CompletionChunk(self._text(turn), turn.finish, turn.usage), envelope)
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the events that the server would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield writing.event(self.told(Piece(text), envelope))
+            yield writing.event(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield writing.event(self.told(Piece("", turn.finish, turn.usage), envelope))
+            yield writing.event(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
             yield "data: [DONE]\n\n"
 
-    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or an event of a stream, that says this; see `piece`."""
-        finish = piece.finish and _WORDS[piece.finish]
-        told: dict[str, Json] = {
-            "id": envelope.id, "object": "text_completion", "created": envelope.created, "model": envelope.model,
-            "choices": [{"index": 0, "text": piece.text, "logprobs": None, "finish_reason": finish}],
-        }  # fmt: skip
-        if piece.usage:
-            tokens = piece.usage.input_tokens, piece.usage.output_tokens
-            told["usage"] = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-        return told
+        finish = chunk.finish and _WORDS[chunk.finish]
+        fields: dict[str, Json] = {
+            "id": envelope.id,
+            "object": "text_completion",
+            "created": envelope.created,
+            "model": envelope.model,
+            "choices": [{"index": 0, "text": chunk.text, "logprobs": None, "finish_reason": finish}],
+        }
+        if chunk.usage:
+            tokens = chunk.usage.input_tokens, chunk.usage.output_tokens
+            fields["usage"] = {
+                "prompt_tokens": tokens[0],
+                "completion_tokens": tokens[1],
+                "total_tokens": sum(tokens),
+            }
+        return fields
 
     def _text(self, turn: Turn) -> str:
         return self.prompt.answer(turn, opened=self.opened).removesuffix(next(iter(self.prompt.stops), ""))
 
 
 class Generate(Completions, frozen=True):
-    """Ollama's `/api/generate`, raw: its own templates are left out, and ours stand in the prompt."""
+    """Ollama's `/api/generate`, raw: its own templates are left out, and the prompt comes from ours."""
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where requests go; see `WireDialect.path`."""
@@ -233,34 +289,34 @@ class Generate(Completions, frozen=True):
             "temperature": options.temperature,
             "stop": list(self.prompt.stops) or None,
         }
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "model": options.model,
             "prompt": prompt,
             "raw": True,
-            "stream": options.stream,  # it streams unless told otherwise
+            "stream": options.stream,  # Ollama streams by default
             "format": guide,
             "options": {name: value for name, value in sampling.items() if value is not None},
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
-    def piece(self, told: Mapping[str, Json]) -> Piece:
+    def parse_chunk(self, body: Mapping[str, Json]) -> CompletionChunk:
         """Return what an answer, or one line of a stream, says."""
-        text = json_bodies.string(told.get("response") or "", "`response`")
-        if not told.get("done"):
-            return Piece(text)
-        usage = Usage(json_bodies.count(told, "prompt_eval_count"), json_bodies.count(told, "eval_count"))
-        return Piece(text, _finish(told.get("done_reason")) or "stop", usage)
+        text = json_bodies.string(body.get("response") or "", "`response`")
+        if not body.get("done"):
+            return CompletionChunk(text)
+        usage = Usage(json_bodies.count(body, "prompt_eval_count"), json_bodies.count(body, "eval_count"))
+        return CompletionChunk(text, _finish(body.get("done_reason")) or "stop", usage)
 
-    def is_answer(self, told: Mapping[str, Json]) -> bool:
+    def is_answer(self, body: Mapping[str, Json]) -> bool:
         """Whether a body holds an answer."""
-        return "response" in told
+        return "response" in body
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
         """Return a reader for one streamed answer, a JSON object a line."""
-        return _CompletionStream(self, writing.kept(tools), opened, _LineSplitter())
+        return _CompletionStream(self, writing.as_collection(tools), opened, _LineSplitter())
 
     @property
-    def streams_unasked(self) -> bool:
+    def streams_by_default(self) -> bool:
         """Whether a request that does not say gets a stream."""
         return True
 
@@ -269,28 +325,36 @@ class Generate(Completions, frozen=True):
         return {"error": message}
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Return the lines that Ollama would stream for a turn. One with `error` breaks off."""
         for text in writing.pieces(self._text(turn), piece_chars):
-            yield _line(self.told(Piece(text), envelope))
+            yield _line(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield _line(self.told(Piece("", turn.finish, turn.usage), envelope))
+            yield _line(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
 
-    def told(self, piece: Piece, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
         """Return an answer, or a line of a stream, that says this; see `piece`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}
-        told: dict[str, Json] = {**head, "response": piece.text, "done": bool(piece.finish)}
-        if piece.finish:
-            told["done_reason"] = _WORDS[piece.finish]
-        if piece.usage:
-            told |= {"prompt_eval_count": piece.usage.input_tokens, "eval_count": piece.usage.output_tokens}
-        return told
+        fields: dict[str, Json] = {**head, "response": chunk.text, "done": bool(chunk.finish)}
+        if chunk.finish:
+            fields["done_reason"] = _WORDS[chunk.finish]
+        if chunk.usage:
+            fields |= {
+                "prompt_eval_count": chunk.usage.input_tokens,
+                "eval_count": chunk.usage.output_tokens,
+            }
+        return fields
 
 
-def _line(told: Json) -> str:
-    return json.dumps(told, ensure_ascii=False) + "\n"
+def _line(body: Json) -> str:
+    return json.dumps(body, ensure_ascii=False) + "\n"
 
 
 def _tokens(usage: Mapping[str, Json]) -> Usage:
@@ -299,7 +363,9 @@ def _tokens(usage: Mapping[str, Json]) -> Usage:
 
 def _finish(word: Json) -> Finish | None:
     """Return why an answer ended; a reason that nobody knows is no clean end."""
-    return _FINISHES.get(word, "error") if isinstance(word, str) else None
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return None
 
 
 class _CompletionStream(EventStream):
@@ -315,26 +381,27 @@ class _CompletionStream(EventStream):
         super().__init__(wire, tools)
         if splitter is not None:
             self._splitter = splitter
-        self._wire, self._opened = wire, opened
+        self._wire = wire
+        self._opened = opened
         self._reader: PromptStream = wire.prompt.stream(tools, opened=opened)
         self._finish: Finish | None = None
         self._usage = Usage()
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
-        if told.get("error"):
-            raise provider_errors.classify(None, {}, told)
-        piece = self._wire.piece(told)
-        deltas += self._reader.feed(piece.text)
-        self._finish = piece.finish or self._finish
-        self._usage = piece.usage or self._usage
+        payload = json_bodies.parse_object(event.data)
+        if payload.get("error"):
+            raise provider_errors.classify(None, {}, payload)
+        chunk = self._wire.parse_chunk(payload)
+        deltas += self._reader.feed(chunk.text)
+        self._finish = chunk.finish or self._finish
+        self._usage = chunk.usage or self._usage
 
     def whole(self) -> Turn:
         """Return the turn of all events taken; without a reason for its end it broke off."""
         return replace(self._reader.close(self._finish or "error"), usage=self._usage)
 
-    def unstreamed(self, body: str) -> Turn:
+    def decode_plain(self, body: str) -> Turn:
         """Return the turn of a plain answer that came where a stream was asked for."""
         return self._wire.decode(body, self._tools, opened=self._opened)
 
@@ -344,7 +411,10 @@ class _LineSplitter(EventSplitter):
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
         """Take the next piece and return the lines that it completes."""
-        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
+        if isinstance(chunk, str):
+            text = chunk
+        else:
+            text = self._decoder.decode(chunk)
         first, *others = text.split("\n")
         self._line.append(first)
         if not others:
@@ -357,4 +427,6 @@ class _LineSplitter(EventSplitter):
         """Return the last line, if it has no end."""
         rest = "".join(self._line) + self._decoder.decode(b"", True)
         self._line = []
-        return [ServerEvent(rest)] if rest.strip() else []
+        if rest.strip():
+            return [ServerEvent(rest)]
+        return []

@@ -3,12 +3,12 @@
 A raw completion endpoint knows no roles and no tools: what the model sees is one text. A `Template` says how a family
 lays out a conversation in it, a `Syntax` how the model writes its answers; a `PromptDialect` is the two together.
 
-Rule 1: nobody forges a turn. Whatever a person, a tool, a description or the model itself said is put into the prompt
+Rule 1: nobody forges a turn. Text of a person, a tool, a description or the model itself is put into the prompt
         with its control tokens broken: a space after the first character (`<|im_end|>` becomes `< |im_end|>`). That is
         visible, harmless and the same every time, so that the server's prefix cache still fits; and no text that was
         broken so can become a token again.
-Rule 2: a prompt depends on its arguments alone. Dates are told by the caller (`today`), never read from a clock.
-Rule 3: text with no token in it stands in the prompt to the last character as the family's own template would put it.
+Rule 2: a prompt depends on its arguments alone. Dates come from the caller (`today`), never from a clock.
+Rule 3: text with no token in it is in the prompt to the last character as the family's own template would put it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,23 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import Conversation, ToolLike, compute_once, json_bodies, received, writing
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.prompts import reader as texts
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json, broken, broken_in, described
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    as_json,
+    break_tokens,
+    break_tokens_in,
+    describe_tool,
+)
 from handrail.dialects.prompts.reader import Syntax, TextReader
 from handrail.dialects.prompts.turns import (
-    Answer,
+    AnswerTurn,
     Entry,
-    entries_of,
+    group_turns,
     has_results,
-    said_in,
-    systems_first,
+    split_system,
+    user_text,
     without_old_calls,
 )
 from handrail.errors import ConfigError, Json
@@ -68,7 +76,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     Attributes:
         syntax: How the family writes its answers.
         template: How it lays out a conversation.
-        today: The date that a template tells, where it tells one.
+        today: The date that a template mentions, if it mentions one.
         names: Which names of tools it can write.
     """
 
@@ -96,79 +104,97 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
     # ------------------------------------------------------------------ writing
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> str:
         """Return the prompt, to the last character, with the beginning of the answer.
 
         `tool_choice="none"` leaves the tools out. `required` and the name of a tool open the call in the prompt, as far
         as its beginning is certain (`opening`), so that the model can only go on with it. A form for the answer
-        (`output`) is told at the end of the system message.
+        (`output`) is described at the end of the system message.
 
         Raises:
             ConfigError: The family has no form for what the conversation holds.
         """
         options = options or Options()
-        tools = () if options.tool_choice == "none" else writing.kept(tools)
-        names = writing.names_of(tools, self.names)
-        told = _Telling(self, names, tools)
-        opening = told.opening(conversation_of(messages), options)
+        if options.tool_choice == "none":
+            tools = ()
+        else:
+            tools = writing.as_collection(tools)
+        names = writing.name_map(tools, self.names)
+        writer = _PromptWriter(self, names, tools)
+        opening = writer.opening(conversation_of(messages), options)
         return "".join((self.template.bos, *opening))
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
         """Return the text that carries the results back to the model, in the order of the calls."""
-        told = _Telling(self, writing.names_of((), self.names), ())
-        return told.results(calls, writing.in_call_order(calls, results), self._ids(calls))
+        writer = _PromptWriter(self, writing.name_map((), self.names), ())
+        return writer.results(calls, writing.in_call_order(calls, results), self._ids(calls))
 
-    def opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def call_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return the beginning of the call that the options demand, which a prompt with these options ends with."""
         choice = (options or Options()).tool_choice
-        tools = writing.kept(tools)
+        tools = writing.as_collection(tools)
         if choice in ("auto", "none") or not tools:
             return ""
         wanted = {tool.name for tool in tools if choice in ("required", tool.name)}
         if not wanted:
             raise ConfigError(f"tool_choice names {choice!r}, which is none of the tools")
-        names = writing.names_of(tools, self.names)
+        names = writing.name_map(tools, self.names)
         # What all calls that are welcome begin with. The two of each differ where an id or the arguments begin.
-        begun = _shared(
+        prefix = _common_prefix(
             [
-                self.written(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
+                self.encode_answer(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
                 for name in sorted(wanted)
                 for id, arguments in (("0", "{}"), ("1", '{"a": 1}'))
             ]
         )
         # A model goes on best at the end of a word: its tokens hold the space and the bracket before the next one.
-        return begun.rstrip(' \n{<"') if len(wanted) == 1 else begun.rstrip(" \n")
+        if len(wanted) == 1:
+            return prefix.rstrip(' \n{<"')
+        return prefix.rstrip(" \n")
 
-    def opened(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def answer_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
         """Return what a prompt with these options already holds of the answer; see `opened_by`.
 
         A call that is opened comes without any thought before it.
         """
-        opening = self.opening(tools, options)
-        return self.template.thoughtless + opening if opening else self.template.opens
+        opening = self.call_opening(tools, options)
+        if opening:
+            return self.template.thoughtless + opening
+        return self.template.opens
 
-    def opened_by(self, prompt: str) -> str:
+    def find_opening(self, prompt: str) -> str:
         """Return what a prompt already holds of the answer: the mark of its reasoning, or of a call."""
         template = self.template
-        ends = (template.answer or template.assistant[0], template.user[1], template.result[1] + template.results[1])
+        ends = (
+            template.answer or template.assistant[0],
+            template.user[1],
+            template.result[1] + template.results[1],
+        )
         start = max(
-            (prompt.rfind(each) + len(each) for each in ends if each.strip() and each in prompt), default=len(prompt)
+            (prompt.rfind(each) + len(each) for each in ends if each.strip() and each in prompt),
+            default=len(prompt),
         )
         return prompt[start:]
 
-    def answers_in(self, prompt: str) -> int:
+    def count_answers(self, prompt: str) -> int:
         """Return how many answers of the model a prompt holds, the one to come not counted."""
         template = self.template
         opens, closes = template.assistant
         if not opens:
             return prompt.count(closes)
-        begun = prompt.count(opens)
+        count = prompt.count(opens)
         if template.after_results is not None:  # an answer that goes on after results has no opening of its own
             result = template.result[0].partition("{")[0]
-            others = (result, template.user[0])  # a result after another one, and results that nobody answered
-            begun += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
-        return begun - 1
+            others = (
+                result,
+                template.user[0],
+            )  # a result after another one, and results that nobody answered
+            count += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
+        return count - 1
 
     def answer(self, turn: Turn, tools: Iterable[ToolLike] | None = None, *, opened: str | None = None) -> str:
         """Return the text with which a model of this family goes on after a prompt, with the mark that ends it.
@@ -178,36 +204,41 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         Args:
             opened: See `opened_by`; what every prompt of the family opens if left out.
         """
-        names = writing.names_of(tools, self.names)
+        names = writing.name_map(tools, self.names)
         ids = self._ids(turn.calls)
         calls = [replace(call, id=ids.get(call.id, call.id), name=names.to_wire(call.name)) for call in turn.calls]
-        written = self.written(replace(turn, calls=calls), self._described(tools, names) or ())
+        written = self.encode_answer(replace(turn, calls=calls), self._describe_tools(tools, names) or ())
         opened = (self.template.opens if opened is None else opened).removeprefix(self.template.thoughtless)
         reasoning = self.syntax.reasoning
         if written.startswith(opened):
             written = written.removeprefix(opened)
         elif reasoning and opened.strip() == reasoning.opens:
             is_over = written.startswith((reasoning.closes, *reasoning.ended_by))
-            written = written if is_over else reasoning.closes + reasoning.after + written
+            if not is_over:
+                written = reasoning.closes + reasoning.after + written
         return written + next(iter(self.stops), "")
 
-    def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
+    def encode_answer(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
         """Return the text of an answer whose calls are named as the model names them."""
-        return texts.written(self.syntax, turn, tools)
+        return texts.write_answer(self.syntax, turn, tools)
 
     def _ids(self, calls: Iterable[ToolCall]) -> Mapping[str, str]:
         every = [call.id for call in calls]
-        return self.template.ids(every) if self.template.ids else dict(zip(every, every, strict=True))
+        if self.template.ids:
+            return self.template.ids(every)
+        return dict(zip(every, every, strict=True))
 
-    def _described(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
-        """Return the tools as the prompt tells of them: under the model's names for them, without any token."""
+    def _describe_tools(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
+        """Return the tools as the prompt describes them: under the model's names for them, without any token."""
         if tools is None:
             return None
-        tools = writing.kept(tools)
-        told: Sequence[Described] = compute_once(
-            tools, (self.names, self.tokens), lambda: [described(tool, names, self.tokens) for tool in tools]
+        tools = writing.as_collection(tools)
+        described: Sequence[Described] = compute_once(
+            tools,
+            (self.names, self.tokens),
+            lambda: [describe_tool(tool, names, self.tokens) for tool in tools],
         )
-        return told
+        return described
 
     # ------------------------------------------------------------------ reading
 
@@ -226,14 +257,17 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             finish: How the server says that the model ended, if it says so.
         """
         stream = self.stream(tools, opened=opened)
-        stream.feed(body if isinstance(body, (str, bytes)) else _text_of(body))
+        stream.feed(body if isinstance(body, (str, bytes)) else _completion_text(body))
         return stream.close(finish)
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer on its way."""
-        kept = None if tools is None else writing.kept(tools)
-        names = writing.names_of(kept, self.names)
-        return PromptStream(texts.reader(self.syntax, self._described(kept, names), opened=opened), names)
+        if tools is None:
+            offered = None
+        else:
+            offered = writing.as_collection(tools)
+        names = writing.name_map(offered, self.names)
+        return PromptStream(texts.make_reader(self.syntax, self._describe_tools(offered, names), opened=opened), names)
 
 
 class PromptStream:
@@ -248,27 +282,28 @@ class PromptStream:
 
     def feed(self, chunk: str | bytes) -> list[Delta]:
         """Take the next piece of text; of bytes, perhaps with a character cut in two."""
-        return self._characters.take([self._named(delta) for delta in self._reader.feed(self._decoded(chunk))])
+        return self._characters.take([self._rename(delta) for delta in self._reader.feed(self._decode_chunk(chunk))])
 
     def close(self, finish: Finish | None = None) -> Turn:
         """Return the whole turn. A call that breaks off is no clean end, whatever the server says."""
         if self._bytes or self._half:
             self._reader.feed(self._half + self._bytes.decode("utf-8", "replace"))
-            self._bytes, self._half = b"", ""
+            self._bytes = b""
+            self._half = ""
         turn = self._reader.close(finish)
         calls = [replace(call, name=self._names.from_wire(call.name)) for call in turn.calls]
         return received.whole_turn(replace(turn, calls=calls) if calls != turn.calls else turn)
 
-    def _named(self, delta: Delta) -> Delta:
+    def _rename(self, delta: Delta) -> Delta:
         if isinstance(delta, ArgumentsDelta):
             return replace(delta, name=self._names.from_wire(delta.name))
         return delta
 
-    def _decoded(self, chunk: str | bytes) -> str:
+    def _decode_chunk(self, chunk: str | bytes) -> str:
         if isinstance(chunk, str):
             if chunk.isascii() and not self._half:
                 return chunk
-            text = received.with_pairs_joined(self._half + chunk)
+            text = received.join_halves(self._half + chunk)
             self._half = received.first_half_at_end(text)
             return text.removesuffix(self._half)
         whole = self._bytes + chunk
@@ -283,37 +318,52 @@ class PromptStream:
         return whole.decode("utf-8", "replace")
 
 
-def _shared(written: Sequence[str]) -> str:
+def _common_prefix(written: Sequence[str]) -> str:
     """Return what all of these begin with."""
-    first, last = min(written), max(written)  # the two that differ soonest
-    same = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    # the two that differ soonest
+    first = min(written)
+    last = max(written)
+    same = next(
+        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        len(first),
+    )
     return first[:same]
 
 
 # ---------------------------------------------------------------------- a conversation
 
 
-class _Telling:
+class _PromptWriter:
     """Writes one conversation."""
 
     def __init__(self, dialect: PromptDialect, names: NameMap, tools: Iterable[ToolLike]) -> None:
-        self._dialect, self._template, self._names = dialect, dialect.template, names
-        self._own_tools, self._tools = tools, dialect._described(tools, names) or ()
+        self._dialect = dialect
+        self._template = dialect.template
+        self._names = names
+        self._own_tools, self._tools = tools, dialect._describe_tools(tools, names) or ()
 
     def opening(self, messages: Sequence[Message], options: Options) -> list[str]:
         """Return the texts of a whole prompt but for its first token, with what opens the answer."""
-        systems, rest = systems_first(messages)
+        systems, rest = split_system(messages)
         if options.output:
             systems.append(_FORM.format(schema=as_json(dict(options.output.schema))))
-        system = self._safe("\n\n".join(systems)) if systems else None
+        if systems:
+            system = self._safe("\n\n".join(systems))
+        else:
+            system = None
         head = self._template.head(Opening(system, self._tools, self._dialect.today))
-        entries = entries_of(rest, self._template)
+        entries = group_turns(rest, self._template)
         if self._template.forgets_calls:
             entries = without_old_calls(entries)
         return [head.text, *self._turns(entries, head), self._answer_mark(entries, options)]
 
     def results(
-        self, calls: Sequence[ToolCall], results: Sequence[ToolResult], ids: Mapping[str, str], *, last: bool = True
+        self,
+        calls: Sequence[ToolCall],
+        results: Sequence[ToolResult],
+        ids: Mapping[str, str],
+        *,
+        last: bool = True,
     ) -> str:
         """Return the results of one answer; `last` says whether they end the conversation."""
         if not results:
@@ -325,42 +375,71 @@ class _Telling:
             closes = self._template.results_last
         return self._template.between.join(each).join((opens, closes))
 
-    def _turns(self, entries: Sequence[Entry], head: Head) -> Iterable[str]:
+    def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
         users = [place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)]
-        first, last = (users[0], users[-1]) if users else (-1, -1)  # of none, all answers are recent
-        ids = self._dialect._ids(call for entry in entries if isinstance(entry, Answer) for call in entry.turn.calls)
+        # of none, all answers are recent
+        if users:
+            first = users[0]
+            last = users[-1]
+        else:
+            first = -1
+            last = -1
+        ids = self._dialect._ids(
+            call for entry in entries if isinstance(entry, AnswerTurn) for call in entry.turn.calls
+        )
         in_last = head.in_last + (head.in_question if last == len(entries) - 1 else "")
-        if not users:  # what would stand in a question still is to be told
+        if not users:  # what belongs in a question has to go somewhere
             lead = (head.in_first + in_last).rstrip()
             yield head.before_last + (lead.join(template.user) if lead else "")
         for place, entry in enumerate(entries):
             match entry:
                 case UserMessage():
                     lead = (head.in_first if place == first else "") + (in_last if place == last else "")
-                    before = head.before_last if place == last else ""
-                    yield before + (lead + self._safe(said_in(entry))).join(template.user)
+                    if place == last:
+                        before = head.before_last
+                    else:
+                        before = ""
+                    yield before + (lead + self._safe(user_text(entry))).join(template.user)
                 case SystemMessage(text=text):
                     yield self._safe(text).join(template.system or template.user)
-                case Answer(turn=turn, results=results):
+                case AnswerTurn(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
                     yield self._answer(turn, ids, recent=place > last, goes_on=goes_on)
                     yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
 
     def _answer(self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool) -> str:
-        template, dialect = self._template, self._dialect
+        template = self._template
+        dialect = self._dialect
         if turn.calls and template.refuses:
-            raise ConfigError(f"{dialect.name} cannot tell a model of its calls: {template.refuses}")
+            raise ConfigError(f"{dialect.name} cannot write a model's calls: {template.refuses}")
         is_told = not (turn.calls and template.calls_alone)
-        text = self._safe(turn.text or turn.refusal) if is_told else ""
+        if is_told:
+            text = self._safe(turn.text or turn.refusal)
+        else:
+            text = ""
         calls = [
-            ToolCall(ids[call.id], self._names.to_wire(call.name), self._safe_json(writing.as_history(call.arguments)))
+            ToolCall(
+                ids[call.id],
+                self._names.to_wire(call.name),
+                self._safe_json(writing.as_history(call.arguments)),
+            )
             for call in turn.calls
         ]
-        reasoning = self._safe(turn.reasoning) if recent and template.thinks and dialect.syntax.reasoning else ""
-        text += template.before_calls if text and calls else ""
-        parts = [Turn(text, reasoning), Turn(calls=calls)] if template.calls_bare else [Turn(text, reasoning, calls)]
-        lead = template.lead if text else template.calls_lead
+        if recent and template.thinks and dialect.syntax.reasoning:
+            reasoning = self._safe(turn.reasoning)
+        else:
+            reasoning = ""
+        if text and calls:
+            text += template.before_calls
+        if template.calls_bare:
+            parts = [Turn(text, reasoning), Turn(calls=calls)]
+        else:
+            parts = [Turn(text, reasoning, calls)]
+        if text:
+            lead = template.lead
+        else:
+            lead = template.calls_lead
         opens, closes = template.assistant
         if calls and template.ends_calls is not None:
             closes = template.ends_calls
@@ -368,44 +447,50 @@ class _Telling:
             opens = template.after_results
         elif not reasoning:
             lead = template.thoughtless + lead
-        return opens + lead + "".join(dialect.written(part, self._tools) for part in parts) + closes
+        return opens + lead + "".join(dialect.encode_answer(part, self._tools) for part in parts) + closes
 
     def _result(self, result: ToolResult, name: str, ids: Mapping[str, str]) -> str:
         opens, closes = self._template.result
         id = self._safe(ids.get(result.call_id, result.call_id))
         opens = opens.replace("{name}", self._names.to_wire(name)).replace("{id}", id)
         closes = closes.replace("{id}", id)
-        # Broken last: a template that reads JSON and writes it anew undoes escapes that hide a token.
-        return opens + self._safe(self._template.told(writing.result_text(result))) + closes
+        # Break tokens last: a template that reads JSON and writes it again undoes escapes that hide a token.
+        return opens + self._safe(self._template.format_result(writing.result_text(result))) + closes
 
     def _answer_mark(self, entries: Sequence[Entry], options: Options) -> str:
         template = self._template
-        answer = template.assistant[0] if template.answer is None else template.answer
+        if template.answer is None:
+            answer = template.assistant[0]
+        else:
+            answer = template.answer
         if template.after_results is not None and has_results(entries):
-            return template.after_results + self._dialect.opening(self._own_tools, options)
-        return answer + self._dialect.opened(self._own_tools, options)
+            return template.after_results + self._dialect.call_opening(self._own_tools, options)
+        return answer + self._dialect.answer_opening(self._own_tools, options)
 
     def _safe(self, text: str) -> str:
-        return broken(text, self._dialect.tokens)
+        return break_tokens(text, self._dialect.tokens)
 
     def _safe_json(self, text: str) -> str:
         """Return an object's text, as it is where nothing in it is a token, even behind an escape (`\\u003c/s>`)."""
         if "\\" in text or "<" in text:
             value = json.loads(text)
-            safe = broken_in(value, self._dialect.tokens)
-            text = text if safe == value else as_json(safe)
+            safe = break_tokens_in(value, self._dialect.tokens)
+            if safe == value:
+                text = text
+            else:
+                text = as_json(safe)
         return self._safe(text)
 
 
-def _text_of(body: Json) -> str:
+def _completion_text(body: Json) -> str:
     """Return what the model wrote of a completion endpoint's whole answer.
 
     Raises:
         ModelError: It is no such answer: read as text, its calls would be passed over in silence.
     """
-    told = json_bodies.mapping(body, "the body")
-    choices = told.get("choices")
+    answer = json_bodies.mapping(body, "the body")
+    choices = answer.get("choices")
     if choices:
         choice = json_bodies.mapping(json_bodies.items(choices, "`choices`")[0], "`choices[0]`")
         return json_bodies.string(choice.get("text"), "the text")
-    return json_bodies.string(told.get("response"), "`response`")
+    return json_bodies.string(answer.get("response"), "`response`")

@@ -5,7 +5,7 @@
     <|im_start|>assistant <tool_call>{"name": ..., "arguments": {...}}</tool_call><|im_end|>
     <|im_start|>user <tool_response>...</tool_response><|im_end|>
 
-They differ in where results stand (Qwen: in a user's turn) and in what the system message says.
+They differ in where results go (Qwen: in a user's turn) and in what the system message says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    Wrap,
+    as_json,
+    function_schema,
+)
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import Json
@@ -44,23 +51,35 @@ _QWEN_TOOLS = (
 _QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 
 
-def _qwen2(opening: Opening) -> Head:
+def _qwen2(opening: Opening) -> PromptHead:
     return _qwen(opening, _QWEN_SYSTEM)
 
 
-def _qwen3(opening: Opening) -> Head:
+def _qwen3(opening: Opening) -> PromptHead:
     return _qwen(opening, None)
 
 
-def _qwen(opening: Opening, unless_told: str | None) -> Head:
-    system = unless_told if opening.system is None else opening.system
-    tools = "\n".join(as_json(function_of(tool)) for tool in opening.tools)
+def _qwen(opening: Opening, default: str | None) -> PromptHead:
+    if opening.system is None:
+        system = default
+    else:
+        system = opening.system
+    tools = "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
     parts = [system, _QWEN_TOOLS.replace("{tools}", tools) if tools else None]
-    told = [part for part in parts if part is not None]
-    return Head("\n\n".join(told).join(SYSTEM) if told else "")
+    texts = [part for part in parts if part is not None]
+    return PromptHead("\n\n".join(texts).join(SYSTEM) if texts else "")
 
 
-QWEN3: Final = Template(_qwen3, USER, ASSISTANT, RESULT, results=USER, between="\n", system=SYSTEM, before_calls="\n")
+QWEN3: Final = Template(
+    _qwen3,
+    USER,
+    ASSISTANT,
+    RESULT,
+    results=USER,
+    between="\n",
+    system=SYSTEM,
+    before_calls="\n",
+)
 
 # ---------------------------------------------------------------------- Hermes
 
@@ -78,17 +97,22 @@ _HERMES_TOOLS = (
     "</tool_call>"
 )
 _PYTHON_TYPES: Mapping[str, str] = {
-    "string": "str", "number": "float", "integer": "int", "boolean": "bool", "array": "list", "object": "dict",
-}  # fmt: skip
+    "string": "str",
+    "number": "float",
+    "integer": "int",
+    "boolean": "bool",
+    "array": "list",
+    "object": "dict",
+}
 
 
-def _hermes(opening: Opening) -> Head:
-    return Head((_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening))
+def _hermes(opening: Opening) -> PromptHead:
+    return PromptHead((_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening))
 
 
-def _vllm(opening: Opening) -> Head:
-    """Begin as the template that vLLM brings along does: it tells of tools always, and leaves out a line end."""
-    return Head(_hermes_tools(opening) + _system(opening))
+def _vllm(opening: Opening) -> PromptHead:
+    """Begin as the template in vLLM does: it always mentions tools, and leaves out a line end."""
+    return PromptHead(_hermes_tools(opening) + _system(opening))
 
 
 def _hermes_tools(opening: Opening) -> str:
@@ -97,7 +121,9 @@ def _hermes_tools(opening: Opening) -> str:
 
 
 def _system(opening: Opening) -> str:
-    return "" if opening.system is None else opening.system.join(SYSTEM)
+    if opening.system is None:
+        return ""
+    return opening.system.join(SYSTEM)
 
 
 def _signature(tool: Described) -> str:
@@ -114,16 +140,23 @@ def _signature(tool: Described) -> str:
 
 
 def _python_type(schema: Json) -> str:
-    told = schema.get("type") if isinstance(schema, Mapping) else None
-    if told == "array" and isinstance(schema.get("items"), Mapping):
+    if isinstance(schema, Mapping):
+        kind = schema.get("type")
+    else:
+        kind = None
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
         return f"list[{_python_type(schema['items'])}]"
-    if isinstance(told, list):
-        return f"Union[{','.join(_PYTHON_TYPES.get(each, 'Any') for each in told)}]"
-    return _PYTHON_TYPES.get(told, "Any") if isinstance(told, str) else "Any"
+    if isinstance(kind, list):
+        return f"Union[{','.join(_PYTHON_TYPES.get(each, 'Any') for each in kind)}]"
+    if isinstance(kind, str):
+        return _PYTHON_TYPES.get(kind, "Any")
+    return "Any"
 
 
 def _about(schema: Json) -> str:
-    return str(schema.get("description") or "").strip() if isinstance(schema, Mapping) else ""
+    if isinstance(schema, Mapping):
+        return str(schema.get("description") or "").strip()
+    return ""
 
 
 HERMES: Final = Template(

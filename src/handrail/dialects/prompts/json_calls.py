@@ -1,4 +1,4 @@
-"""Calls as JSON objects: the commonest shape, and the only one that is told while it arrives.
+"""Calls as JSON objects: the commonest format, and the only one that is reported while it arrives.
 
 The arguments are given verbatim. What is wrong with the JSON is for `jsontext` to say, to the model.
 """
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, finished, marks
-from handrail.dialects.prompts.call_format import Schemas, Taker
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks, run_to_end
+from handrail.dialects.prompts.call_format import AnswerSink, Schemas
 from handrail.errors import Json
 
 
@@ -22,7 +22,7 @@ class JsonCalls(Struct, frozen=True):
     Attributes:
         ends: The marks that may close a section. A missing one loses nothing once the object is closed.
         name, arguments, id: The keys; the first of each is the one that is written.
-        bare, loose, leads: See `Shape`.
+        bare, loose, leads: See `CallFormat`.
         whole: Give a call only after the whole value is there and is strict JSON, for text without any mark.
         exact: The object must have arguments and no foreign keys, for text where JSON may be an answer.
         by_name: The object's only key is the name, and its value the arguments.
@@ -52,21 +52,25 @@ class JsonCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
+        """All marks of this format."""
         return (*self.starts, *self.ends)
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
-        """Read objects until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read objects until something else follows; see `CallFormat.read`."""
         yield from source.space()
-        reading = _once_whole(self, source, taker) if self.whole else _objects(self, source, taker)
-        if (yield from reading) and (yield from _closed(source, self.ends)):
+        if self.whole:
+            reading = _once_whole(self, source, sink)
+        else:
+            reading = _objects(self, source, sink)
+        if (yield from reading) and (yield from _read_end(source, self.ends)):
             source.mark()
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `CallFormat.encode`."""
         objects = [self._object(call, position) for position, call in enumerate(calls)]
         before, after = self.layout
-        start, end = (self.starts or ("",))[0] + before, after + (self.ends or ("",))[0]
+        start = (self.starts or ("",))[0] + before
+        end = after + (self.ends or ("",))[0]
         if self.listed:
             opens, comma, closes = self.listed
             return f"{start}{opens}{comma.join(objects)}{closes}{end}"
@@ -83,20 +87,20 @@ class JsonCalls(Struct, frozen=True):
         return {"first": f"{{{id}, {members}}}", "last": f"{{{members}, {id}}}"}.get(self.ids, f"{{{members}}}")
 
 
-def _closed(source: Incoming, ends: tuple[str, ...]) -> Step[bool]:
+def _read_end(source: TextBuffer, ends: tuple[str, ...]) -> Step[bool]:
     """Read the mark that closes a section, and brackets too many before it, a slip that changes nothing."""
     while ends:
         yield from source.space()
-        if (yield from source.any_of(marks(*ends))):
+        if (yield from source.read_mark(marks(*ends))):
             return True
-        if not (yield from source.any_of(marks("}", "]"))):
+        if not (yield from source.read_mark(marks("}", "]"))):
             return False
     return False
 
 
-def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+def _once_whole(call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
     """Read one value, and only then its calls. Whatever is not strict JSON, or holds no call, stays text."""
-    opening = yield from source.any_of(marks("{", "["))
+    opening = yield from source.read_mark(marks("{", "["))
     space = yield from source.space()
     if (yield from source.peek()) != ('"' if opening == "{" else "{"):
         return False
@@ -104,45 +108,45 @@ def _once_whole(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
     if not (yield from source.json_rest(pieces.append)):
         return False
     text = "".join(pieces)
-    if not any(f'"{key}"' in text for key in shape.name):  # quick, and most JSON in a text ends here
+    if not any(f'"{key}"' in text for key in call_format.name):  # quick, and most JSON in a text ends here
         return False
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    if not any(_is_call(shape, each) for each in (value if isinstance(value, list) else [value])):
+    if not any(_is_call(call_format, each) for each in (value if isinstance(value, list) else [value])):
         return False
-    inner = Incoming(text, ended=True)
+    inner = TextBuffer(text, ended=True)
     inner.mark()
-    finished(_objects(shape, inner, taker))
+    run_to_end(_objects(call_format, inner, sink))
     source.mark()
-    taker.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
+    sink.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
     return True
 
 
-def _is_call(shape: JsonCalls, value: Json) -> bool:
-    return isinstance(value, dict) and any(isinstance(value.get(key), str) and value[key] for key in shape.name)
+def _is_call(call_format: JsonCalls, value: Json) -> bool:
+    return isinstance(value, dict) and any(isinstance(value.get(key), str) and value[key] for key in call_format.name)
 
 
-def _objects(shape: JsonCalls, source: Incoming, taker: Taker) -> Step[bool]:
+def _objects(call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
     """Read a list of calls, or calls in a row. Return whether there was one."""
-    in_list = yield from source.begins("[")
-    found = False
+    in_list = yield from source.read_literal("[")
+    has_call = False
     while True:
         yield from source.space()
-        if not (yield from source.begins("{")):
-            if found and in_list and (yield from source.begins("]")):
+        if not (yield from source.read_literal("{")):
+            if has_call and in_list and (yield from source.read_literal("]")):
                 source.mark()
-            return found
-        if (yield from _Object(shape, source, taker).read()):
-            found = True
+            return has_call
+        if (yield from _Object(call_format, source, sink).read()):
+            has_call = True
         elif not in_list or (source.ended and source.at == len(source.text)):
-            return found
+            return has_call
         else:
-            taker.text(source.unmark())
+            sink.text(source.unmark())
             source.mark()
         yield from source.space()
-        yield from source.any_of(_SEPARATORS)
+        yield from source.read_mark(_SEPARATORS)
 
 
 _SEPARATORS = marks(",", ";")
@@ -151,35 +155,36 @@ _SEPARATORS = marks(",", ";")
 class _Object:
     """One call as a JSON object, read member by member; the brace that opens it is read already."""
 
-    def __init__(self, shape: JsonCalls, source: Incoming, taker: Taker) -> None:
-        self._shape = shape
+    def __init__(self, call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> None:
+        self._format = call_format
         self._source = source
-        self._taker = taker
+        self._sink = sink
         self._name = ""
         self._id = ""
-        self._begun = False
+        self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
 
     def read(self) -> Step[bool]:
-        """Read the object, and tell its call. Return whether it was one."""
-        source, taker = self._source, self._taker
+        """Read the object, and report its call. Return whether it was one."""
+        source = self._source
+        sink = self._sink
         if (yield from self._members()):
-            if not self._name or (self._shape.exact and not self._begun and self._held is None):
+            if not self._name or (self._format.exact and not self._has_begun and self._held is None):
                 return False
-            if not self._begun:
+            if not self._has_begun:
                 self._begin()
-                taker.more("".join(self._held or ("{}",)))
-            taker.end()
-        elif self._begun:
+                sink.more("".join(self._held or ("{}",)))
+            sink.end()
+        elif self._has_begun:
             # The object is no JSON. What is left of it goes to the arguments: nothing is lost, and `jsontext` judges.
             passed = source.unmark()
-            rest, mark = yield from source.upto(marks(*self._shape.ends))
+            rest, mark = yield from source.upto(marks(*self._format.ends))
             source.back(mark)
-            taker.more(passed + rest)
-            taker.end(whole=bool(mark))
-        elif self._name and not self._shape.exact and source.ended and source.at == len(source.text):
+            sink.more(passed + rest)
+            sink.end(whole=bool(mark))
+        elif self._name and not self._format.exact and source.ended and source.at == len(source.text):
             self._begin()
-            taker.end(whole=False)
+            sink.end(whole=False)
         else:
             return False
         source.mark()
@@ -190,15 +195,15 @@ class _Object:
         source = self._source
         while True:
             yield from source.space()
-            if (yield from source.begins("}")):
+            if (yield from source.read_literal("}")):
                 return True
-            if (yield from source.begins(",")):
+            if (yield from source.read_literal(",")):
                 continue
             if (yield from source.peek()) != '"':
                 return False
             key = yield from self._text()
             yield from source.space()
-            if not (yield from source.begins(":")):
+            if not (yield from source.read_literal(":")):
                 return False
             yield from source.space()
             if not (yield from self._member(key)):
@@ -206,44 +211,47 @@ class _Object:
 
     def _member(self, key: str) -> Step[bool]:
         """Read one value. Return whether the object may go on."""
-        shape, first = self._shape, (yield from self._source.peek())
-        if shape.by_name and not self._name:
+        call_format = self._format
+        first = yield from self._source.peek()
+        if call_format.by_name and not self._name:
             self._name = key
             return (yield from self._arguments(first))
-        if key in shape.arguments:
-            told = self._begun or self._held is not None  # told twice, they have two readings
-            return False if told else (yield from self._arguments(first))
+        if key in call_format.arguments:
+            is_repeated = self._has_begun or self._held is not None  # a second set would have two readings
+            if is_repeated:
+                return False
+            return (yield from self._arguments(first))
         if key == "function" and first == "{":  # the form of the chat APIs: name and arguments one level down
             self._source.at += 1
             return (yield from self._members())
-        if shape.exact and not self._begun and key not in {*shape.name, *shape.id, "type"}:
+        if call_format.exact and not self._has_begun and key not in {*call_format.name, *call_format.id, "type"}:
             return False
         value = yield from self._text()
-        if key in shape.name and value not in ("", self._name):
+        if key in call_format.name and value not in ("", self._name):
             if self._name:
                 return False
             self._name = value
-        elif key in shape.id and not self._id:
+        elif key in call_format.id and not self._id:
             self._id = value
-            if self._begun:
-                self._taker.identify(value)
+            if self._has_begun:
+                self._sink.identify(value)
         return not (self._source.ended and self._source.at == len(self._source.text))
 
     def _arguments(self, first: str) -> Step[bool]:
-        if self._shape.exact and first != "{":
+        if self._format.exact and first != "{":
             return False
         if self._name:
             self._begin()
-            closed = yield from self._source.json_value(self._taker.more)
+            closed = yield from self._source.json_value(self._sink.more)
             self._source.mark()
             return closed
         self._held = []
         return (yield from self._source.json_value(self._held.append))
 
     def _begin(self) -> None:
-        self._begun = True
+        self._has_begun = True
         self._source.unmark()
-        self._taker.begin(self._name, self._id)
+        self._sink.begin(self._name, self._id)
 
     def _text(self) -> Step[str]:
         """Read a value; return it if it is text, else an empty one."""
@@ -253,4 +261,6 @@ class _Object:
             value = json.loads("".join(pieces))
         except (ValueError, RecursionError):
             return ""
-        return value if isinstance(value, str) else ""
+        if isinstance(value, str):
+            return value
+        return ""

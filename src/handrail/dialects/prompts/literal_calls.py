@@ -1,6 +1,6 @@
 """Calls as a programming language writes them: `[get_weather(city='Paris', days=2)]`, `call:get_weather{days:2}`.
 
-A call is told when it is whole, with JSON that we write from its literals.
+A call is reported when it is whole, with JSON that we write from its literals.
 
 Rule 1: nothing is evaluated. What is no literal (a name, an operation, a call within a call) is no argument, and the
         text stays text.
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas
 from handrail.errors import Json
 from handrail.parsing.strictjson import MAX_DEPTH, MAX_DIGITS
 
@@ -29,8 +29,21 @@ _WORD = re.compile(r"[^\W\d][\w\-]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL)
-_ESCAPED = dict(zip("ntrabfv\\'\"\n", ["\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", '"', ""], strict=True))
-_WORDS: dict[str, Json] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_ESCAPED = dict(
+    zip(
+        "ntrabfv\\'\"\n",
+        ["\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", '"', ""],
+        strict=True,
+    )
+)
+_WORDS: dict[str, Json] = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "true": True,
+    "false": False,
+    "null": None,
+}
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKETS = ("(", "[", "{", ")", "]", "}")
 
@@ -40,12 +53,12 @@ class LiteralCalls(Struct, frozen=True):
 
     Attributes:
         starts, ends: The marks that open and close a section.
-        listed: Whether the calls stand in a list; else they follow each other.
+        listed: Whether the calls are in a list; else they follow each other.
         lead: Stands before each name.
         method: Stands after each name.
         bracket: Opens the arguments.
         equals: Stands between an argument's name and its value.
-        quotes: What a string may stand in; the last one is the one that is written.
+        quotes: What may enclose a string; the last one is the one that is written.
         alone: A list without any mark counts only on lines of its own, and only if every name is a tool's.
     """
 
@@ -64,68 +77,72 @@ class LiteralCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
-        own = () if self.quotes == PYTHON_QUOTES else self.quotes
-        return (*self.starts, *self.ends, *own)
+        """All marks of this format."""
+        if self.quotes == PYTHON_QUOTES:
+            return (*self.starts, *self.ends)
+        return (*self.starts, *self.ends, *self.quotes)
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
         yield from source.space()
-        in_list = yield from source.begins("[")
+        in_list = yield from source.read_literal("[")
         if self.listed and not in_list:
             return
         if self.alone:
-            yield from self._list_alone(source, taker)
+            yield from self._list_alone(source, sink)
             return
         ends = marks(*self.ends)
-        while (yield from self._one(source, taker, marked=bool(start))):
+        while (yield from self._one(source, sink, marked=bool(start))):
             source.mark()
             yield from source.space()
-            if not in_list and (yield from source.any_of(ends)):
+            if not in_list and (yield from source.read_mark(ends)):
                 source.mark()
                 return
-            yield from source.any_of(_SEPARATORS)
+            yield from source.read_mark(_SEPARATORS)
             yield from source.space()
-            if in_list and (yield from source.begins("]")):
+            if in_list and (yield from source.read_literal("]")):
                 source.mark()
                 yield from source.space()
-                if (yield from source.any_of(ends)):
+                if (yield from source.read_mark(ends)):
                     source.mark()
                 return
 
-    def _list_alone(self, source: Incoming, taker: Taker) -> Step[None]:
+    def _list_alone(self, source: TextBuffer, sink: AnswerSink) -> Step[None]:
         """Read the rest of a list, and report its calls if it is complete and no text follows on its line."""
-        calls: list[_Call] = []
+        calls: list[_ParsedCall] = []
         closed = False
         while not closed:
             call = yield from self._call(source, marked=False)
-            if call is None or taker.parameters(call.name) is None:
+            if call is None or sink.parameters(call.name) is None:
                 return
             calls.append(call)
             yield from source.space()
-            yield from source.any_of(_SEPARATORS)
+            yield from source.read_mark(_SEPARATORS)
             yield from source.space()
-            closed = yield from source.begins("]")
+            closed = yield from source.read_literal("]")
         space = yield from source.space()
-        if "\n" not in space and (yield from source.peek()) not in ("", "<"):  # a control token may end the answer
+        if "\n" not in space and (yield from source.peek()) not in (
+            "",
+            "<",
+        ):  # a control token may end the answer
             return
         source.unmark()
         for call in calls:
-            call.tell(taker)
-        taker.text(space)
+            call.report(sink)
+        sink.text(space)
 
-    def _one(self, source: Incoming, taker: Taker, *, marked: bool) -> Step[bool]:
-        """Read one call. Return whether it was told; one that breaks off is told only where a mark announced it."""
+    def _one(self, source: TextBuffer, sink: AnswerSink, *, marked: bool) -> Step[bool]:
+        """Read one call. Return whether it was reported; one that breaks off is reported only after a mark."""
         call = yield from self._call(source, marked=marked)
         if call is None:
             return False
         source.unmark()
-        call.tell(taker)
+        call.report(sink)
         return True
 
-    def _call(self, source: Incoming, *, marked: bool) -> Step[_Call | None]:
+    def _call(self, source: TextBuffer, *, marked: bool) -> Step[_ParsedCall | None]:
         yield from source.space()
-        if self.lead and not (yield from source.begins(self.lead)):
+        if self.lead and not (yield from source.read_literal(self.lead)):
             return None
         name, mark = yield from source.upto(marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS)
         name = name.strip().removesuffix(self.method)
@@ -140,15 +157,22 @@ class LiteralCalls(Struct, frozen=True):
             if closed or not marked:
                 return None
             members = literals.top
-        return _Call(name, _object(members) if closed else _open_object(members, literals.pending), closed)
+        return _ParsedCall(
+            name,
+            _object(members) if closed else _open_object(members, literals.pending),
+            closed,
+        )
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
-        start, end = (self.starts or ("",))[0], (self.ends or ("",))[0]
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `CallFormat.encode`."""
+        start = (self.starts or ("",))[0]
+        end = (self.ends or ("",))[0]
         each = [f"{self.lead}{call.name}{self.method}{self._arguments(call)}" for call in calls]
         if self.listed:
             return f"{start}[{', '.join(each)}]{end}"
-        return f"{end}{start}".join(each).join((start, end)) if self.lead else f"{start}{chr(10).join(each)}{end}"
+        if self.lead:
+            return f"{end}{start}".join(each).join((start, end))
+        return f"{start}{chr(10).join(each)}{end}"
 
     def _arguments(self, call: ToolCall) -> str:
         members = json.loads(call.arguments).items()
@@ -159,38 +183,44 @@ class LiteralCalls(Struct, frozen=True):
         return f"{self.bracket}{inside}{_CLOSES[self.bracket]}"
 
     def _key(self, key: str) -> str:
-        return key if _WORD.fullmatch(key) else self._literal(key)
+        if _WORD.fullmatch(key):
+            return key
+        return self._literal(key)
 
     def _literal(self, value: Json) -> str:
         if isinstance(value, dict):
             return "{" + ",".join(f"{self._key(key)}:{self._literal(each)}" for key, each in value.items()) + "}"
         if isinstance(value, list):
             return "[" + ",".join(map(self._literal, value)) + "]"
-        return f"{self.quotes[-1]}{value}{self.quotes[-1]}" if isinstance(value, str) else json.dumps(value)
+        if isinstance(value, str):
+            return f"{self.quotes[-1]}{value}{self.quotes[-1]}"
+        return json.dumps(value)
 
 
-class _Call(Struct):
+class _ParsedCall(Struct):
     """A call as it was read, with its arguments as JSON text."""
 
     name: str
     arguments: str
     whole: bool
 
-    def tell(self, taker: Taker) -> None:
-        taker.begin(self.name)
-        taker.more(self.arguments)
-        taker.end(whole=self.whole)
+    def report(self, sink: AnswerSink) -> None:
+        sink.begin(self.name)
+        sink.more(self.arguments)
+        sink.end(whole=self.whole)
 
 
 _SEPARATORS = marks(",", ";")
 
 
-def _inside(source: Incoming, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
+def _inside(source: TextBuffer, quotes: tuple[str, ...]) -> Step[tuple[str, bool]]:
     """Read up to the bracket that closes the one just read. Return the text before it, and whether it was there."""
     pieces: list[str] = []
-    outside, inside = marks(*_BRACKETS, *quotes), {quote: marks(quote, "\\") for quote in quotes}
+    outside = marks(*_BRACKETS, *quotes)
+    inside = {quote: marks(quote, "\\") for quote in quotes}
     escapes = quotes == PYTHON_QUOTES
-    depth, quote = 1, ""
+    depth = 1
+    quote = ""
     while True:
         text, mark = yield from source.upto(inside[quote] if quote else outside)
         pieces.append(text)
@@ -255,7 +285,10 @@ class _Literals:
                 raise ValueError("too deep")
             self._at += 1
             is_list = character != "{" or self._is_set()
-            value = self._sequence(_CLOSES[character], equals) if is_list else self._dictionary(equals)
+            if is_list:
+                value = self._sequence(_CLOSES[character], equals)
+            else:
+                value = self._dictionary(equals)
             self._depth -= 1
             return value
         word = _WORD.match(self._text, self._at)
@@ -269,12 +302,14 @@ class _Literals:
     def _sequence(self, closes: str, equals: str) -> Json:
         items: list[Json] = []
         comma = False
-        while not self._took(closes):
+        while not self._accept(closes):
             if items and not comma:
                 raise ValueError("no comma")
             items.append(self._value(equals))
-            comma = self._took(",")
-        return items[0] if closes == ")" and len(items) == 1 and not comma else items
+            comma = self._accept(",")
+        if closes == ")" and len(items) == 1 and not comma:
+            return items[0]
+        return items
 
     def _is_set(self) -> bool:
         """Whether the brace just read opens a Python set, which becomes a list in JSON."""
@@ -293,17 +328,20 @@ class _Literals:
     def _dictionary(self, equals: str) -> Json:
         members: dict[str, Json] = {}
         comma = True
-        while not self._took("}"):
+        while not self._accept("}"):
             if not comma:
                 raise ValueError("no comma")
             self._space()
             quote = next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), "")
-            key = self._string(quote) if quote else self._match(_WORD)
+            if quote:
+                key = self._string(quote)
+            else:
+                key = self._match(_WORD)
             self._expect(":")
             if key in members:
-                raise ValueError(f"{key!r} stands there twice")
+                raise ValueError(f"{key!r} appears twice")
             members[key] = self._value(equals)
-            comma = self._took(",")
+            comma = self._accept(",")
         return members
 
     def _string(self, quote: str) -> str:
@@ -312,46 +350,54 @@ class _Literals:
             end = self._text.index(quote, begin)
             self._at = end + len(quote)
             return self._text[begin:end]
-        found = marks(quote, "\\")
+        ends = marks(quote, "\\")
         at = begin
         while True:
-            at, mark = found.find(self._text, at, True)
+            at, mark = ends.find(self._text, at, True)
             if not mark:
                 raise ValueError("a string is open")
             if mark == quote:
                 self._at = at + len(quote)
-                return _ESCAPE.sub(_unescaped, self._text[begin:at])
+                return _ESCAPE.sub(_unescape, self._text[begin:at])
             at += 2
 
     def _match(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._space())
-        if not found:
+        match = pattern.match(self._text, self._space())
+        if not match:
             raise ValueError("no literal")
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _expect(self, mark: str) -> None:
-        if not self._took(mark):
+        if not self._accept(mark):
             raise ValueError(f"no {mark!r}")
 
-    def _took(self, mark: str) -> bool:
+    def _accept(self, mark: str) -> bool:
         if not self._text.startswith(mark, self._space()):
             return False
         self._at += len(mark)
         return True
 
     def _space(self) -> int:
-        found = _SPACE.match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        match = _SPACE.match(self._text, self._at)
+        if match:
+            self._at = match.end()
+        else:
+            self._at = self._at
         return self._at
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    hexadecimal = found[1] or found[2] or found[3]
-    if hexadecimal or found[4]:
-        code = int(hexadecimal, 16) if hexadecimal else int(found[4], 8)
-        return chr(code) if code < 0x110000 else found[0]
-    return _ESCAPED.get(found[5], found[0])
+def _unescape(match: re.Match[str]) -> str:
+    hexadecimal = match[1] or match[2] or match[3]
+    if hexadecimal or match[4]:
+        if hexadecimal:
+            code = int(hexadecimal, 16)
+        else:
+            code = int(match[4], 8)
+        if code < 0x110000:
+            return chr(code)
+        return match[0]
+    return _ESCAPED.get(match[5], match[0])
 
 
 def _number(text: str) -> Json:
@@ -372,10 +418,10 @@ def _object(members: Sequence[tuple[str, Json]]) -> str:
 
 def _open_object(members: Sequence[tuple[str, Json]], pending: str | None) -> str:
     """Return the beginning of the arguments, as far as the model came."""
-    said = _object(members)[:-1]
+    beginning = _object(members)[:-1]
     if pending is None:
-        return said
-    return f"{said}{', ' if members else ''}{_json(pending)}: "
+        return beginning
+    return f"{beginning}{', ' if members else ''}{_json(pending)}: "
 
 
 def _json(value: Json) -> str:

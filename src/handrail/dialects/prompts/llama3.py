@@ -10,8 +10,8 @@
 
     "21 °C"<|eot_id|>
 
-The JSON form has one call an answer, and its own template refuses several. They are told here as the model would have
-made them one by one: a call, its result, the next call.
+The JSON form has one call an answer, and its own template refuses several. They are written here as the model would
+have made them one by one: a call, its result, the next call.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, Wrap, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    Wrap,
+    as_json,
+    function_schema,
+)
 from handrail.dialects.prompts.dialect import PYTHON_NAMES, PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 
 _KNOWLEDGE_END = "December 2023"
 _UNDATED = date(2024, 7, 26)
-"""What Meta's template tells as today's date when it is given none."""
+"""What Meta's template uses as today's date when it gets none."""
 
 
 def _turn(role: str) -> Wrap:
@@ -36,8 +43,11 @@ def _turn(role: str) -> Wrap:
 
 
 def _system(opening: Opening, text: str) -> str:
-    """Return the system turn, with what every Llama 3 is told first."""
-    environment = "Environment: ipython\n" if opening.tools else ""
+    """Return the system turn, with the lines that begin it for every Llama 3."""
+    if opening.tools:
+        environment = "Environment: ipython\n"
+    else:
+        environment = ""
     # Not by `strftime`, whose months depend on the machine's language.
     day = opening.today or _UNDATED
     today = f"{day.day:02} {_MONTHS[day.month - 1]} {day.year}"
@@ -49,7 +59,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 # ---------------------------------------------------------------------- calls as JSON
 
-_ASKED = (
+_REQUEST = (
     "Given the following functions, please respond with a JSON for a function call with its proper arguments that best "
     "answers the given prompt.\n\n"
     'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.'
@@ -61,22 +71,30 @@ _CAPABLE = (
 )
 
 
-def _listed(opening: Opening) -> str:
-    return "".join(as_json(function_of(tool), indent=4) + "\n\n" for tool in opening.tools)
+def _list_tools(opening: Opening) -> str:
+    return "".join(as_json(function_schema(tool), indent=4) + "\n\n" for tool in opening.tools)
 
 
-def _meta(opening: Opening) -> Head:
-    asked = f"{_ASKED}Do not use variables.\n\n{_listed(opening)}" if opening.tools else ""
-    return Head(_system(opening, opening.system or ""), in_first=asked)
+def _meta(opening: Opening) -> PromptHead:
+    if opening.tools:
+        request = f"{_REQUEST}Do not use variables.\n\n{_list_tools(opening)}"
+    else:
+        request = ""
+    return PromptHead(_system(opening, opening.system or ""), in_first=request)
 
 
-def _vllm(opening: Opening) -> Head:
-    asked = f"{_ASKED} Do not use variables.\n\n{_listed(opening)}" if opening.tools else ""
-    return Head(_system(opening, _told(opening)), in_first=asked)
+def _vllm(opening: Opening) -> PromptHead:
+    if opening.tools:
+        request = f"{_REQUEST} Do not use variables.\n\n{_list_tools(opening)}"
+    else:
+        request = ""
+    return PromptHead(_system(opening, _system_text(opening)), in_first=request)
 
 
-def _told(opening: Opening) -> str:
-    return (_CAPABLE if opening.tools else "") if opening.system is None else opening.system
+def _system_text(opening: Opening) -> str:
+    if opening.system is None:
+        return _CAPABLE if opening.tools else ""
+    return opening.system
 
 
 def _as_output(text: str) -> str:
@@ -89,43 +107,49 @@ META: Final = Template(
     _turn("assistant"),
     _turn("ipython"),
     system=_turn("system"),
-    told=as_json,
+    format_result=as_json,
     bos="<|begin_of_text|>",
     single=True,
     calls_alone=True,
 )
 
-_ASKED_AT_FIRST = (
+_REQUEST_AT_FIRST = (
     "You have access to the following functions. To call a function, please respond with JSON for a function call. "
     'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}. '
     "Do not use variables.\n\n"
 )
 
 
-def _vllm_small(opening: Opening) -> Head:
-    asked = _ASKED_AT_FIRST + _listed(opening) if opening.tools else ""
-    return Head(_system(opening, asked + _told(opening)))
+def _vllm_small(opening: Opening) -> PromptHead:
+    if opening.tools:
+        request = _REQUEST_AT_FIRST + _list_tools(opening)
+    else:
+        request = ""
+    return PromptHead(_system(opening, request + _system_text(opening)))
 
 
 # ---------------------------------------------------------------------- calls as Python
 
-_ASKED_IN_PYTHON = (
+_REQUEST_IN_PYTHON = (
     "You have access to the following functions. To call functions, please respond with a python list of the calls. "
     "Respond in the format [func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)] "
     "Do not use variables.\n\n"
 )
 
 
-def _pythonic(opening: Opening) -> Head:
-    asked = _ASKED_IN_PYTHON + _listed(opening) if opening.tools else ""
-    return Head(_system(opening, asked + _told(opening)))
+def _pythonic(opening: Opening) -> PromptHead:
+    if opening.tools:
+        request = _REQUEST_IN_PYTHON + _list_tools(opening)
+    else:
+        request = ""
+    return PromptHead(_system(opening, request + _system_text(opening)))
 
 
 def _turn4(role: str) -> Wrap:
     return f"<|header_start|>{role}<|header_end|>\n\n", "<|eot|>"
 
 
-_ASKED4 = "Here is a list of functions in JSON format that you can invoke{how}\n"
+_REQUEST4 = "Here is a list of functions in JSON format that you can invoke{how}\n"
 _HOW4 = ". Use exact format: [func_name1(param1=value1, param2=value2), func_name2(...)]"
 _SYSTEM4 = """\
 You are a helpful assistant and an expert in function composition. You can answer general questions using your \
@@ -176,15 +200,15 @@ your limitations
 """
 
 
-def _llama4(opening: Opening) -> Head:
+def _llama4(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return Head("" if opening.system is None else opening.system.join(_turn4("system")))
-    tools = as_json([function_of(tool) for tool in opening.tools], indent=4)
+        return PromptHead("" if opening.system is None else opening.system.join(_turn4("system")))
+    tools = as_json([function_schema(tool) for tool in opening.tools], indent=4)
     if opening.system is None:
-        told = _SYSTEM4 + _ASKED4.replace("{how}", ":") + tools
+        system = _SYSTEM4 + _REQUEST4.replace("{how}", ":") + tools
     else:
-        told = f"{opening.system}\n{_ASKED4.replace('{how}', _HOW4)}{tools}"
-    return Head(told.join(_turn4("system")))
+        system = f"{opening.system}\n{_REQUEST4.replace('{how}', _HOW4)}{tools}"
+    return PromptHead(system.join(_turn4("system")))
 
 
 LLAMA4: Final = Template(
@@ -193,7 +217,7 @@ LLAMA4: Final = Template(
     _turn4("assistant"),
     _turn4("ipython"),
     system=_turn4("system"),
-    told=as_json,
+    format_result=as_json,
     bos="<|begin_of_text|>",
     calls_bare=True,
 )
@@ -203,12 +227,12 @@ LLAMA4: Final = Template(
 _JSON = SYNTAXES["llama3"]
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     **{name: PromptDialect(name, _JSON, META) for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")},
-    "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, told=_as_output)),
-    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, told=_as_output)),
+    "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, format_result=_as_output)),
+    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, format_result=_as_output)),
     "llama3-pythonic": PromptDialect(
         "llama3-pythonic",
         SYNTAXES["llama3-pythonic"],
-        replace(META, head=_pythonic, told=_as_output, single=False),
+        replace(META, head=_pythonic, format_result=_as_output, single=False),
         names=PYTHON_NAMES,
     ),
     "llama4": PromptDialect("llama4", SYNTAXES["llama4"], LLAMA4, names=PYTHON_NAMES),

@@ -21,7 +21,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json, function_of
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    as_json,
+    function_schema,
+)
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.json_calls import JsonCalls
 from handrail.dialects.prompts.reader import Syntax
@@ -42,7 +48,7 @@ def nine_characters(ids: Iterable[str]) -> Mapping[str, str]:
     for id in every:
         attempt = 0
         while id not in wire:
-            made = _hashed(f"{id}{attempt or ''}")
+            made = _short_hash(f"{id}{attempt or ''}")
             attempt += 1
             if made not in taken:
                 taken.add(made)
@@ -50,7 +56,7 @@ def nine_characters(ids: Iterable[str]) -> Mapping[str, str]:
     return wire
 
 
-def _hashed(id: str) -> str:
+def _short_hash(id: str) -> str:
     number = int.from_bytes(hashlib.sha256(id.encode("utf-8", "replace")).digest()[:8])
     return "".join(_DIGITS[number // len(_DIGITS) ** place % len(_DIGITS)] for place in range(9))
 
@@ -60,7 +66,7 @@ def _without(ids: Iterable[str]) -> Mapping[str, str]:
 
 
 def _as_content(text: str) -> str:
-    """Return a result as mistral-common tells it: JSON as JSON, other text as a JSON string."""
+    """Return a result as mistral-common writes it: JSON as JSON, other text as a JSON string."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -69,36 +75,43 @@ def _as_content(text: str) -> str:
 
 
 def _tools(opening: Opening, space: str) -> str:
-    listed = as_json([function_of(tool) for tool in opening.tools])
-    return f"[AVAILABLE_TOOLS]{space}{listed}[/AVAILABLE_TOOLS]" if opening.tools else ""
+    listed = as_json([function_schema(tool) for tool in opening.tools])
+    if opening.tools:
+        return f"[AVAILABLE_TOOLS]{space}{listed}[/AVAILABLE_TOOLS]"
+    return ""
 
 
 def _system(opening: Opening) -> str:
-    return "" if opening.system is None else f"{opening.system}\n\n"
+    if opening.system is None:
+        return ""
+    return f"{opening.system}\n\n"
 
 
 # ---------------------------------------------------------------------- how the versions begin
 
-_Begin = Callable[[Opening], Head]
+_Begin = Callable[[Opening], PromptHead]
 
 
-def _v1(opening: Opening) -> Head:
-    return Head(in_first=_system(opening))
+def _v1(opening: Opening) -> PromptHead:
+    return PromptHead(in_first=_system(opening))
 
 
 def _before_the_last(space: str) -> _Begin:
-    return lambda opening: Head(before_last=_tools(opening, space), in_last=_system(opening))
+    return lambda opening: PromptHead(before_last=_tools(opening, space), in_last=_system(opening))
 
 
-def _brought_along(space: str) -> _Begin:
-    """Begin as the templates of models and of vLLM do: the system message is told with a new question only."""
-    return lambda opening: Head(before_last=_tools(opening, space), in_question=_system(opening))
+def _as_in_templates(space: str) -> _Begin:
+    """Begin as the templates of models and of vLLM do: the system message comes with a new question only."""
+    return lambda opening: PromptHead(before_last=_tools(opening, space), in_question=_system(opening))
 
 
 def _v7(space: str) -> _Begin:
-    def begin(opening: Opening) -> Head:
-        system = "" if opening.system is None else f"[SYSTEM_PROMPT]{space}{opening.system}[/SYSTEM_PROMPT]"
-        return Head(system, before_last=_tools(opening, space))
+    def begin(opening: Opening) -> PromptHead:
+        if opening.system is None:
+            system = ""
+        else:
+            system = f"[SYSTEM_PROMPT]{space}{opening.system}[/SYSTEM_PROMPT]"
+        return PromptHead(system, before_last=_tools(opening, space))
 
     return begin
 
@@ -112,10 +125,10 @@ _PARALLEL = (
 )
 
 
-def _parallel(opening: Opening) -> Head:
+def _parallel(opening: Opening) -> PromptHead:
     """Begin as vLLM's template for parallel calls does: with tools, the system message first says how to call."""
-    told = [text for text in (_PARALLEL if opening.tools else None, opening.system) if text is not None]
-    return _brought_along(" ")(replace(opening, system="\n\n".join(told) if told else None))
+    texts = [text for text in (_PARALLEL if opening.tools else None, opening.system) if text is not None]
+    return _as_in_templates(" ")(replace(opening, system="\n\n".join(texts) if texts else None))
 
 
 _SMALL_SYSTEM = """\
@@ -159,11 +172,17 @@ Always prioritize using tools to provide the most accurate and helpful response.
 the user that you cannot perform the requested action at the moment."""
 
 
-def _v11(opening: Opening) -> Head:
+def _v11(opening: Opening) -> PromptHead:
     """Begin as Mistral Small 3.2 does, with a system message of its own."""
-    today = f" The current date is {opening.today:%Y-%m-%d}." if opening.today else ""
-    system = _SMALL_SYSTEM.replace("{today}", today) if opening.system is None else opening.system
-    return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, ""))
+    if opening.today:
+        today = f" The current date is {opening.today:%Y-%m-%d}."
+    else:
+        today = ""
+    if opening.system is None:
+        system = _SMALL_SYSTEM.replace("{today}", today)
+    else:
+        system = opening.system
+    return PromptHead(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, ""))
 
 
 _MINISTRAL_SYSTEM = """\
@@ -178,23 +197,26 @@ exercise on scratch paper. Be as casual and as long as you want until you are co
 the user.[/THINK]Here, provide a self-contained response."""
 
 
-def _v13(opening: Opening) -> Head:
+def _v13(opening: Opening) -> PromptHead:
     """Begin as Ministral 3 with reasoning does."""
-    system = _MINISTRAL_SYSTEM if opening.system is None else opening.system
-    return Head(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
+    if opening.system is None:
+        system = _MINISTRAL_SYSTEM
+    else:
+        system = opening.system
+    return PromptHead(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
 
 
 # ---------------------------------------------------------------------- the versions
 
 
-def _listed(space: str, *, ids: bool = True) -> Syntax:
+def _list_syntax(space: str, *, ids: bool = True) -> Syntax:
     """Return the syntax of calls as a JSON list, with that space after the mark."""
     syntax = SYNTAXES["mistral"]
-    first, *others = syntax.shapes
+    first, *others = syntax.formats
     if not isinstance(first, JsonCalls):  # the table of families says otherwise
         raise TypeError(f"mistral's first form of a call is {first!r}")
-    shape = replace(first, layout=(space, ""), ids="last" if ids else "")
-    return replace(syntax, shapes=(shape, *others))
+    call_format = replace(first, layout=(space, ""), ids="last" if ids else "")
+    return replace(syntax, formats=(call_format, *others))
 
 
 _SPACED: Final = Template(
@@ -202,7 +224,7 @@ _SPACED: Final = Template(
     ("[INST] ", "[/INST]"),
     ("", "</s>"),
     result=('[TOOL_RESULTS] {"content": ', ', "call_id": "{id}"}[/TOOL_RESULTS]'),
-    told=_as_content,
+    format_result=_as_content,
     answer="",
     bos="<s>",
     lead=" ",
@@ -230,7 +252,7 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
         ),
     ),
     "mistral-v2": (
-        _listed(" ", ids=False),
+        _list_syntax(" ", ids=False),
         replace(
             _SPACED,
             result=('[TOOL_RESULTS] [{"name": "{name}", "content": ', "}][/TOOL_RESULTS]"),
@@ -240,29 +262,38 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             forgets_calls=True,
         ),
     ),
-    "mistral-v3": (_listed(" "), replace(_SPACED, calls_alone=True)),
-    "mistral-v3-tekken": (_listed(""), replace(_TIGHT, calls_alone=True)),
-    "mistral-nemo": (_listed(""), replace(_TIGHT, head=_brought_along(""), told=str, calls_alone=True)),
-    "mistral-vllm": (_listed(" "), replace(_SPACED, head=_brought_along(" "), told=str, calls_alone=True)),
-    "mistral-vllm-parallel": (_listed(" "), replace(_SPACED, head=_parallel, told=str, calls_alone=True)),
+    "mistral-v3": (_list_syntax(" "), replace(_SPACED, calls_alone=True)),
+    "mistral-v3-tekken": (_list_syntax(""), replace(_TIGHT, calls_alone=True)),
+    "mistral-nemo": (
+        _list_syntax(""),
+        replace(_TIGHT, head=_as_in_templates(""), format_result=str, calls_alone=True),
+    ),
+    "mistral-vllm": (
+        _list_syntax(" "),
+        replace(_SPACED, head=_as_in_templates(" "), format_result=str, calls_alone=True),
+    ),
+    "mistral-vllm-parallel": (
+        _list_syntax(" "),
+        replace(_SPACED, head=_parallel, format_result=str, calls_alone=True),
+    ),
     "mistral-v7": (
-        _listed(" "),
+        _list_syntax(" "),
         replace(
             _SPACED,
             head=_v7(" "),
             system=("[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"),
             result=("[TOOL_RESULTS] {id}[TOOL_CONTENT] ", "[/TOOL_RESULTS]"),
-            told=str,
+            format_result=str,
         ),
     ),
     "mistral-v7-tekken": (
-        _listed(""),
+        _list_syntax(""),
         replace(
             _TIGHT,
             head=_v7(""),
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=_V7_RESULT,
-            told=str,
+            format_result=str,
         ),
     ),
     "mistral-v11": (
@@ -272,7 +303,7 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             head=_v11,
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=_V7_RESULT,
-            told=str,
+            format_result=str,
             calls_alone=True,
         ),
     ),
@@ -283,7 +314,7 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             head=_v13,
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
-            told=str,
+            format_result=str,
             ids=_without,
         ),
     ),
@@ -291,8 +322,11 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     name: PromptDialect(name, syntax, template)
-    for name, (syntax, template) in {"mistral": _TEMPLATES["mistral-v3-tekken"], **_TEMPLATES}.items()
+    for name, (syntax, template) in {
+        "mistral": _TEMPLATES["mistral-v3-tekken"],
+        **_TEMPLATES,
+    }.items()
 }
 """By tokenizer, as mistral-common writes them; `mistral` is v3 with Tekken. `mistral-nemo` is the template that Nemo
-brings along: it does not quote a result that is text, and tells the system message only while a question is new. v1 is
+brings along: it does not quote a result that is text, and writes the system message only while a question is new. v1 is
 for its history alone: it has no tools, and is no dialect to be found by its name."""

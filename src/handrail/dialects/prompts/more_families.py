@@ -1,4 +1,4 @@
-"""How further families lay out a conversation: one row a family, beside its syntax in `families`.
+"""How further families lay out a conversation: one row a family, beside its syntax in `syntaxes`.
 
 The rows follow the templates that the models bring along. Where a row says another thing it says why.
 """
@@ -11,15 +11,22 @@ from typing import Final
 from msgspec.structs import replace
 
 from handrail.dialects.prompts import hermes
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json, broken, function_of
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    as_json,
+    break_tokens,
+    function_schema,
+)
 from handrail.dialects.prompts.dialect import NAMES, PYTHON_NAMES, PromptDialect
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import Json
 from handrail.ports import Described
 
 
-def _listed(opening: Opening) -> str:
-    return "\n".join(as_json(function_of(tool)) for tool in opening.tools)
+def _list_tools(opening: Opening) -> str:
+    return "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
 
 
 # ---------------------------------------------------------------------- Qwen3-Coder and its kind
@@ -58,12 +65,15 @@ the user about function calls
 _CODER_SYSTEM = "You are Qwen, a helpful AI assistant that can interact with a computer to solve tasks."
 
 
-def _coder(opening: Opening) -> Head:
+def _coder(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return Head("" if opening.system is None else opening.system.join(hermes.SYSTEM))
+        return PromptHead("" if opening.system is None else opening.system.join(hermes.SYSTEM))
     tools = "\n".join(_as_elements(tool) for tool in opening.tools)
-    system = _CODER_SYSTEM if opening.system is None else opening.system
-    return Head(f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM))
+    if opening.system is None:
+        system = _CODER_SYSTEM
+    else:
+        system = opening.system
+    return PromptHead(f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM))
 
 
 def _as_elements(tool: Described) -> str:
@@ -78,19 +88,26 @@ def _as_elements(tool: Described) -> str:
         "<parameters>",
     ]
     for name, schema in properties.items():
-        lines += ["<parameter>", f"<name>{name}</name>", *_elements_of(schema), "</parameter>"]
-    return "\n".join([*lines, *_elements_of(parameters), "</parameters>", "</function>"])
+        lines += ["<parameter>", f"<name>{name}</name>", *_as_tags(schema), "</parameter>"]
+    return "\n".join([*lines, *_as_tags(parameters), "</parameters>", "</function>"])
 
 
-def _elements_of(schema: Json) -> list[str]:
-    fields = schema.items() if isinstance(schema, Mapping) else ()
-    told = ((key, value if isinstance(value, str) else as_json(value)) for key, value in fields)
-    return [f"{_tag(key)}{text}{_tag(f'/{key}')}" for key, text in told]
+def _as_tags(schema: Json) -> list[str]:
+    if not isinstance(schema, Mapping):
+        return []
+    elements: list[str] = []
+    for key, value in schema.items():
+        if isinstance(value, str):
+            text = value
+        else:
+            text = as_json(value)
+        elements.append(f"{_tag(key)}{text}{_tag(f'/{key}')}")
+    return elements
 
 
 def _tag(name: str) -> str:
     """Return a tag. A word of a schema is anybody's, and `|im_end|` is a token only within its brackets."""
-    return broken(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
+    return break_tokens(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
 
 
 _QWEN35_TOOLS = """\
@@ -128,10 +145,13 @@ the user about function calls
 </IMPORTANT>"""
 
 
-def _qwen35(opening: Opening) -> Head:
-    tools = _QWEN35_TOOLS.replace("{tools}", _listed(opening)) if opening.tools else None
-    told = [text for text in (tools, opening.system) if text is not None]
-    return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+def _qwen35(opening: Opening) -> PromptHead:
+    if opening.tools:
+        tools = _QWEN35_TOOLS.replace("{tools}", _list_tools(opening))
+    else:
+        tools = None
+    texts = [text for text in (tools, opening.system) if text is not None]
+    return PromptHead("\n\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 # ---------------------------------------------------------------------- GLM
@@ -156,10 +176,16 @@ For each function call, output the function name and arguments within the follow
 </tool_call>"""
 
 
-def _glm(opening: Opening) -> Head:
-    told = [_GLM_TOOLS.replace("{tools}", _listed(opening))] if opening.tools else []
-    told += [] if opening.system is None else [opening.system]
-    return Head("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in told))
+def _glm(opening: Opening) -> PromptHead:
+    if opening.tools:
+        texts = [_GLM_TOOLS.replace("{tools}", _list_tools(opening))]
+    else:
+        texts = []
+    if opening.system is None:
+        texts += []
+    else:
+        texts += [opening.system]
+    return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in texts))
 
 
 # ---------------------------------------------------------------------- DeepSeek
@@ -182,60 +208,78 @@ Where:
 """
 
 
-def _deepseek(opening: Opening) -> Head:
-    """Begin with the tools as DeepSeek's model card tells them: the model's own template leaves them out."""
+def _deepseek(opening: Opening) -> PromptHead:
+    """Begin with the tools as DeepSeek's model card describes them: the model's own template leaves them out."""
     tools = "\n".join(
         f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {as_json(tool.parameters)}"
         for tool in opening.tools
     )
-    return Head((opening.system or "") + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else ""))
+    return PromptHead((opening.system or "") + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else ""))
 
 
 # ---------------------------------------------------------------------- Kimi
 
 
-def _kimi_k2(opening: Opening) -> Head:
+def _kimi_k2(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are a helpful assistant")
 
 
-def _kimi_k2_thinking(opening: Opening) -> Head:
+def _kimi_k2_thinking(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are Kimi, an AI assistant created by Moonshot AI.")
 
 
-def _kimi(opening: Opening, unless_told: str) -> Head:
-    listed = as_json([function_of(tool) for tool in opening.tools])
-    tools = f"<|im_system|>tool_declare<|im_middle|>{listed}<|im_end|>" if opening.tools else ""
-    system = unless_told if opening.system is None else opening.system
-    return Head(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
+def _kimi(opening: Opening, default: str) -> PromptHead:
+    listed = as_json([function_schema(tool) for tool in opening.tools])
+    if opening.tools:
+        tools = f"<|im_system|>tool_declare<|im_middle|>{listed}<|im_end|>"
+    else:
+        tools = ""
+    if opening.system is None:
+        system = default
+    else:
+        system = opening.system
+    return PromptHead(f"{tools}<|im_system|>system<|im_middle|>{system}<|im_end|>")
 
 
 # ---------------------------------------------------------------------- harmony
 
 
-def _harmony(opening: Opening) -> Head:
-    date = f"Current date: {opening.today:%Y-%m-%d}\n" if opening.today else ""
-    route = "\nCalls to these tools must go to the commentary channel: 'functions'." if opening.tools else ""
+def _harmony(opening: Opening) -> PromptHead:
+    if opening.today:
+        date = f"Current date: {opening.today:%Y-%m-%d}\n"
+    else:
+        date = ""
+    if opening.tools:
+        route = "\nCalls to these tools must go to the commentary channel: 'functions'."
+    else:
+        route = ""
     system = (
         "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
         f"Knowledge cutoff: 2024-06\n{date}\nReasoning: medium\n\n"
         f"# Valid channels: analysis, commentary, final. Channel must be included for every message.{route}<|end|>"
     )
-    told = "" if opening.system is None else f"# Instructions\n\n{opening.system}\n\n"
+    if opening.system is None:
+        developer = ""
+    else:
+        developer = f"# Instructions\n\n{opening.system}\n\n"
     if opening.tools:
         types = "".join(_as_type(tool) for tool in opening.tools)
-        told += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
-    return Head(system + (f"<|start|>developer<|message|>{told}<|end|>" if told else ""))
+        developer += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
+    return PromptHead(system + (f"<|start|>developer<|message|>{developer}<|end|>" if developer else ""))
 
 
 def _as_type(tool: Described) -> str:
     """Return a tool as a function's type in TypeScript."""
     properties = tool.parameters.get("properties") or {}
     about = "".join(f"// {line}\n" for line in tool.description.split("\n"))
-    takes = f"_: {_typed(tool.parameters)}" if properties else ""
+    if properties:
+        takes = f"_: {_as_typescript(tool.parameters)}"
+    else:
+        takes = ""
     return f"{about}type {tool.name} = ({takes}) => any;\n\n"
 
 
-def _typed(schema: Json) -> str:
+def _as_typescript(schema: Json) -> str:
     """Return a schema as a type in TypeScript; what has no type there is `any`."""
     if not isinstance(schema, Mapping):
         return "any"
@@ -243,33 +287,47 @@ def _typed(schema: Json) -> str:
         return " | ".join(as_json(option) for option in options)
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " | ".join(_typed(each) for each in schema[key])
+            return " | ".join(_as_typescript(each) for each in schema[key])
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(_typed({**schema, "type": each}) for each in kind)
+        return " | ".join(_as_typescript({**schema, "type": each}) for each in kind)
     if kind == "array":
-        inner = _typed(schema.get("items"))
-        return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        inner = _as_typescript(schema.get("items"))
+        if " | " in inner:
+            return f"({inner})[]"
+        return f"{inner}[]"
     if kind == "object" and schema.get("properties"):
         required = schema.get("required") or ()
         members = "".join(_member(name, each, name in required) for name, each in schema["properties"].items())
         return f"{{\n{members}}}"
-    return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
+    if isinstance(kind, str):
+        return _TYPES.get(kind, "any")
+    return "any"
 
 
 _TYPES: Mapping[str, str] = {
-    "string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": "null",
+    "string": "string",
+    "number": "number",
+    "integer": "number",
+    "boolean": "boolean",
+    "null": "null",
     "object": "object",
-}  # fmt: skip
+}
 
 
 def _member(name: str, schema: Json, required: bool) -> str:
-    about = schema.get("description") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping):
+        about = schema.get("description")
+    else:
+        about = None
     default = ""
     if isinstance(schema, Mapping) and "default" in schema:
         default = f" // default: {as_json(schema['default'])}"
-    comment = "".join(f"// {line}\n" for line in str(about).split("\n")) if about else ""
-    return f"{comment}{name}{'' if required else '?'}: {_typed(schema)},{default}\n"
+    if about:
+        comment = "".join(f"// {line}\n" for line in str(about).split("\n"))
+    else:
+        comment = ""
+    return f"{comment}{name}{'' if required else '?'}: {_as_typescript(schema)},{default}\n"
 
 
 # ---------------------------------------------------------------------- MiniMax
@@ -296,11 +354,17 @@ When making tool calls, use XML format to invoke tools and pass parameters:
 _MINIMAX_SYSTEM = "You are a helpful assistant."
 
 
-def _minimax(opening: Opening) -> Head:
-    tools = "\n".join(f"<tool>{as_json(function_of(tool)['function'])}</tool>" for tool in opening.tools)
-    system = _MINIMAX_SYSTEM if opening.system is None else opening.system
-    asked = _MINIMAX_TOOLS.replace("{tools}", tools) if opening.tools else ""
-    return Head(f"]~!b[]~b]system\n{system}{asked}[e~[\n")
+def _minimax(opening: Opening) -> PromptHead:
+    tools = "\n".join(f"<tool>{as_json(function_schema(tool)['function'])}</tool>" for tool in opening.tools)
+    if opening.system is None:
+        system = _MINIMAX_SYSTEM
+    else:
+        system = opening.system
+    if opening.tools:
+        request = _MINIMAX_TOOLS.replace("{tools}", tools)
+    else:
+        request = ""
+    return PromptHead(f"]~!b[]~b]system\n{system}{request}[e~[\n")
 
 
 # ---------------------------------------------------------------------- Granite
@@ -312,12 +376,15 @@ _GRANITE_SYSTEM = (
 )
 
 
-def _granite(opening: Opening) -> Head:
-    listed = "\n\n".join(as_json(function_of(tool), indent=4) for tool in opening.tools)
-    tools = f"<|start_of_role|>available_tools<|end_of_role|>\n{listed}<|end_of_text|>\n" if opening.tools else ""
+def _granite(opening: Opening) -> PromptHead:
+    listed = "\n\n".join(as_json(function_schema(tool), indent=4) for tool in opening.tools)
+    if opening.tools:
+        tools = f"<|start_of_role|>available_tools<|end_of_role|>\n{listed}<|end_of_text|>\n"
+    else:
+        tools = ""
     if opening.system is None:
-        return Head((_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools)
-    return Head(tools + opening.system.join(_granite_turn("system")))
+        return PromptHead((_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools)
+    return PromptHead(tools + opening.system.join(_granite_turn("system")))
 
 
 def _granite_turn(role: str) -> tuple[str, str]:
@@ -327,10 +394,13 @@ def _granite_turn(role: str) -> tuple[str, str]:
 # ---------------------------------------------------------------------- LFM2
 
 
-def _lfm2(opening: Opening) -> Head:
-    listed = f"List of tools: {as_json([function_of(tool) for tool in opening.tools])}" if opening.tools else None
-    told = [text for text in (opening.system, listed) if text is not None]
-    return Head("\n".join(told).join(hermes.SYSTEM) if told else "")
+def _lfm2(opening: Opening) -> PromptHead:
+    if opening.tools:
+        listed = f"List of tools: {as_json([function_schema(tool) for tool in opening.tools])}"
+    else:
+        listed = None
+    texts = [text for text in (opening.system, listed) if text is not None]
+    return PromptHead("\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 # ---------------------------------------------------------------------- Nemotron Nano v2
@@ -350,33 +420,39 @@ Based on the tool responses, you can call additional tools if needed, correct to
 just respond to the user."""
 
 
-def _nemotron(opening: Opening) -> Head:
-    listed = as_json([function_of(tool)["function"] for tool in opening.tools])
-    tools = _NEMOTRON_TOOLS.replace("{tools}", listed) if opening.tools else None
-    told = "\n\n".join(text for text in (opening.system, tools) if text is not None)
-    return Head(f"<SPECIAL_10>System\n{told}\n\n")
+def _nemotron(opening: Opening) -> PromptHead:
+    listed = as_json([function_schema(tool)["function"] for tool in opening.tools])
+    if opening.tools:
+        tools = _NEMOTRON_TOOLS.replace("{tools}", listed)
+    else:
+        tools = None
+    system = "\n\n".join(text for text in (opening.system, tools) if text is not None)
+    return PromptHead(f"<SPECIAL_10>System\n{system}\n\n")
 
 
 # ---------------------------------------------------------------------- Gemma 4
 
 
-def _gemma4(opening: Opening) -> Head:
-    tools = "".join(f"<|tool>declaration:{tool.name}{_declared(tool)}<tool|>" for tool in opening.tools)
+def _gemma4(opening: Opening) -> PromptHead:
+    tools = "".join(f"<|tool>declaration:{tool.name}{_declaration(tool)}<tool|>" for tool in opening.tools)
     if opening.system is None and not tools:
-        return Head()
-    return Head(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
+        return PromptHead()
+    return PromptHead(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
 
 
-def _declared(tool: Described) -> str:
+def _declaration(tool: Described) -> str:
     return f"{{description:{_literal(tool.description)},parameters:{_literal_schema(tool.parameters)}}}"
 
 
 _DECLARED = ("description", "enum", "items", "properties", "required", "type")
-"""What of a schema is told, in this order; the template leaves out the rest."""
+"""The keywords of a schema that are written, in this order; the template leaves out the rest."""
 
 
 def _literal_schema(schema: Json) -> str:
-    fields = schema if isinstance(schema, Mapping) else {}
+    if isinstance(schema, Mapping):
+        fields = schema
+    else:
+        fields = {}
     return "{" + ",".join(f"{key}:{_literal_field(key, fields[key])}" for key in _DECLARED if key in fields) + "}"
 
 
@@ -391,7 +467,9 @@ def _literal_field(key: str, value: Json) -> str:
 def _literal(value: Json) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_literal, value))}]"
-    return f'<|"|>{value}<|"|>' if isinstance(value, str) else as_json(value)
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    return as_json(value)
 
 
 # ---------------------------------------------------------------------- the families
@@ -408,58 +486,107 @@ _KIMI: Final = Template(
 )
 _TEMPLATES: Final[Mapping[str, Template]] = {
     "qwen3-coder": replace(
-        _CHATML, head=_coder, results=("<|im_start|>user\n", "\n<|im_end|>\n"), before_calls="\n\n"
+        _CHATML,
+        head=_coder,
+        results=("<|im_start|>user\n", "\n<|im_end|>\n"),
+        before_calls="\n\n",
     ),
     "qwen3.5": replace(
-        _CHATML, head=_qwen35, thoughtless="<think>\n\n</think>\n\n", opens="<think>\n", before_calls="\n\n"
+        _CHATML,
+        head=_qwen35,
+        thoughtless="<think>\n\n</think>\n\n",
+        opens="<think>\n",
+        before_calls="\n\n",
     ),
     "glm4": Template(
-        _glm, ("<|user|>\n", ""), ("<|assistant|>", ""), ("\n<tool_response>\n", "\n</tool_response>"),
-        results=("<|observation|>", ""), system=("<|system|>\n", ""),
-        thoughtless="\n<think></think>", lead="\n", calls_lead="\n", before_calls="\n",
+        _glm,
+        ("<|user|>\n", ""),
+        ("<|assistant|>", ""),
+        ("\n<tool_response>\n", "\n</tool_response>"),
+        results=("<|observation|>", ""),
+        system=("<|system|>\n", ""),
+        thoughtless="\n<think></think>",
+        lead="\n",
+        calls_lead="\n",
+        before_calls="\n",
     ),
     "deepseek-v3.1": Template(
-        _deepseek, ("<｜User｜>", ""), ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        _deepseek,
+        ("<｜User｜>", ""),
+        ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
         ("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        bos="<｜begin▁of▁sentence｜>", thoughtless="<think></think>", opens="<think></think>", thinks=False,
+        bos="<｜begin▁of▁sentence｜>",
+        thoughtless="<think></think>",
+        opens="<think></think>",
+        thinks=False,
         after_results="",
     ),
     "kimi-k2": _KIMI,
     "kimi-k2-thinking": replace(_KIMI, head=_kimi_k2_thinking, thinks=True),
-    # Several calls are told one by one: the template tells the first one only, and the results of all.
+    # Several calls are written one by one: the template writes the first one only, and the results of all.
     "harmony": Template(
-        _harmony, ("<|start|>user<|message|>", "<|end|>"), ("<|start|>assistant", "<|end|>"),
+        _harmony,
+        ("<|start|>user<|message|>", "<|end|>"),
+        ("<|start|>assistant", "<|end|>"),
         ("<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>", "<|end|>"),
-        system=("<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"), told=as_json, single=True,
-        ends_calls="<|call|>", stops=("<|return|>", "<|call|>"),
+        system=("<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"),
+        format_result=as_json,
+        single=True,
+        ends_calls="<|call|>",
+        stops=("<|return|>", "<|call|>"),
     ),
     "minimax-m2": Template(
-        _minimax, ("]~b]user\n", "[e~[\n"), ("]~b]ai\n", "[e~[\n"), ("<response>", "</response>"),
-        results=("]~b]tool\n", "[e~[\n"), between="\n", opens="<think>\n", calls_lead="\n", before_calls="\n",
+        _minimax,
+        ("]~b]user\n", "[e~[\n"),
+        ("]~b]ai\n", "[e~[\n"),
+        ("<response>", "</response>"),
+        results=("]~b]tool\n", "[e~[\n"),
+        between="\n",
+        opens="<think>\n",
+        calls_lead="\n",
+        before_calls="\n",
         # No tokens yet, but the `[e~[` after them would give them its first character, and no longer end the turn.
         tokens=("]~!b", "[e~"),
     ),
     "granite3": Template(
-        _granite, _granite_turn("user"), _granite_turn("assistant"), _granite_turn("tool_response"),
+        _granite,
+        _granite_turn("user"),
+        _granite_turn("assistant"),
+        _granite_turn("tool_response"),
         system=_granite_turn("system"),
     ),
     "lfm2": replace(
-        _CHATML, head=_lfm2, result=("<|im_start|>tool\n", "<|im_end|>\n"), results=("", ""), between="",
+        _CHATML,
+        head=_lfm2,
+        result=("<|im_start|>tool\n", "<|im_end|>\n"),
+        results=("", ""),
+        between="",
         before_calls="",
     ),
     "nemotron-nano-v2": Template(
-        _nemotron, ("<SPECIAL_11>User\n", "\n"), ("<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"),
-        results=("<SPECIAL_11>User\n<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"), between=", ", opens="<think>\n",
+        _nemotron,
+        ("<SPECIAL_11>User\n", "\n"),
+        ("<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"),
+        results=("<SPECIAL_11>User\n<TOOL_RESPONSE>[", "]</TOOL_RESPONSE>"),
+        between=", ",
+        opens="<think>\n",
         before_calls="\n",
     ),
-    # Calls, results and what is said to them are one turn.
+    # Calls, results and the answer to them are one turn.
     "gemma4": Template(
-        _gemma4, ("<|turn>user\n", "<turn|>\n"), ("<|turn>model\n", "<turn|>\n"),
+        _gemma4,
+        ("<|turn>user\n", "<turn|>\n"),
+        ("<|turn>model\n", "<turn|>\n"),
         ('<|tool_response>response:{name}{value:<|"|>', '<|"|>}<tool_response|>'),
-        system=("<|turn>system\n", "<turn|>\n"), after_results="", ends_calls="", thinks=False, bos="<bos>",
-        opens="<|channel>thought\n<channel|>", stops=("<turn|>", "<|tool_response>"),
+        system=("<|turn>system\n", "<turn|>\n"),
+        after_results="",
+        ends_calls="",
+        thinks=False,
+        bos="<bos>",
+        opens="<|channel>thought\n<channel|>",
+        stops=("<turn|>", "<|tool_response>"),
     ),
-}  # fmt: skip
+}
 _ALIASES: Final = {"gpt-oss": "harmony"}
 _SYNTAXES: Final = {"kimi-k2-thinking": "kimi-k2"}
 

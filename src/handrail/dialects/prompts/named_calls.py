@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
 
 _COUNTED = re.compile(r"(?:functions\.)?(?P<name>.+):[0-9]+", re.DOTALL)
 
@@ -19,12 +19,12 @@ class NamedCalls(Struct, frozen=True):
 
     Attributes:
         call: Opens a call.
-        name_ends: One of them stands between the name and the arguments; the first is the one that is written. A brace
+        name_ends: One of them separates the name from the arguments; the first is the one that is written. A brace
             is read as the beginning of the arguments.
         section: Opens and closes the calls of an answer, where the family has such marks. Both may be missing.
         lead: Stands before the name, as a part of the call's mark.
         id_mark: Stands between name and id, where the family writes ids.
-        closes: What may stand after the arguments, in this order.
+        closes: What may follow the arguments, in this order.
         counted: The name is written as an id, `functions.name:0`.
     """
 
@@ -46,31 +46,38 @@ class NamedCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
-        return (*self.section, self.call, self.lead, self.id_mark, *self.name_ends, *self.closes)
+        """All marks of this format."""
+        return (
+            *self.section,
+            self.call,
+            self.lead,
+            self.id_mark,
+            *self.name_ends,
+            *self.closes,
+        )
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
         if start == self.section[0] and start != self.call:
             yield from source.space()
-            if not (yield from source.begins(self.call)):
+            if not (yield from source.read_literal(self.call)):
                 return
-        while (yield from self._one(source, taker)):
+        while (yield from self._one(source, sink)):
             source.mark()
             yield from source.space()
             for mark in self.closes:
-                if (yield from source.begins(mark.strip())):
+                if (yield from source.read_literal(mark.strip())):
                     source.mark()
                     yield from source.space()
-            if self.section[1] and (yield from source.begins(self.section[1])):
+            if self.section[1] and (yield from source.read_literal(self.section[1])):
                 source.mark()
                 return
-            if not (yield from source.begins(self.call)):
+            if not (yield from source.read_literal(self.call)):
                 return
 
-    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
-        """Read one call after its mark. Return whether it was told."""
-        if self.lead and not (yield from source.begins(self.lead)):
+    def _one(self, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+        """Read one call after its mark. Return whether it was reported."""
+        if self.lead and not (yield from source.read_literal(self.lead)):
             return False
         yield from source.space()
         name, mark = yield from source.upto(marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS)
@@ -81,19 +88,20 @@ class NamedCalls(Struct, frozen=True):
             source.back(mark)
         name = name.strip()
         if self.counted:
-            id, name = name, _uncounted(name)
+            id = name
+            name = _without_count(name)
         if not mark or not is_name(name):
             return False
         yield from source.space()
         if (yield from source.peek()) != "{":
             return False
         source.unmark()
-        taker.begin(name, id.strip())
-        taker.end(whole=(yield from source.json_value(taker.more)))
+        sink.begin(name, id.strip())
+        sink.end(whole=(yield from source.json_value(sink.more)))
         return True
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `CallFormat.encode`."""
         end = "".join(self.closes)
         each = [
             f"{self.call}{self.lead}{self._name(*of)}{self.name_ends[0]}{of[1].arguments}{end}"
@@ -103,10 +111,14 @@ class NamedCalls(Struct, frozen=True):
 
     def _name(self, position: int, call: ToolCall) -> str:
         if self.counted:
-            return call.id if _uncounted(call.id) == call.name else f"functions.{call.name}:{position}"
-        return f"{call.name}{self.id_mark}{call.id}" if self.id_mark and call.id else call.name
+            if _without_count(call.id) == call.name:
+                return call.id
+            return f"functions.{call.name}:{position}"
+        if self.id_mark and call.id:
+            return f"{call.name}{self.id_mark}{call.id}"
+        return call.name
 
 
-def _uncounted(id: str) -> str:
-    found = _COUNTED.fullmatch(id)
-    return found["name"] if found else id
+def _without_count(id: str) -> str:
+    match = _COUNTED.fullmatch(id)
+    return match["name"] if match else id

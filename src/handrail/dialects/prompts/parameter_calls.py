@@ -1,10 +1,10 @@
 """Calls as a name and parameters with marks around each value: `<function=name><parameter=key>value</parameter>`.
 
-Values stand there bare: what type they have is known from the tool's schema alone, and where they end from their mark.
-So a call is told when it is whole, with JSON that we write.
+Values are bare: only the tool's schema gives their type, and only the closing mark their end.
+So a call is reported when it is whole, with JSON that we write.
 
 Rule 1: without a schema every value is text.
-Rule 2: a value is exactly what stands between its marks, but for the one line break on each side that some families put
+Rule 2: a value is exactly what is between its marks, but for the one line break on each side that some families put
         there.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, Schemas, Taker, is_name
+from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
 from handrail.errors import Json
 from handrail.parsing import strictjson
 from handrail.schemas.validation import coerce_text
@@ -34,21 +34,21 @@ class Element(Struct, frozen=True):
         opens: Stands before the name.
         named: Stands after the name.
         begins: Stands before what is inside, after attributes if any; empty if that is `named` already.
-        closes: Ends the element. `{name}` in it stands for the name.
+        closes: Ends the element. `{name}` in it is replaced by the name.
         attributes: What is written between `named` and `begins`; `{position}` is the call's, from 1, `{type}` and
             `{is_text}` are the value's.
     """
 
     opens: str
     named: str
-    begins: str = ""
+    read_literal: str = ""
     closes: str = ""
     attributes: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The marks that are marks by themselves."""
-        return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
+        return tuple(mark for mark in (self.opens, self.read_literal, self.closes) if len(mark) > 1)
 
 
 class ParameterCalls(Struct, frozen=True):
@@ -57,13 +57,13 @@ class ParameterCalls(Struct, frozen=True):
     Attributes:
         sections: Pairs of marks that open and close the calls of an answer; the first is the one that is written.
             Both may be missing, and a section may hold several calls.
-        leads_in: What may stand between the section's mark and a call.
-        leads_out: What may stand after a call.
+        leads_in: What may come between the section's mark and a call.
+        leads_out: What may follow a call.
         padding: Stands around each value, and does not belong to it.
         layout: What is written between the marks of a section, a call and its parameters.
         gathered: Whether several calls are written in one section.
         between: What is written between calls.
-        cdata: Whether values that hold marks stand in `<![CDATA[...]]>`.
+        cdata: Whether values that hold marks are wrapped in `<![CDATA[...]]>`.
         nested: Whether objects and lists are written as elements within the value.
     """
 
@@ -89,141 +89,179 @@ class ParameterCalls(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All marks of this shape."""
+        """All marks of this format."""
         sections = (mark for pair in self.sections for mark in pair)
-        return (*sections, *self.leads_in, *self.leads_out, *self.call.tokens, *self.parameter.tokens)
+        return (
+            *sections,
+            *self.leads_in,
+            *self.leads_out,
+            *self.call.tokens,
+            *self.parameter.tokens,
+        )
 
-    def read(self, source: Incoming, taker: Taker, start: str) -> Step[None]:
-        """Read calls until something else stands there; see `Shape.read`."""
-        if start != self.call.opens and not (yield from self._opened(source)):
+    def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
+        """Read calls until something else follows; see `CallFormat.read`."""
+        if start != self.call.opens and not (yield from self._read_opening(source)):
             return
         closes = marks(*(closes for _, closes in self.sections))
         while True:
-            found = yield from self._one(source, taker)
-            if not found:
+            has_call = yield from self._one(source, sink)
+            if not has_call:
                 return
             source.mark()
             yield from source.space()
-            while (yield from source.any_of(marks(*self.leads_out))):
+            while (yield from source.read_mark(marks(*self.leads_out))):
                 yield from source.space()
-            if (yield from source.any_of(closes)):
+            if (yield from source.read_mark(closes)):
                 source.mark()
                 return
-            if not (yield from self._opened(source)):
+            if not (yield from self._read_opening(source)):
                 return
 
-    def _opened(self, source: Incoming) -> Step[bool]:
-        """Read what stands before a call's name. Return whether all of it was there."""
+    def _read_opening(self, source: TextBuffer) -> Step[bool]:
+        """Read what precedes a call's name. Return whether all of it was there."""
         yield from source.space()
-        while (yield from source.any_of(marks(*self.leads_in))):
+        while (yield from source.read_mark(marks(*self.leads_in))):
             yield from source.space()
-        return (yield from source.begins(self.call.opens))
+        return (yield from source.read_literal(self.call.opens))
 
-    def _one(self, source: Incoming, taker: Taker) -> Step[bool]:
-        """Read one call after the mark that opens it. Return whether it was told."""
+    def _one(self, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+        """Read one call after the mark that opens it. Return whether it was reported."""
         name = yield from self._name(source)
         if not is_name(name):
             return False
         members: list[tuple[str, Json]] = []
-        properties = _properties(taker.parameters(name))
+        properties = _properties(sink.parameters(name))
         after = marks(self.call.closes, self.parameter.opens)
         yield from source.space()
-        mark = yield from source.any_of(after)
+        mark = yield from source.read_mark(after)
         while mark == self.parameter.opens:
             key, named = yield from source.upto(marks(self.parameter.named), most=MOST_NAME_CHARS)
             attributes = ""
-            if named and self.parameter.begins:
-                attributes, named = yield from source.upto(marks(self.parameter.begins), most=MOST_NAME_CHARS)
+            if named and self.parameter.read_literal:
+                attributes, named = yield from source.upto(marks(self.parameter.read_literal), most=MOST_NAME_CHARS)
             if not named or key.startswith("/"):  # that closes an element which was not open
                 return False
             value, mark = yield from self._value(source, key, after)
             if mark:
-                members.append((key, self._typed(value, attributes, properties.get(key))))
+                members.append((key, self._parse_value(value, attributes, properties.get(key))))
         if not mark:
             return False
         source.unmark()
-        taker.begin(name)
-        taker.more(_object(members))
-        taker.end()
+        sink.begin(name)
+        sink.more(_object(members))
+        sink.end()
         return True
 
-    def _name(self, source: Incoming) -> Step[str]:
-        """Read the name and what stands between it and the first parameter."""
+    def _name(self, source: TextBuffer) -> Step[str]:
+        """Read the name and what separates it from the first parameter."""
         ends = (self.call.named, self.parameter.opens, self.call.closes)
         name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
         if mark != self.call.named:
             source.back(mark)
-        elif self.call.begins:
-            _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
-        return name.strip() if mark else ""
+        elif self.call.read_literal:
+            _, mark = yield from source.upto(marks(self.call.read_literal), most=MOST_NAME_CHARS)
+        if mark:
+            return name.strip()
+        return ""
 
-    def _value(self, source: Incoming, key: str, after: Marks) -> Step[tuple[str, str]]:
+    def _value(self, source: TextBuffer, key: str, after: Marks) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         closes = self.parameter.closes.replace("{name}", key)
-        ending = Marks([closes]) if closes != self.parameter.closes else marks(closes)
+        if closes != self.parameter.closes:
+            ending = Marks([closes])
+        else:
+            ending = marks(closes)
         pieces: list[str] = []
-        if self.cdata and (yield from source.begins(_CDATA[0])):
+        if self.cdata and (yield from source.read_literal(_CDATA[0])):
             text, _ = yield from source.upto(marks(_CDATA[1]))
             pieces.append(text)
         while True:
             text, closed = yield from source.upto(ending)
             space = yield from source.space()
-            follows = yield from source.any_of(after)
+            follows = yield from source.read_mark(after)
             if follows or not closed:
                 value = "".join([*pieces, text])
                 pad = self.padding
                 return value.removeprefix(pad).removesuffix(pad) if pad else value, follows
             pieces += (text, closed, space)
 
-    def _typed(self, value: str, attributes: str, schema: Json) -> Json:
+    def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
         """Return the value as what the text or the schema says that it is; what is neither stays text."""
-        said = _TYPE.search(attributes)
-        if said and said[0] in ('type="string"', 'string="true"'):
+        declared = _TYPE.search(attributes)
+        if declared and declared[0] in ('type="string"', 'string="true"'):
             return value
-        if said:
+        if declared:
             try:
                 return strictjson.loads(value)
             except strictjson.NotJson:
                 return value
         if not isinstance(schema, Mapping):
             return value
-        return _nested(value, self.parameter, schema) if self.nested else coerce_text(value, dict(schema))
+        if self.nested:
+            return _parse_nested(value, self.parameter, schema)
+        return coerce_text(value, dict(schema))
 
-    def written(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
-        """Return the section for these calls; see `Shape.written`."""
-        opens, closes = self.sections[0] if self.sections else ("", "")
-        lead_in, lead_out = "".join(self.leads_in), "".join(self.leads_out)
+    def encode(self, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+        """Return the section for these calls; see `CallFormat.encode`."""
+        if self.sections:
+            opens, closes = self.sections[0]
+        else:
+            opens = ""
+            closes = ""
+        lead_in = "".join(self.leads_in)
+        lead_out = "".join(self.leads_out)
         each = [f"{lead_in}{self._call(call, position, schemas)}{lead_out}" for position, call in enumerate(calls, 1)]
-        sections = [self.between.join(each)] if self.gathered else each
+        if self.gathered:
+            sections = [self.between.join(each)]
+        else:
+            sections = each
         if opens:
             sections = [self.layout.join((opens, section, closes)) for section in sections]
         return self.between.join(sections)
 
     def _call(self, call: ToolCall, position: int, schemas: Schemas) -> str:
-        members, properties = json.loads(call.arguments), _properties(schemas.get(call.name))
-        shape, layout = self.call, self.layout
-        parts = [f"{shape.opens}{call.name}{shape.named}{shape.attributes.format(position=position)}{shape.begins}"]
+        members = json.loads(call.arguments)
+        properties = _properties(schemas.get(call.name))
+        element = self.call
+        layout = self.layout
+        parts = [
+            f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.read_literal}"
+        ]
         parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
-        return layout.join([*parts, shape.closes])
+        return layout.join([*parts, element.closes])
 
     def _parameter(self, key: str, value: Json, schema: Json) -> str:
-        shape, pad = self.parameter, self.padding
-        is_text = "true" if isinstance(value, str) else "false"
-        attributes = shape.attributes.format(type=_type_name(value), is_text=is_text)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        element = self.parameter
+        pad = self.padding
+        if isinstance(value, str):
+            is_text = "true"
+        else:
+            is_text = "false"
+        attributes = element.attributes.format(type=_type_name(value), is_text=is_text)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, ensure_ascii=False)
         if self.cdata and isinstance(value, str) and ("<" in value or "&" in value):
             text = f"{_CDATA[0]}{value}{_CDATA[1]}"
         if self.nested and isinstance(schema, Mapping):
-            elements = _elements(value, shape)
-            text = elements if _nested(elements, shape, schema) == value else text  # the schema tells too little
-        closes = shape.closes.replace("{name}", key)
-        return f"{shape.opens}{key}{shape.named}{attributes}{shape.begins}{pad}{text}{pad}{closes}"
+            elements = _elements(value, element)
+            # the schema says too little
+            if _parse_nested(elements, element, schema) == value:
+                text = elements
+            else:
+                text = text
+        closes = element.closes.replace("{name}", key)
+        return f"{element.opens}{key}{element.named}{attributes}{element.read_literal}{pad}{text}{pad}{closes}"
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
-    """Return the schemas of a tool's parameters, by name; empty if it has none or is not known."""
+    """Return the schemas of a tool's parameters, by name; empty if it has none or there is no such tool."""
     properties = (parameters or {}).get("properties")
-    return properties if isinstance(properties, Mapping) else {}
+    if isinstance(properties, Mapping):
+        return properties
+    return {}
 
 
 def _object(members: Sequence[tuple[str, Json]]) -> str:
@@ -236,14 +274,21 @@ def _json(value: Json) -> str:
 
 
 def _type_name(value: Json) -> str:
-    names = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+    names = {
+        str: "string",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
     return names.get(type(value), "null")
 
 
 # ---------------------------------------------------------------------- values within values
 
 
-def _elements(value: Json, shape: Element) -> str:
+def _elements(value: Json, element: Element) -> str:
     """Return a value as elements within elements; list items are called `item`."""
     if not value and isinstance(value, dict | list):
         return _json(value)
@@ -252,19 +297,23 @@ def _elements(value: Json, shape: Element) -> str:
     elif isinstance(value, list):
         members = (("item", item) for item in value)
     else:
-        return value if isinstance(value, str) else _json(value)
+        if isinstance(value, str):
+            return value
+        return _json(value)
     return "".join(
-        f"{shape.opens}{key}{shape.named}{_elements(each, shape)}{shape.closes.replace('{name}', key)}"
+        f"{element.opens}{key}{element.named}{_elements(each, element)}{element.closes.replace('{name}', key)}"
         for key, each in members
     )
 
 
-def _nested(value: str, shape: Element, schema: Mapping[str, Json]) -> Json:
+def _parse_nested(value: str, element: Element, schema: Mapping[str, Json]) -> Json:
     """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
-    if "string" in _kinds(schema) or shape.opens not in value:
+    if "string" in _kinds(schema) or element.opens not in value:
         return coerce_text(value, dict(schema))
-    tree = _tree(value, shape)
-    return value if tree is None else _fitted(tree, schema)
+    tree = _tree(value, element)
+    if tree is None:
+        return value
+    return _fit(tree, schema)
 
 
 class _Node(Struct):
@@ -274,13 +323,13 @@ class _Node(Struct):
     children: list[tuple[str, _Node]]
 
 
-def _tree(value: str, shape: Element) -> _Node | None:
+def _tree(value: str, element: Element) -> _Node | None:
     """Return the elements of a value, or None if one of them is not closed as it was opened."""
-    before, *rest = value.split(shape.opens)
+    before, *rest = value.split(element.opens)
     root = _Node(before, [])
     open_now = [("", root)]
     for part in rest:
-        name, named, text = part.partition(shape.named)
+        name, named, text = part.partition(element.named)
         if not named or len(open_now) > strictjson.MAX_DEPTH:
             return None
         if not name.startswith("/"):
@@ -289,32 +338,37 @@ def _tree(value: str, shape: Element) -> _Node | None:
             open_now.append((name, node))
         elif open_now.pop()[0] != name[1:] or not open_now:
             return None
-    return root if len(open_now) == 1 else None
+    if len(open_now) == 1:
+        return root
+    return None
 
 
-def _fitted(node: _Node, schema: Mapping[str, Json]) -> Json:
+def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
     """Return the value of an element, in the types of the schema."""
     if not node.children:
         return coerce_text(node.text, dict(schema))
     if "array" in _kinds(schema) or (not _kinds(schema) and all(name == "item" for name, _ in node.children)):
         items = _part(schema, "items")
-        return [_fitted(child, items) for _, child in node.children]
+        return [_fit(child, items) for _, child in node.children]
     members = _part(schema, "properties")
-    return {name: _fitted(child, _part(members, name)) for name, child in node.children}
+    return {name: _fit(child, _part(members, name)) for name, child in node.children}
 
 
 def _kinds(schema: Mapping[str, Json]) -> set[str]:
     """Return the types that a schema names, in itself or in its branches."""
-    said = schema.get("type")
-    kinds = {said} if isinstance(said, str) else set(said or ())
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        kinds = {kind}
+    else:
+        kinds = set(kind or ())
     return kinds.union(*(_kinds(branch) for branch in _branches(schema)))
 
 
 def _part(schema: Mapping[str, Json], word: str) -> Mapping[str, Json]:
     """Return a schema within a schema, from itself or from its first branch that has one; empty if none has."""
     for each in (schema, *_branches(schema)):
-        if isinstance(found := each.get(word), Mapping):
-            return found
+        if isinstance(part := each.get(word), Mapping):
+            return part
     return {}
 
 

@@ -12,9 +12,10 @@ The calls above are text. At the end of an answer they would be calls, because s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from handrail.dialects.prompts.call_format import Taker
+from handrail.dialects.prompts.call_format import AnswerSink
 from handrail.errors import Json
 
 _SPACE = " \t\r\n"
@@ -43,12 +44,12 @@ class Fences:
         return self._open != bool(_FENCE_LINE.match(line))
 
 
-class Quoted:
-    """Holds the calls of a fence and the text after them until it is known whether they are calls; see `Taker`."""
+class FencedCalls:
+    """Holds the calls of a fence and the text after them until it is clear whether they are calls; see `AnswerSink`."""
 
-    def __init__(self, taker: Taker) -> None:
-        self._taker = taker
-        self._events: list[tuple[str, tuple[object, ...], dict[str, bool]]] = []
+    def __init__(self, sink: AnswerSink) -> None:
+        self._sink = sink
+        self._events: list[Callable[[], None]] = []
         self._raw: list[str] = []
         self._tail: list[str] = []  # the text after the calls
         self._behind = ""  # the same, without white space around it
@@ -63,9 +64,9 @@ class Quoted:
         """Take text that follows the calls; return whether they may still be calls."""
         self._tail.append(text)
         behind = (self._behind + text).lstrip(_SPACE)
-        said = behind.rstrip(_SPACE)
-        self._behind = said + behind[len(said) :][:1]  # of white space one character is enough
-        return _FENCE.startswith(said)
+        text_behind = behind.rstrip(_SPACE)
+        self._behind = text_behind + behind[len(text_behind) :][:1]  # of white space one character is enough
+        return _FENCE.startswith(text_behind)
 
     def section(self, raw: str) -> None:
         """Take the raw text of a section whose calls were reported."""
@@ -76,42 +77,43 @@ class Quoted:
         space = "".join(self._tail)
         self._raw.append(space)
         self.text(space)
-        self._tail, self._behind = [], ""
+        self._tail = []
+        self._behind = ""
 
     def as_text(self) -> str:
         """Return all of it as text."""
         return "".join([*self._raw, *self._tail])
 
-    def tell(self) -> None:
-        """Report the calls and the text after them to the taker."""
-        for name, values, named in self._events:
-            getattr(self._taker, name)(*values, **named)
-        self._taker.text("".join(self._tail))
+    def release(self) -> None:
+        """Report the calls and the text after them to the sink."""
+        for report in self._events:
+            report()
+        self._sink.text("".join(self._tail))
 
     def begin(self, name: str, id: str = "") -> None:
         self.has_calls = True
-        self._events.append(("begin", (name, id), {}))
+        self._events.append(partial(self._sink.begin, name, id))
 
     def identify(self, id: str) -> None:
-        self._events.append(("identify", (id,), {}))
+        self._events.append(partial(self._sink.identify, id))
 
     def more(self, text: str) -> None:
-        self._events.append(("more", (text,), {}))
+        self._events.append(partial(self._sink.more, text))
 
     def end(self, *, whole: bool = True) -> None:
-        self._events.append(("end", (), {"whole": whole}))
+        self._events.append(partial(self._sink.end, whole=whole))
 
     def text(self, text: str) -> None:
-        self._events.append(("text", (text,), {}))
+        self._events.append(partial(self._sink.text, text))
 
-    def reasons(self, mark: str) -> None:
-        self._events.append(("reasons", (mark,), {}))
+    def begin_reasoning(self, mark: str) -> None:
+        self._events.append(partial(self._sink.begin_reasoning, mark))
 
-    def reason(self, text: str) -> None:
-        self._events.append(("reason", (text,), {}))
+    def add_reasoning(self, text: str) -> None:
+        self._events.append(partial(self._sink.add_reasoning, text))
 
-    def reasoned(self, mark: str) -> None:
-        self._events.append(("reasoned", (mark,), {}))
+    def end_reasoning(self, mark: str) -> None:
+        self._events.append(partial(self._sink.end_reasoning, mark))
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
-        return self._taker.parameters(name)
+        return self._sink.parameters(name)

@@ -1,4 +1,4 @@
-"""ReAct for models that were never trained on tools: a form that is only told, and read leniently.
+"""ReAct for models that were never trained on tools: a form that the prompt explains, read leniently.
 
     Thought: I must look that up.
     Action: get_weather
@@ -7,7 +7,7 @@
     Thought: I know it now.
     Final Answer: It is 21 °C in Paris.
 
-The conversation stands in ChatML, which most small models were trained on; for others, replace the wraps of the
+The conversation is written in ChatML, which most small models were trained on; for others, replace the wraps of the
 template. The server stops the model at `Observation:`, which is ours to write.
 
 Rule 1: the words of the form are no control tokens, yet a model takes them for its own. A result that holds
@@ -24,14 +24,14 @@ from msgspec.structs import replace
 
 from handrail.dialects import ToolLike, writing
 from handrail.dialects.prompts import hermes, reader
-from handrail.dialects.prompts.chat_template import Head, Opening, Template, as_json
+from handrail.dialects.prompts.chat_template import Opening, PromptHead, Template, as_json
 from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
 from handrail.dialects.prompts.named_calls import NamedCalls
 from handrail.dialects.prompts.reader import Reasoning, Syntax
 from handrail.messages import Finish, Turn
 from handrail.ports import Described
 
-_ASKED = (
+_REQUEST = (
     "Answer as well as you can. You have these tools, each with the JSON Schema of its input:\n\n"
     "{tools}\n\n"
     "Use this form, and stop after an action's input:\n\n"
@@ -45,16 +45,19 @@ _ASKED = (
 )
 
 
-def _head(opening: Opening) -> Head:
+def _head(opening: Opening) -> PromptHead:
     tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
     names = ", ".join(tool.name for tool in opening.tools)
-    asked = _ASKED.replace("{names}", names).replace("{tools}", tools) if tools else None
-    told = [part for part in (opening.system, asked) if part is not None]
-    return Head("\n\n".join(told).join(hermes.SYSTEM) if told else "")
+    if tools:
+        request = _REQUEST.replace("{names}", names).replace("{tools}", tools)
+    else:
+        request = None
+    texts = [part for part in (opening.system, request) if part is not None]
+    return PromptHead("\n\n".join(texts).join(hermes.SYSTEM) if texts else "")
 
 
 SYNTAX: Final = Syntax(
-    shapes=(NamedCalls("Action:", ("\nAction Input:",)),),
+    formats=(NamedCalls("Action:", ("\nAction Input:",)),),
     reasoning=Reasoning("Thought:", "Final Answer:", ended_by=("Action:",), after=" ", layout=(" ", "\n")),
     ends=("Observation:", "<|im_end|>", "<|endoftext|>"),
     others=("<|im_start|>",),
@@ -75,26 +78,31 @@ TEMPLATE: Final = Template(
 class ReAct(PromptDialect, frozen=True):
     """ReAct's form: beyond a syntax and a template it knows that an answer is a thought and one thing after it."""
 
-    def written(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
-        """Return an answer; what was said beside a call is the thought before it. See `PromptDialect.written`."""
+    def encode_answer(self, turn: Turn, tools: Sequence[Described] = ()) -> str:
+        """Return an answer; text beside a call is the thought before it. See `PromptDialect.encode_answer`."""
         if not turn.calls:
-            thought = f"Thought: {turn.reasoning}\n" if turn.reasoning else ""
+            if turn.reasoning:
+                thought = f"Thought: {turn.reasoning}\n"
+            else:
+                thought = ""
             return f"{thought}Final Answer: {turn.text}"
-        said = " ".join(each for each in (turn.reasoning, turn.text) if each)
+        thought = " ".join(each for each in (turn.reasoning, turn.text) if each)
         steps = [f"Action: {call.name}\nAction Input: {call.arguments}" for call in turn.calls]
-        return "\n".join([f"Thought: {said}", *steps] if said else steps)
+        return "\n".join([f"Thought: {thought}", *steps] if thought else steps)
 
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer; see `PromptDialect.stream`."""
-        names = writing.names_of(tools, self.names)
-        return _ReActStream(reader.reader(self.syntax, writing.kept(tools), opened=opened), names)
+        names = writing.name_map(tools, self.names)
+        return _ReActStream(reader.make_reader(self.syntax, writing.as_collection(tools), opened=opened), names)
 
 
 class _ReActStream(PromptStream):
     def close(self, finish: Finish | None = None) -> Turn:
         # A weak model forgets `Final Answer:`. Its thought is then all that it says, and better than an empty answer.
         turn = super().close(finish)
-        return turn if turn.text or turn.calls else replace(turn, text=turn.reasoning)
+        if turn.text or turn.calls:
+            return turn
+        return replace(turn, text=turn.reasoning)
 
 
 DIALECTS: Final[Mapping[str, PromptDialect]] = {"react": ReAct("react", SYNTAX, TEMPLATE)}

@@ -1,11 +1,11 @@
 """What an open model writes, read as a turn, and written again: one reader for all families, each a `Syntax`.
 
 A model without a tool API writes its calls into its text, in the form it was trained on. A `Syntax` is the table of
-one such form: marks around reasoning and calls, and the shapes that the calls have. The reader goes through the text
+one such form: marks around reasoning and calls, and the formats of calls. The reader goes through the text
 once, as it arrives, and gives what is certain: text at once, but for what may still become a mark.
 
 Rule 1: nothing is invented, and nothing is lost. Text that is no call stays text, with its marks.
-Rule 2: what was given is never taken back: the deltas, joined, are the turn, but for what only the end can tell.
+Rule 2: what was given is never taken back: the deltas, joined, are the turn, but for what only the end can show.
 Rule 3: a call that breaks off never runs: the turn then ends with `length` or `error`.
 Rule 4: any text gives a turn, never an exception, in linear time, however it is cut.
 """
@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from handrail.calls import ToolCall
 from handrail.dialects import ToolLike, call_assembly, compute_once, writing
-from handrail.dialects.prompts.buffer import Incoming, Marks, Step, marks
-from handrail.dialects.prompts.call_format import Schemas, Shape
+from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import CallFormat, Schemas
 from handrail.dialects.prompts.channels import Channels
-from handrail.dialects.prompts.quoted import Fences, Quoted
+from handrail.dialects.prompts.quoted import FencedCalls, Fences
 from handrail.errors import ConfigError, Json
 from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
 
@@ -55,15 +55,15 @@ class Syntax(Struct, frozen=True):
     """How one family of models writes its answers.
 
     Attributes:
-        shapes: How it writes calls. The first is the one that is written; all are read.
+        formats: How it writes calls. The first is the one that is written; all are read.
         reasoning: How it writes reasoning, if it marks it.
         channels: Set where an answer is a row of messages with headers.
-        silent: Marks that carry nothing and are dropped; a pair is dropped with what stands in between.
+        silent: Marks that carry nothing and are dropped; a pair is dropped with what is in between.
         ends: Marks that end an answer. What a model writes after one is not its answer, and is not read.
         others: The template's further control tokens.
     """
 
-    shapes: tuple[Shape, ...] = ()
+    formats: tuple[CallFormat, ...] = ()
     reasoning: Reasoning | None = None
     channels: Channels | None = None
     silent: tuple[str | tuple[str, str], ...] = ()
@@ -72,13 +72,23 @@ class Syntax(Struct, frozen=True):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Every control token, longest first: none of them may stand in text that others put into a prompt."""
-        thinking = (self.reasoning.opens, self.reasoning.closes) if self.reasoning else ()
+        """Every control token, longest first: none of them may be in text that others put into a prompt."""
+        thinking: tuple[str, ...] = ()
+        if self.reasoning:
+            thinking = (self.reasoning.opens, self.reasoning.closes)
         silent = (each if isinstance(each, str) else each[0] for each in self.silent)
-        shapes = (token for shape in self.shapes for token in shape.tokens)
-        channels = self.channels.tokens if self.channels else ()
-        every = {token.strip() for token in (*shapes, *thinking, *channels, *silent, *self.ends, *self.others)}
-        return tuple(sorted((each for each in every if _is_control(each)), key=lambda each: (-len(each), each)))
+        formats = (token for call_format in self.formats for token in call_format.tokens)
+        if self.channels:
+            channels = self.channels.tokens
+        else:
+            channels = ()
+        every = {token.strip() for token in (*formats, *thinking, *channels, *silent, *self.ends, *self.others)}
+        return tuple(
+            sorted(
+                (each for each in every if _is_control(each)),
+                key=lambda each: (-len(each), each),
+            )
+        )
 
 
 def _is_control(token: str) -> bool:
@@ -91,32 +101,36 @@ class TextReader:
 
     def __init__(self, syntax: Syntax, tools: Iterable[ToolLike] | None, *, reasoning: bool) -> None:
         self._syntax = syntax
-        self._tools = None if tools is None else _schemas(writing.kept(tools))
+        if tools is None:
+            self._tools = None
+        else:
+            self._tools = _schemas(writing.as_collection(tools))
         self._separate = reasoning
-        self._source = Incoming()
+        self._source = TextBuffer()
         self._deltas: list[Delta] = []
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: list[_Call] = []
-        self._space: list[str] = []  # white space that is given once it is known to stand within the text
-        self._fresh = True  # reasoning, or a call without a mark, may stand here
-        self._lead = True  # white space here may turn out to stand between calls only
-        self._reasoned = False  # white space here stands between reasoning and text
+        self._calls: list[_PartialCall] = []
+        self._space: list[str] = []  # white space that is given once more text follows
+        self._fresh = True  # reasoning, or a call without a mark, may come next
+        self._lead = True  # white space here may turn out to be between calls only
+        self._reasoned = False  # white space here separates reasoning from text
         self._thinking = False
         self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
         self._over = False
         self._fences = Fences()
-        self._quoted: Quoted | None = None  # calls in a code fence, until it is known whether text follows
+        self._fenced: FencedCalls | None = None  # calls in a code fence, until it is clear whether text follows
         self._cut = False  # the text ended within a call of which nothing was certain yet
-        self._marks = _marks_of(syntax)
+        self._marks = _compile_marks(syntax)
         self._answer: Step[None] | None = self._read()
         self._go()
 
     def feed(self, text: str) -> list[Delta]:
         """Take the next piece and return what is new, in order."""
         self.open_with(text)
-        new, self._deltas = self._deltas, []
-        return _joined(new)
+        new = self._deltas
+        self._deltas = []
+        return _merge_deltas(new)
 
     def open_with(self, text: str) -> None:
         """Take the beginning of the answer that the prompt already holds."""
@@ -139,9 +153,9 @@ class TextReader:
         calls = call_assembly.with_ids([ToolCall(call.id, call.name, "".join(call.pieces)) for call in self._calls])
         return Turn("".join(self._text), "".join(self._reasoning), tuple(calls), self._finish(finish))
 
-    def _finish(self, said: Finish | None) -> Finish:
-        if said not in (None, "stop", "calls"):
-            return said
+    def _finish(self, stated: Finish | None) -> Finish:
+        if stated not in (None, "stop", "calls"):
+            return stated
         if self._cut or not all(call.whole for call in self._calls):
             return "error"
         return "calls" if self._calls else "stop"
@@ -165,24 +179,25 @@ class TextReader:
             if self._fresh:
                 yield from self._begin_text()
             if not self._over:
-                yield from self._marked((yield from self._source.flow(self._marks.text, self.text)))
-        if self._quoted:
-            quoted, self._quoted = self._quoted, None
-            quoted.tell()
+                yield from self._follow_mark((yield from self._source.flow(self._marks.text, self.text)))
+        if self._fenced:
+            quoted = self._fenced
+            self._fenced = None
+            quoted.release()
 
     def _before_all(self, reasoning: Reasoning) -> Step[None]:
-        """Drop the end of a reasoning that was begun nowhere: the prompt did, or the model left it out."""
+        """Drop the end of a reasoning without a beginning, which is in the prompt or was left out."""
         self._hold((yield from self._source.space()))
-        if (yield from self._source.begins(reasoning.closes)):
+        if (yield from self._source.read_literal(reasoning.closes)):
             self._space = []
             self._reasoned = self._separate
 
     def _begin_text(self) -> Step[None]:
-        """Read what may stand only where no text stands before it: reasoning, and calls without a mark."""
+        """Read what may come only where no text precedes it: reasoning, and calls without a mark."""
         source = self._source
         self._hold((yield from source.space()))
-        if self._syntax.reasoning and (yield from source.begins(self._syntax.reasoning.opens)):
-            self.reasons(self._syntax.reasoning.opens)
+        if self._syntax.reasoning and (yield from source.read_literal(self._syntax.reasoning.opens)):
+            self.begin_reasoning(self._syntax.reasoning.opens)
             yield from self._think(self._syntax.reasoning)
             return
         if self._marks.bare:
@@ -194,15 +209,15 @@ class TextReader:
 
     def _think(self, reasoning: Reasoning) -> Step[None]:
         while self._thinking and not self._over:
-            mark = yield from self._source.flow(self._marks.reasoning, self.reason)
+            mark = yield from self._source.flow(self._marks.reasoning, self.add_reasoning)
             if mark == reasoning.closes:
-                self.reasoned(mark)
+                self.end_reasoning(mark)
             elif mark in reasoning.ended_by and mark in self._marks.silent:
-                self.reasoned("")
+                self.end_reasoning("")
             else:
-                yield from self._marked(mark)
+                yield from self._follow_mark(mark)
 
-    def _marked(self, mark: str) -> Step[None]:
+    def _follow_mark(self, mark: str) -> Step[None]:
         """Read what follows a mark in the text, or in the reasoning."""
         if not mark or mark in self._syntax.ends:
             self._over = True
@@ -219,98 +234,104 @@ class TextReader:
 
     def _section(self, start: str, first: str) -> Step[None]:
         """Read a section of calls. `start` is its mark, already read, or empty where `first` begins a bare call."""
-        if self._quoted and self._quoted.is_over:
+        if self._fenced and self._fenced.is_over:
             self._release()
-        if self._quoted:
-            self._quoted.go_on()
+        if self._fenced:
+            self._fenced.go_on()
         elif not self._thinking and self._fences.open_in(self._text):
-            self._quoted = Quoted(self)
-        taker = self._quoted or self
+            self._fenced = FencedCalls(self)
+        sink = self._fenced or self
         source = self._source
         source.back(start)
         source.mark()
         source.record()
         source.at += len(start)
-        shapes = self._marks.shapes[start or first]
-        if shapes[0].leads and start:
+        formats = self._marks.formats[start or first]
+        if formats[0].leads and start:
             yield from source.space()
             first = yield from source.peek()
-            shapes = [shape for shape in shapes if not shape.leads or (first and first in shape.leads)]
-        if shapes:
-            yield from shapes[0].read(source, taker, start)
+            formats = [
+                call_format
+                for call_format in formats
+                if not call_format.leads or (first and first in call_format.leads)
+            ]
+        if formats:
+            yield from formats[0].read(source, sink, start)
         left = source.unmark()
-        raw = source.recorded()
+        raw = source.stop_recording()
         if start and source.ended and source.at == len(source.text):
             self._cut = left.strip(_SPACE) not in ("", start.strip(_SPACE))
-        if self._quoted:
-            self._quoted.text(left)
-            self._quoted.section(raw)
-            if left.strip(_SPACE) or not self._quoted.has_calls:
+        if self._fenced:
+            self._fenced.text(left)
+            self._fenced.section(raw)
+            if left.strip(_SPACE) or not self._fenced.has_calls:
                 self._release()
         elif self._thinking:
-            self.reason(left)
+            self.add_reasoning(left)
         else:
             self.text(left)
 
     def _release(self) -> None:
         """Report the contents of a code fence as text."""
-        if self._quoted:
-            text, self._quoted = self._quoted.as_text(), None
+        if self._fenced:
+            text = self._fenced.as_text()
+            self._fenced = None
             self.text(text)
 
     # ------------------------------------------------------------------ taking
 
     def begin(self, name: str, id: str = "") -> None:
-        """A call begins; see `Taker`."""
+        """Begin a call; see `AnswerSink`."""
         if self._thinking:
-            self.reasoned("")
+            self.end_reasoning("")
         self._reasoned = False
-        self._calls.append(_Call(self._own_name(name), id))
+        self._calls.append(_PartialCall(self._own_name(name), id))
         self._deltas.append(ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, ""))
 
     def identify(self, id: str) -> None:
-        """The last call has this id; see `Taker`."""
+        """Set the id of the last call; see `AnswerSink`."""
         self._calls[-1].id = id
 
     def more(self, text: str) -> None:
-        """The arguments go on; see `Taker`."""
+        """Add text to the arguments; see `AnswerSink`."""
         call = self._calls[-1]
         call.pieces.append(text)
         self._deltas.append(ArgumentsDelta(len(self._calls) - 1, call.name, text))
 
     def end(self, *, whole: bool = True) -> None:
-        """The call ends; see `Taker`."""
+        """End the call; see `AnswerSink`."""
         self._calls[-1].whole = whole
         self._fresh = self._lead = True
 
     def text(self, text: str) -> None:
-        """Text goes on; see `Taker`. White space that may turn out to stand between calls only is held back."""
-        if self._quoted:
-            if not self._quoted.stays(text):
+        """Add text; see `AnswerSink`. White space that may turn out to be between calls only is held back."""
+        if self._fenced:
+            if not self._fenced.stays(text):
                 self._release()
             return
         if self._lead or self._space:
-            said = text.lstrip(_SPACE)
-            self._hold(text[: len(text) - len(said)])
-            if not said:
+            visible = text.lstrip(_SPACE)
+            self._hold(text[: len(text) - len(visible)])
+            if not visible:
                 return
-            text = "".join(self._space) + said
+            text = "".join(self._space) + visible
             self._space = []
         if text:
             self._fresh = self._lead = self._reasoned = False
             self._text.append(text)
             self._deltas.append(TextDelta(text))
 
-    def reasons(self, mark: str) -> None:
-        """Reasoning begins; see `Taker`."""
-        self._thinking, self._reasoned = True, False
+    def begin_reasoning(self, mark: str) -> None:
+        """Begin reasoning; see `AnswerSink`."""
+        self._thinking = True
+        self._reasoned = False
         if self._separate:
             self._space = []
         else:
             self._tag = [mark]
 
-    def reason(self, text: str) -> None:
-        """Reasoning goes on; see `Taker`. White space around it does not belong to it."""
+    def add_reasoning(self, text: str) -> None:
+        """Add reasoning; see `AnswerSink`. White space around it does not belong to it."""
         if not self._separate:
             if self._tag:
                 self._tag.append(text)
@@ -318,19 +339,25 @@ class TextReader:
                 self.text("".join(self._tag) or text)
                 self._tag = []
             return
-        said = text.strip(_SPACE)
-        if not said:
+        visible = text.strip(_SPACE)
+        if not visible:
             self._hold(text)
             return
-        before = [*self._space, text[: text.index(said[0])]] if self._reasoning else []
+        if self._reasoning:
+            before = [*self._space, text[: text.index(visible[0])]]
+        else:
+            before = []
         after = text[len(text.rstrip(_SPACE)) :]
-        self._space = [after] if after else []
-        said = "".join([*before, said])
-        self._reasoning.append(said)
-        self._deltas.append(ReasoningDelta(said))
+        if after:
+            self._space = [after]
+        else:
+            self._space = []
+        visible = "".join([*before, visible])
+        self._reasoning.append(visible)
+        self._deltas.append(ReasoningDelta(visible))
 
-    def reasoned(self, mark: str) -> None:
-        """Reasoning ends; see `Taker`. Where it stays in the text, an empty one is left out with its marks."""
+    def end_reasoning(self, mark: str) -> None:
+        """End reasoning; see `AnswerSink`. Where it stays in the text, an empty one is left out with its marks."""
         self._thinking = False
         if self._separate:
             self._space = []
@@ -340,7 +367,7 @@ class TextReader:
         self._tag = []
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
-        """Return the schema of a tool's parameters; see `Taker`."""
+        """Return the schema of a tool's parameters; see `AnswerSink`."""
         return (self._tools or {}).get(self._own_name(name))
 
     def _hold(self, space: str) -> None:
@@ -358,7 +385,9 @@ class TextReader:
         name = name.partition("<|")[0].strip() or name
         prefixed = _PREFIXED.fullmatch(name)
         short = prefixed[1] if prefixed else name
-        return short if short and (tools is None or short in tools) else name
+        if short and (tools is None or short in tools):
+            return short
+        return name
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
@@ -366,7 +395,7 @@ def _schemas(tools: Collection[ToolLike]) -> Schemas:
     return schemas
 
 
-class _Call(Struct):
+class _PartialCall(Struct):
     """A call on its way."""
 
     name: str
@@ -380,54 +409,61 @@ class _Marks:
 
     def __init__(self, syntax: Syntax) -> None:
         self.silent = dict((each, "") if isinstance(each, str) else each for each in syntax.silent)
-        self.shapes: dict[str, list[Shape]] = {}
-        for shape in syntax.shapes:
-            for start in (*shape.starts, *shape.bare, *shape.loose):
-                self.shapes.setdefault(start, []).append(shape)
-        self.bare = frozenset("".join(shape.bare for shape in syntax.shapes))
-        self.loose = frozenset(each for shape in syntax.shapes for each in shape.loose)
-        starts = (start for shape in syntax.shapes for start in shape.starts)
+        self.formats: dict[str, list[CallFormat]] = {}
+        for call_format in syntax.formats:
+            for start in (*call_format.starts, *call_format.bare, *call_format.loose):
+                self.formats.setdefault(start, []).append(call_format)
+        self.bare = frozenset("".join(call_format.bare for call_format in syntax.formats))
+        self.loose = frozenset(each for call_format in syntax.formats for each in call_format.loose)
+        starts = (start for call_format in syntax.formats for start in call_format.starts)
         self.text = Marks([*starts, *self.loose, *self.silent, *syntax.ends])
         reasoning = syntax.reasoning or Reasoning()
         self.reasoning = Marks([reasoning.closes, *reasoning.ended_by, *syntax.ends, *self.silent])
 
 
 @cache
-def _marks_of(syntax: Syntax) -> _Marks:
+def _compile_marks(syntax: Syntax) -> _Marks:
     return _Marks(syntax)
 
 
-def _joined(deltas: Sequence[Delta]) -> list[Delta]:
+def _merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
     """Return the deltas with neighbours of one kind made one."""
     joined: list[Delta] = []
     run: list[str] = []
     for position, delta in enumerate(deltas):
         run.append(delta.text)
-        after = deltas[position + 1] if position + 1 < len(deltas) else None
+        if position + 1 < len(deltas):
+            after = deltas[position + 1]
+        else:
+            after = None
         if type(after) is not type(delta) or getattr(after, "index", 0) != getattr(delta, "index", 0):
             joined.append(replace(delta, text="".join(run)))
             run = []
     return joined
 
 
-def reader(
-    syntax: Syntax, tools: Iterable[ToolLike] | None = None, *, opened: str = "", reasoning: bool = True
+def make_reader(
+    syntax: Syntax,
+    tools: Iterable[ToolLike] | None = None,
+    *,
+    opened: str = "",
+    reasoning: bool = True,
 ) -> TextReader:
     """Return a reader for one answer.
 
     Args:
-        tools: The tools of the request; they tell the types of values that a family writes as bare text. Without
+        tools: The tools of the request; they give the types of values that a family writes as bare text. Without
             them all of those are text.
         opened: The beginning of the answer, where the prompt already holds it: `<think>`, or the mark of a call that
             was asked for. It is read as if the model had written it, and is a part of the turn.
-        reasoning: Whether reasoning is told apart; else it stays in the text with its marks.
+        reasoning: Whether reasoning is separated; else it stays in the text with its marks.
     """
     text_reader = TextReader(syntax, tools, reasoning=reasoning)
     text_reader.open_with(opened)
     return text_reader
 
 
-def read(
+def read_answer(
     syntax: Syntax,
     text: str,
     tools: Iterable[ToolLike] | None = None,
@@ -437,35 +473,35 @@ def read(
     finish: Finish | None = None,
 ) -> Turn:
     """Return the turn of a whole answer; see `reader`."""
-    text_reader = reader(syntax, tools, opened=opened, reasoning=reasoning)
+    text_reader = make_reader(syntax, tools, opened=opened, reasoning=reasoning)
     text_reader.feed(text)
     return text_reader.close(finish)
 
 
-def written(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
+def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
     """Return the text that a model of this family writes for the turn, without the mark that ends an answer.
 
-    Reading it gives the turn again, as far as the family can write it: ids are kept where it has a place for them.
+    Reading it gives the turn again, as far as the family can write it: ids survive where it has a place for them.
 
     Raises:
         ConfigError: The turn has calls, and the family has no form for them.
     """
-    schemas = _schemas(writing.kept(tools))
+    schemas = _schemas(writing.as_collection(tools))
     calls = [replace(call, arguments=writing.as_history(call.arguments)) for call in turn.calls]
     if syntax.channels:
-        return syntax.channels.written(turn.text, turn.reasoning, calls, schemas)
+        return syntax.channels.encode(turn.text, turn.reasoning, calls, schemas)
     parts = [turn.text]
     if turn.reasoning and syntax.reasoning:
         form = syntax.reasoning
         parts.insert(0, turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after)
     if calls:
-        parts.append(_shape_for(syntax, turn.text).written(calls, schemas))
+        parts.append(_format_for(syntax, turn.text).encode(calls, schemas))
     return "".join(parts)
 
 
-def _shape_for(syntax: Syntax, text: str) -> Shape:
-    """Return the shape for calls after that text: without a mark they can stand at the beginning only."""
-    fitting = [shape for shape in syntax.shapes if shape.starts or shape.loose or not text]
+def _format_for(syntax: Syntax, text: str) -> CallFormat:
+    """Return the format for calls after that text: without a mark they can only come first."""
+    fitting = [call_format for call_format in syntax.formats if call_format.starts or call_format.loose or not text]
     if not fitting:
         raise ConfigError("this family of models has no form for calls")
     return fitting[0]

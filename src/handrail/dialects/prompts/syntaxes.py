@@ -1,6 +1,7 @@
 """The forms in which families of open models write their answers: one row a family.
 
-A new family is a new row; a new form is a new shape. The names are those under which `handrail.dialect` finds them.
+A new family is a new row; a new form is a new `CallFormat`. The names are those under which `handrail.dialect` finds
+them.
 """
 
 from __future__ import annotations
@@ -36,8 +37,23 @@ _MISTRAL = Syntax(
     reasoning=Reasoning("[THINK]", "[/THINK]", layout=("", ""), after=""),
     ends=("</s>",),
     others=(
-        *("<s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
-        *("[TOOL_CONTENT]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "[CALL_ID]", "[IMG]"),
+        *(
+            "<s>",
+            "[INST]",
+            "[/INST]",
+            "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]",
+            "[TOOL_RESULTS]",
+            "[/TOOL_RESULTS]",
+        ),
+        *(
+            "[TOOL_CONTENT]",
+            "[SYSTEM_PROMPT]",
+            "[/SYSTEM_PROMPT]",
+            "[ARGS]",
+            "[CALL_ID]",
+            "[IMG]",
+        ),
     ),
 )
 _DEEPSEEK = Syntax(
@@ -56,7 +72,10 @@ _DEEPSEEK = Syntax(
 _COHERE = Syntax(
     ends=("<|END_OF_TURN_TOKEN|>",),
     silent=(
-        *("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"),  # a model that opens its turn once more
+        *(
+            "<|START_OF_TURN_TOKEN|>",
+            "<|CHATBOT_TOKEN|>",
+        ),  # a model that opens its turn once more
         *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
         *("<co>", ("</co: ", ">")),  # citations
     ),
@@ -72,16 +91,31 @@ _KIMI = Syntax(
 )
 _GLM = Syntax(
     ends=("<|endoftext|>", "<|user|>", "<|observation|>"),
-    others=("[gMASK]", "<sop>", "<|system|>", "<|assistant|>", "<tool_response>", "</tool_response>"),
+    others=(
+        "[gMASK]",
+        "<sop>",
+        "<|system|>",
+        "<|assistant|>",
+        "<tool_response>",
+        "</tool_response>",
+    ),
 )
 _MINIMAX = Syntax(ends=("[e~[",), others=("]~!b[", "]~b]"))
 _GEMMA4 = Syntax(
     ends=("<turn|>",),
     silent=("<|channel>thought\n<channel|>", "<|channel>", "<channel|>"),
-    others=("<bos>", "<|turn>", "<|tool>", "<tool|>", "<|tool_response>", "<tool_response|>", "<|think|>"),
+    others=(
+        "<bos>",
+        "<|turn>",
+        "<|tool>",
+        "<tool|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        "<|think|>",
+    ),
 )
 
-# ---------------------------------------------------------------------- shapes that several families share
+# ---------------------------------------------------------------------- formats that several families share
 
 _THINK = Reasoning()
 _TIGHT = Reasoning(layout=("", ""), after="")
@@ -104,14 +138,20 @@ def _invoke(prefix: str, *, attributes: str = "") -> tuple[Element, Element]:
 
 
 def _dsml(section: str) -> ParameterCalls:
-    """Return DeepSeek's calls from V3.2 on; they tell of each value whether it is text."""
+    """Return DeepSeek's calls from V3.2 on; they mark each value as text or not."""
     sections = ((f"<｜DSML｜{section}>", f"</｜DSML｜{section}>"),)
     return ParameterCalls(*_invoke("｜DSML｜", attributes=' string="{is_text}"'), sections)
 
 
 def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
     section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
-    return NamedCalls("<｜tool▁call▁begin｜>", (name_end,), section, lead, closes=(*close, "<｜tool▁call▁end｜>"))
+    return NamedCalls(
+        "<｜tool▁call▁begin｜>",
+        (name_end,),
+        section,
+        lead,
+        closes=(*close, "<｜tool▁call▁end｜>"),
+    )
 
 
 _CODER = ParameterCalls(_FUNCTION, _PARAMETER, (("<tool_call>", "</tool_call>"),), padding="\n", gathered=False)
@@ -129,77 +169,120 @@ _ATEM = ParameterCalls(*_invoke("atem:"), (("<atem:function_calls>", "</atem:fun
 
 _ROWS: Final[Mapping[str, Syntax]] = {
     "plain": Syntax(),
-    "hermes": replace(_CHATML, shapes=(_TOOL_CALL,), reasoning=_THINK),
+    "hermes": replace(_CHATML, formats=(_TOOL_CALL,), reasoning=_THINK),
     "llama3": replace(
         _LLAMA,
-        shapes=(
-            JsonCalls(arguments=("parameters", "arguments"), bare="{", exact=True, gathered=True, between="; "),
-            JsonCalls(("<|python_tag|>",), arguments=("parameters", "arguments"), gathered=True, between="; "),
+        formats=(
+            JsonCalls(
+                arguments=("parameters", "arguments"),
+                bare="{",
+                exact=True,
+                gathered=True,
+                between="; ",
+            ),
+            JsonCalls(
+                ("<|python_tag|>",),
+                arguments=("parameters", "arguments"),
+                gathered=True,
+                between="; ",
+            ),
             LiteralCalls(("<|python_tag|>",), listed=False, method=".call"),
         ),
     ),
     "llama3-pythonic": replace(
-        _LLAMA, shapes=(*_PYTHON_LISTS, LiteralCalls(("<|python_tag|>",), listed=False, method=".call"))
+        _LLAMA,
+        formats=(
+            *_PYTHON_LISTS,
+            LiteralCalls(("<|python_tag|>",), listed=False, method=".call"),
+        ),
     ),
-    "llama4": replace(_LLAMA4, shapes=_PYTHON_LISTS),
-    "mistral": replace(_MISTRAL, shapes=(_MISTRAL_LIST, _MISTRAL_NAMED)),
-    "mistral-v11": replace(_MISTRAL, shapes=(_MISTRAL_NAMED, _MISTRAL_LIST)),
-    "qwen3-coder": replace(_CHATML, shapes=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
+    "llama4": replace(_LLAMA4, formats=_PYTHON_LISTS),
+    "mistral": replace(_MISTRAL, formats=(_MISTRAL_LIST, _MISTRAL_NAMED)),
+    "mistral-v11": replace(_MISTRAL, formats=(_MISTRAL_NAMED, _MISTRAL_LIST)),
+    "qwen3-coder": replace(_CHATML, formats=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
     "harmony": Syntax(
         channels=Channels(
-            "<|start|>assistant", "<|message|>", ("<|end|>", "<|call|>", "<|return|>"), " to=", "<|channel|>",
-            text="<|channel|>final", reasoning="<|channel|>analysis", thinks=("analysis",),
-            speaks=("assistant", "user"), prefix="functions.", call="<|channel|>commentary json",
+            "<|start|>assistant",
+            "<|message|>",
+            ("<|end|>", "<|call|>", "<|return|>"),
+            " to=",
+            "<|channel|>",
+            text="<|channel|>final",
+            reasoning="<|channel|>analysis",
+            thinks=("analysis",),
+            speaks=("assistant", "user"),
+            prefix="functions.",
+            call="<|channel|>commentary json",
             preamble="<|channel|>commentary",
         ),
         others=("<|start|>", "<|constrain|>", "<|endoftext|>"),
     ),
     "deepseek-v3": replace(
         _DEEPSEEK,
-        shapes=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
+        formats=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
         reasoning=_THINK,
     ),
-    "deepseek-v3.1": replace(_DEEPSEEK, shapes=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
-    "deepseek-v3.2": replace(_DEEPSEEK, shapes=(_dsml("function_calls"),), reasoning=_TIGHT),
+    "deepseek-v3.1": replace(_DEEPSEEK, formats=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
+    "deepseek-v3.2": replace(_DEEPSEEK, formats=(_dsml("function_calls"),), reasoning=_TIGHT),
     "deepseek-v4": replace(
-        _DEEPSEEK, shapes=(_dsml("tool_calls"),), reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",))
+        _DEEPSEEK,
+        formats=(_dsml("tool_calls"),),
+        reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",)),
     ),
-    "glm4": replace(_GLM, shapes=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
+    "glm4": replace(_GLM, formats=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
     "ling3": Syntax(
-        shapes=(_GLM_CALLS,),
+        formats=(_GLM_CALLS,),
         reasoning=replace(_TIGHT, ended_by=("<tool_call>",)),
         ends=("<|role_end|>",),
         others=("<role>", "</role>", "<tool_response>", "</tool_response>"),
     ),
     "spark": Syntax(
-        shapes=(replace(_GLM_CALLS, parameter=replace(_ARGUMENT, attributes=""), layout="", between=""),),
+        formats=(replace(_GLM_CALLS, parameter=replace(_ARGUMENT, attributes=""), layout="", between=""),),
         reasoning=_TIGHT,
         ends=("<｜end▁of▁sentence｜>",),
         others=("<｜start▁of▁sentence｜>", "<|Bot|>", "<|User|>", "<|System|>", "<|Tool|>"),
     ),
     "kimi-k2": replace(
         _KIMI,
-        shapes=(
+        formats=(
             NamedCalls(
-                "<|tool_call_begin|>", ("<|tool_call_argument_begin|>",),
+                "<|tool_call_begin|>",
+                ("<|tool_call_argument_begin|>",),
                 ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-                closes=("<|tool_call_end|>",), counted=True,
+                closes=("<|tool_call_end|>",),
+                counted=True,
             ),
         ),
         reasoning=replace(_TIGHT, ended_by=("<|tool_calls_section_begin|>", "<|tool_call_begin|>")),
     ),
     "kimi-k3": Syntax(
-        shapes=(
+        formats=(
             ParameterCalls(
-                Element('<|open|>call tool="', '"', "<|sep|>", "<|close|>call<|sep|>", ' index="{position}"'),
-                Element('<|open|>argument key="', '"', "<|sep|>", "<|close|>argument<|sep|>", ' type="{type}"'),
+                Element(
+                    '<|open|>call tool="',
+                    '"',
+                    "<|sep|>",
+                    "<|close|>call<|sep|>",
+                    ' index="{position}"',
+                ),
+                Element(
+                    '<|open|>argument key="',
+                    '"',
+                    "<|sep|>",
+                    "<|close|>argument<|sep|>",
+                    ' type="{type}"',
+                ),
                 (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),),
                 layout="",
                 between="",
             ),
         ),
         reasoning=Reasoning(
-            "<|open|>think<|sep|>", "<|close|>think<|sep|>", ("<|open|>response<|sep|>",), "", ("", "")
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|>",
+            ("<|open|>response<|sep|>",),
+            "",
+            ("", ""),
         ),
         silent=("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
         ends=("<|close|>message<|sep|>", "<|im_end|>"),
@@ -207,12 +290,12 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "minimax-m2": replace(
         _MINIMAX,
-        shapes=(ParameterCalls(*_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)),),
+        formats=(ParameterCalls(*_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)),),
         reasoning=_THINK,
     ),
     "minimax-m3": replace(
         _MINIMAX,
-        shapes=(
+        formats=(
             ParameterCalls(
                 Element(']<]minimax[>[<invoke name="', '"', ">", "]<]minimax[>[</invoke>"),
                 Element("]<]minimax[>[<", ">", closes="]<]minimax[>[</{name}>"),
@@ -226,19 +309,29 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "gemma4": replace(
         _GEMMA4,
-        shapes=(
+        formats=(
             LiteralCalls(
-                ("<|tool_call>",), ("<tool_call|>",), listed=False,
-                lead="call:", bracket="{", equals=":", quotes=('<|"|>',),
+                ("<|tool_call>",),
+                ("<tool_call|>",),
+                listed=False,
+                lead="call:",
+                bracket="{",
+                equals=":",
+                quotes=('<|"|>',),
             ),
         ),
         reasoning=Reasoning("<|channel>thought", "<channel|>", (), "", ("\n", "\n")),
     ),
     "functiongemma": Syntax(
-        shapes=(
+        formats=(
             LiteralCalls(
-                ("<start_function_call>",), ("<end_function_call>",), listed=False,
-                lead="call:", bracket="{", equals=":", quotes=("<escape>",),
+                ("<start_function_call>",),
+                ("<end_function_call>",),
+                listed=False,
+                lead="call:",
+                bracket="{",
+                equals=":",
+                quotes=("<escape>",),
             ),
         ),
         ends=("<end_of_turn>", "<start_function_response>"),
@@ -246,118 +339,179 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "granite3": replace(
         _GRANITE,
-        shapes=(JsonCalls(("<|tool_call|>",), listed=_LIST), JsonCalls(("<tool_call>",), ("</tool_call>",))),
+        formats=(
+            JsonCalls(("<|tool_call|>",), listed=_LIST),
+            JsonCalls(("<tool_call>",), ("</tool_call>",)),
+        ),
         reasoning=_THINK,
     ),
-    "granite4": replace(_GRANITE, shapes=(_TOOL_CALL,)),
+    "granite4": replace(_GRANITE, formats=(_TOOL_CALL,)),
     "granite-20b": Syntax(
-        shapes=(JsonCalls(("<function_call>",), layout=(" ", "")),),
+        formats=(JsonCalls(("<function_call>",), layout=(" ", "")),),
         ends=("<|endoftext|>",),
         others=("<function_response>",),
     ),
     "lfm2": replace(
-        _CHATML, shapes=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),), reasoning=_THINK,
-        others=(*_CHATML.others, "<|startoftext|>", "<|tool_response_start|>", "<|tool_response_end|>",
-                "<|tool_list_start|>", "<|tool_list_end|>"),
+        _CHATML,
+        formats=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),),
+        reasoning=_THINK,
+        others=(
+            *_CHATML.others,
+            "<|startoftext|>",
+            "<|tool_response_start|>",
+            "<|tool_response_end|>",
+            "<|tool_list_start|>",
+            "<|tool_list_end|>",
+        ),
     ),
-    "olmo3": replace(_CHATML, shapes=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),)),
+    "olmo3": replace(
+        _CHATML,
+        formats=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),),
+    ),
     "cohere": replace(
         _COHERE,
-        shapes=(
+        formats=(
             JsonCalls(
-                ("<|START_ACTION|>",), ("<|END_ACTION|>",), ("tool_name", "name"), ("parameters", "arguments"),
-                ("tool_call_id", "id"), listed=("[\n    ", ",\n    ", "\n]"), ids="first",
+                ("<|START_ACTION|>",),
+                ("<|END_ACTION|>",),
+                ("tool_name", "name"),
+                ("parameters", "arguments"),
+                ("tool_call_id", "id"),
+                listed=("[\n    ", ",\n    ", "\n]"),
+                ids="first",
             ),
         ),
         reasoning=Reasoning("<|START_THINKING|>", "<|END_THINKING|>", (), "", ("", "")),
     ),
     "command-r": replace(
         _COHERE,
-        shapes=(
+        formats=(
             JsonCalls(
-                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"), ("```",), ("tool_name", "name"),
-                ("parameters", "arguments"), listed=_LIST,
+                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"),
+                ("```",),
+                ("tool_name", "name"),
+                ("parameters", "arguments"),
+                listed=_LIST,
             ),
         ),
     ),
-    "functionary-v3.1": replace(
-        _LLAMA, shapes=(NamedCalls("<function=", (">",), closes=("</function>",)),)
-    ),
+    "functionary-v3.1": replace(_LLAMA, formats=(NamedCalls("<function=", (">",), closes=("</function>",)),)),
     "functionary-v3.2": replace(
-        _LLAMA, channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
+        _LLAMA,
+        channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
     ),
     "functools": Syntax(
-        shapes=(JsonCalls(("functools",), listed=_LIST),), ends=("<|end|>", "<|eot_id|>"),
+        formats=(JsonCalls(("functools",), listed=_LIST),),
+        ends=("<|end|>", "<|eot_id|>"),
         others=("<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"),
     ),
     "gigachat": Syntax(
-        shapes=(JsonCalls(("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),),
+        formats=(JsonCalls(("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),),
         ends=("</s>", "<|message_sep|>"),
         others=("<s>", "<|role_sep|>"),
     ),
     "hunyuan": Syntax(
-        shapes=(_TOOL_CALLS,), reasoning=_THINK, silent=("<answer>", "</answer>"), ends=("<|eos|>",),
+        formats=(_TOOL_CALLS,),
+        reasoning=_THINK,
+        silent=("<answer>", "</answer>"),
+        ends=("<|eos|>",),
         others=("<|startoftext|>", "<|extra_0|>", "<|extra_4|>"),
     ),
-    "jamba": Syntax(shapes=(_TOOL_CALLS,), ends=("<|eom|>", "<|endoftext|>"), others=("<|bom|>", "<|startoftext|>")),
+    "jamba": Syntax(
+        formats=(_TOOL_CALLS,),
+        ends=("<|eom|>", "<|endoftext|>"),
+        others=("<|bom|>", "<|startoftext|>"),
+    ),
     "apriel": Syntax(
-        shapes=(_TOOL_CALLS,),
+        formats=(_TOOL_CALLS,),
         reasoning=Reasoning("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", (), "\n", ("", "\n")),
         silent=("[END FINAL RESPONSE]",),
         ends=("<|end|>",),
-        others=("<|begin_system|>", "<|begin_user|>", "<|begin_assistant|>", "<|begin_tool_result|>"),
+        others=(
+            "<|begin_system|>",
+            "<|begin_user|>",
+            "<|begin_assistant|>",
+            "<|begin_tool_result|>",
+        ),
     ),
     "internlm2": replace(
         _CHATML,
-        shapes=(
-            JsonCalls(("<|action_start|><|plugin|>",), ("<|action_end|>",), arguments=("parameters", "arguments")),
+        formats=(
+            JsonCalls(
+                ("<|action_start|><|plugin|>",),
+                ("<|action_end|>",),
+                arguments=("parameters", "arguments"),
+            ),
         ),
         others=(*_CHATML.others, "<|action_start|>", "<|plugin|>", "<|interpreter|>"),
     ),
     "nemotron-nano-v2": Syntax(
-        shapes=(JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), listed=_LIST),),
+        formats=(JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), listed=_LIST),),
         reasoning=replace(_THINK, after="\n"),
         ends=("<SPECIAL_12>",),
         others=("<SPECIAL_10>", "<SPECIAL_11>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE>"),
     ),
     "longcat": Syntax(
-        shapes=(JsonCalls(("<longcat_tool_call>",), ("</longcat_tool_call>",)),),
+        formats=(JsonCalls(("<longcat_tool_call>",), ("</longcat_tool_call>",)),),
         ends=("</longcat_s>",),
         others=("<longcat_s>",),
     ),
     "apertus": Syntax(
-        shapes=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
+        formats=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
         reasoning=Reasoning("<|inner_prefix|>", "<|inner_suffix|>", (), "", ("", "")),
         ends=("<|assistant_end|>",),
-        others=("<|assistant_start|>", "<|user_start|>", "<|user_end|>", "<|system_start|>", "<|system_end|>",
-                "<|developer_start|>", "<|developer_end|>"),
+        others=(
+            "<|assistant_start|>",
+            "<|user_start|>",
+            "<|user_end|>",
+            "<|system_start|>",
+            "<|system_end|>",
+            "<|developer_start|>",
+            "<|developer_end|>",
+        ),
     ),
-    "reka": Syntax(shapes=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
+    "reka": Syntax(formats=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
     "ernie4.5": Syntax(
-        shapes=(_TOOL_CALL,), reasoning=_THINK, silent=("<response>", "</response>"), ends=("<|im_end|>", "</s>"),
+        formats=(_TOOL_CALL,),
+        reasoning=_THINK,
+        silent=("<response>", "</response>"),
+        ends=("<|im_end|>", "</s>"),
         others=("<|im_start|>", "<s>", "<tool_output>", "</tool_output>"),
     ),
     "seed-oss": Syntax(
-        shapes=(ParameterCalls(_FUNCTION, _PARAMETER, (("<seed:tool_call>", "</seed:tool_call>"),), gathered=False),),
+        formats=(
+            ParameterCalls(
+                _FUNCTION,
+                _PARAMETER,
+                (("<seed:tool_call>", "</seed:tool_call>"),),
+                gathered=False,
+            ),
+        ),
         reasoning=Reasoning("<seed:think>", "</seed:think>", (), "\n", ("", "")),
         ends=("<seed:eos>",),
         others=("<seed:bos>",),
     ),
     "minicpm5": replace(
         _CHATML,
-        shapes=(
+        formats=(
             ParameterCalls(
-                Element('<function name="', '"', ">", "</function>"), Element('<param name="', '"', ">", "</param>"),
-                layout="", cdata=True,
+                Element('<function name="', '"', ">", "</function>"),
+                Element('<param name="', '"', ">", "</param>"),
+                layout="",
+                cdata=True,
             ),
         ),
         reasoning=_THINK,
     ),
     "step3": Syntax(
-        shapes=(
+        formats=(
             ParameterCalls(
-                *_invoke("steptml:"), (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),),
-                ("<｜tool_call_begin｜>", "function<｜tool_sep｜>"), ("<｜tool_call_end｜>",), layout="", between="",
+                *_invoke("steptml:"),
+                (("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),),
+                ("<｜tool_call_begin｜>", "function<｜tool_sep｜>"),
+                ("<｜tool_call_end｜>",),
+                layout="",
+                between="",
             ),
         ),
         reasoning=_THINK,
@@ -365,33 +519,48 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "muse": Syntax(
         channels=Channels(
-            "<|start|>assistant", "<|message|>", ("<|eom|>", "<|eot|>"), " to=",
-            text=" to=user", reasoning=" to=self", thinks=("self",), speaks=("user",), inside=_ATEM,
+            "<|start|>assistant",
+            "<|message|>",
+            ("<|eom|>", "<|eot|>"),
+            " to=",
+            text=" to=user",
+            reasoning=" to=self",
+            thinks=("self",),
+            speaks=("user",),
+            inside=_ATEM,
         ),
         others=("<|start|>",),
     ),
     "xlam": replace(
         _CHATML,
-        shapes=(
+        formats=(
             JsonCalls(loose=_LOOSE, whole=True, listed=_LIST),
             JsonCalls(("<tool_call>",), ("</tool_call>",), whole=True),
             JsonCalls(("```json",), ("```",), whole=True),
             JsonCalls(("[TOOL_CALLS]",), whole=True),
         ),
     ),
-    "generic-json": Syntax(shapes=(JsonCalls(loose=_LOOSE, whole=True),)),
-}  # fmt: skip
+    "generic-json": Syntax(formats=(JsonCalls(loose=_LOOSE, whole=True),)),
+}
 
 _ALIASES: Final = {
-    "hermes-2-pro": "hermes", "qwen2.5": "hermes", "qwen3": "hermes",
-    "llama3.1": "llama3", "llama3.2": "llama3", "llama3.3": "llama3",
-    "qwen3.5": "qwen3-coder", "nemotron3": "qwen3-coder", "step3.5": "qwen3-coder",
+    "hermes-2-pro": "hermes",
+    "qwen2.5": "hermes",
+    "qwen3": "hermes",
+    "llama3.1": "llama3",
+    "llama3.2": "llama3",
+    "llama3.3": "llama3",
+    "qwen3.5": "qwen3-coder",
+    "nemotron3": "qwen3-coder",
+    "step3.5": "qwen3-coder",
     "gpt-oss": "harmony",
     "deepseek-r1": "deepseek-v3",
     "laguna": "glm4",
-    "phi4-mini": "functools", "firefunction-v2": "functools",
-    "command-r7b": "cohere", "command-a": "cohere",
-}  # fmt: skip
+    "phi4-mini": "functools",
+    "firefunction-v2": "functools",
+    "command-r7b": "cohere",
+    "command-a": "cohere",
+}
 
 SYNTAXES: Final[Mapping[str, Syntax]] = MappingProxyType(
     {**_ROWS, **{alias: _ROWS[name] for alias, name in _ALIASES.items()}}

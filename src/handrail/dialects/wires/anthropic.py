@@ -1,10 +1,10 @@
 """Anthropic's Messages API: both ways, whole and streamed.
 
-A message is a list of blocks: text, thinking, wishes for tools, and what the provider ran itself. What Claude said goes
-back as those very blocks, because thinking is signed and the results of the provider's tools are encrypted.
+A message is a list of blocks: text, thinking, calls of tools, and what the provider ran itself. Claude's own blocks go
+back unchanged, because thinking is signed and the results of the provider's tools are encrypted.
 
 Rule 1: thinking and all blocks of the provider's own tools go back as they came, in their order.
-Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
+Rule 2: an answer of another provider's model goes back as text and calls; its reasoning has no signature and stays out.
 Rule 3: results of calls come first in the one message after the calls; the API refuses others.
 Rule 4: no blank text goes out: the API sends such blocks and refuses them.
 Rule 5: code execution keeps its container: the next request names the newest container that has not expired. Without
@@ -21,14 +21,37 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, not_shown, shown
-from handrail.dialects.wires.anthropic_blocks import DELTAS, ENDING, Answered, Block, Ending, in_deltas, turn_of
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.wires.anthropic_blocks import (
+    DELTAS,
+    ENDING,
+    Block,
+    ContentBlock,
+    MessageEnd,
+    build_turn,
+    in_deltas,
+)
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, result_text
+from handrail.dialects.writing import (
+    as_collection,
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    name_map,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -71,7 +94,7 @@ _CHOICES_BACK: Mapping[str, str] = {word: choice for choice, word in _CHOICES.it
 
 
 @dataclass(frozen=True, slots=True)
-class Anthropic(Wire):
+class Anthropic(BaseWire):
     """The dialect.
 
     Attributes:
@@ -88,22 +111,25 @@ class Anthropic(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        What the engineer says to the model stands before the conversation always: not every model takes it later.
+        System messages always come before the conversation: not every model takes them later.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among the tools, or demands a call without any; or a
                 person shows what no model here can be shown, such as a sound.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         sent = fit_to_send(messages, tools)
-        system, spoken = _conversation(sent, names)
-        told = {
+        system, conversation = _conversation(sent, names)
+        fields = {
             "model": options.model or None,
             "system": system or None,
             "temperature": options.temperature,
@@ -112,13 +138,13 @@ class Anthropic(Wire):
         }
         body: dict[str, Json] = {
             "max_tokens": DEFAULT_MAX_TOKENS if options.max_tokens is None else options.max_tokens,
-            "messages": spoken,
-            **{key: value for key, value in told.items() if value is not None},
+            "messages": conversation,
+            **{key: value for key, value in fields.items() if value is not None},
             **self._tool_fields(tools, names, options),
             **options.extra,
         }
         if options.output is not None:
-            # Effort stands in the same field, and is the user's own.
+            # Effort is in the same field, and is the user's own.
             own = options.extra.get("output_config") or {}
             if not isinstance(own, Mapping):
                 raise ConfigError("the option `output_config` is no object, so the answer's form has no place in it")
@@ -129,13 +155,12 @@ class Anthropic(Wire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        defined = self.definitions(tools, strict=options.strict)
-        told = [*defined, *options.provider_tools] if options.provider_tools else defined
-        return {"tools": told, "tool_choice": _tool_choice(options, names)}
+        definitions = [*self.definitions(tools, strict=options.strict), *options.provider_tools]
+        return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form is Anthropic's own subset."""
-        names = _names_of(tools)
+        """Describe the tools; see `BaseWire.definitions`. The strict form is Anthropic's own subset."""
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -144,8 +169,10 @@ class Anthropic(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [_encode_result(result) for result in in_call_order(calls, results)]
-        return [{"role": "user", "content": told}] if told else []
+        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
+        if blocks:
+            return [{"role": "user", "content": blocks}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -155,11 +182,11 @@ class Anthropic(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
-        if provider_errors.error_in(told):
-            raise provider_errors.classify(None, {}, told)
-        blocks = [Answered.whole(block) for block in json_bodies.items(told.get("content"), "`content`")]
-        return received.whole_turn(turn_of(blocks, Ending.of(told, told.get("usage")), _names_of(tools)))
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer):
+            raise provider_errors.classify(None, {}, answer)
+        blocks = [ContentBlock.whole(block) for block in json_bodies.items(answer.get("content"), "`content`")]
+        return received.whole_turn(build_turn(blocks, MessageEnd.of(answer, answer.get("usage")), _name_map(tools)))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -175,19 +202,21 @@ class Anthropic(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Anthropic's", why)
-        blocks = [Answered.whole(block) for block in _as_blocks(message.get("content"))]
+        blocks = [ContentBlock.whole(block) for block in _as_blocks(message.get("content"))]
         finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
-        return received.whole_turn(turn_of(blocks, Ending(finish), _names_of(tools)))
+        return received.whole_turn(build_turn(blocks, MessageEnd(finish), _name_map(tools)))
 
-    def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> AnthropicStream:
         """Return a reader for one streamed answer."""
-        return MessageStream(self, tuple(tools or ()))
+        return AnthropicStream(self, tuple(tools or ()))
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/messages") else None
+        if path.endswith("/messages"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -201,15 +230,15 @@ class Anthropic(Wire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = dict(body)
-        spoken = json_bodies.items(rest.pop("messages", []), "`messages`")
-        messages = [*_heard({"role": "system", "content": rest.pop("system", None)})]
-        messages += (message for each in spoken for message in _heard(json_bodies.mapping(each, "a message")))
+        contents = json_bodies.items(rest.pop("messages", []), "`messages`")
+        messages = [*_parse_message({"role": "system", "content": rest.pop("system", None)})]
+        messages += (message for each in contents for message in _parse_message(json_bodies.mapping(each, "a message")))
         listed = json_bodies.items(rest.pop("tools", None) or [], "`tools`")
-        asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_described(tool) for tool in asked if _is_ours(tool)]
+        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
+        tools = [_parse_tool(tool) for tool in entries if _is_ours(tool)]
         choice = json_bodies.mapping(rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`")
         alone = choice.get("disable_parallel_tool_use")
-        output = _output(rest.pop("output_config", None), rest)
+        output = _take_output(rest.pop("output_config", None), rest)
         options = Options(
             model=str(rest.pop("model", "")),
             tool_choice=str(choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")),
@@ -219,52 +248,67 @@ class Anthropic(Wire):
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=output,
-            provider_tools=tuple(tool for tool in asked if not _is_ours(tool)),
+            provider_tools=tuple(tool for tool in entries if not _is_ours(tool)),
             extra=rest,
         )
         return messages, tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Anthropic would send for a turn; it tells no time of creation."""
-        content = [block for block, _ in _said(turn, _names_of(tools), unsigned=True)]
-        return {**_head(envelope), "content": content, **_end(turn), "usage": _encode_usage(turn.usage)}
+        """Return the body that Anthropic would send for a turn; it holds no time of creation."""
+        content = [block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)]
+        return {
+            **_head(envelope),
+            "content": content,
+            **_end(turn),
+            "usage": _encode_usage(turn.usage),
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Anthropic would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Anthropic would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text or arguments in one event.
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        told = _encode_usage(turn.usage)
-        head = {**_head(envelope), "content": [], **dict.fromkeys(_end(turn)), "usage": {**told, "output_tokens": 0}}
+        usage = _encode_usage(turn.usage)
+        head = {
+            **_head(envelope),
+            "content": [],
+            **dict.fromkeys(_end(turn)),
+            "usage": {**usage, "output_tokens": 0},
+        }
         yield _event("message_start", message=head)
-        for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), unsigned=True)):
-            begun, deltas = in_deltas(block, arguments, piece_chars)
-            yield _event("content_block_start", index=index, content_block=begun)
+        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), unsigned=True)):
+            start, deltas = in_deltas(block, arguments, piece_chars)
+            yield _event("content_block_start", index=index, content_block=start)
             for delta in deltas:
                 yield _event("content_block_delta", index=index, delta=delta)
             yield _event("content_block_stop", index=index)
         if turn.finish == "error":
             return
-        yield _event("message_delta", delta=_end(turn), usage=told)
+        yield _event("message_delta", delta=_end(turn), usage=usage)
         yield _event("message_stop")
 
 
 DIALECT = Anthropic()
 
 
-class MessageStream(EventStream):
+class AnthropicStream(EventStream):
     """One streamed answer of the Messages form; see `DialectStream`."""
 
     def __init__(self, dialect: Anthropic, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
-        self._blocks: list[Answered] = []
-        self._open: dict[Json, Answered] = {}  # by the index that the provider gave
+        self._names = _name_map(tools)
+        self._blocks: list[ContentBlock] = []
+        self._open: dict[Json, ContentBlock] = {}  # by the index that the provider gave
         self._named: set[tuple[int, str]] = set()  # blocks that have an id, with their index
         self._calls = 0
         self._message: dict[str, Json] = {}
@@ -273,23 +317,26 @@ class MessageStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
-        kind = told.get("type") or event.type
-        if kind == "error" or event.type == "error" or told.get("error"):
-            raise provider_errors.classify(None, {}, told)
-        read = _EVENTS.get(kind) if isinstance(kind, str) else None
-        if read is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
-            read(self, told, deltas)
+        payload = json_bodies.parse_object(event.data)
+        kind = payload.get("type") or event.type
+        if kind == "error" or event.type == "error" or payload.get("error"):
+            raise provider_errors.classify(None, {}, payload)
+        if isinstance(kind, str):
+            handle = _EVENTS.get(kind)
+        else:
+            handle = None
+        if handle is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
+            handle(self, payload, deltas)
 
-    def _start(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        message = json_bodies.mapping(told.get("message") or {}, "the message that a stream begins with")
+    def _start(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        message = json_bodies.mapping(payload.get("message") or {}, "the message that a stream begins with")
         self._note(message, message.get("usage"))
         # Gateways send this event twice. Calls of a running program come in it, whole.
         for block in json_bodies.items(message.get("content") or [], "`content`") if not self._blocks else ():
             self._close(self._begin(block, deltas), deltas)
 
-    def _begin(self, content: Json, deltas: list[Delta]) -> Answered:
-        block = Answered.begun(content)
+    def _begin(self, content: Json, deltas: list[Delta]) -> ContentBlock:
+        block = ContentBlock.start(content)
         if block.is_call:
             block.position = self._calls
             self._calls += 1
@@ -299,8 +346,9 @@ class MessageStream(EventStream):
                 deltas.append(delta(text))
         return block
 
-    def _begin_indexed(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        index, content = _index(told), json_bodies.mapping(told.get("content_block"), "a block")
+    def _begin_indexed(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        index = _index(payload)
+        content = json_bodies.mapping(payload.get("content_block"), "a block")
         named = index, str(content.get("id") or "")
         if named in self._named:
             return  # gateways repeat events, and one call must not become two
@@ -310,60 +358,63 @@ class MessageStream(EventStream):
             self._named.add(named)
         self._open[index] = self._begin(content, deltas)
 
-    def _grow(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        block = self._open.get(_index(told))
+    def _grow(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        block = self._open.get(_index(payload))
         if block is None:
             raise json_bodies.unreadable("a piece of a block came before the block")
-        for name, text in block.grow(json_bodies.mapping(told.get("delta"), "a delta of the stream")):
+        for name, text in block.grow(json_bodies.mapping(payload.get("delta"), "a delta of the stream")):
             if name == "input":
                 if block.is_call:
                     deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif name in DELTAS:
                 deltas.append(DELTAS[name](text))
 
-    def _finish_indexed(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        if (block := self._open.pop(_index(told), None)) is not None:
+    def _finish_indexed(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        if (block := self._open.pop(_index(payload), None)) is not None:
             self._close(block, deltas)
 
-    def _close(self, block: Answered, deltas: list[Delta]) -> None:
+    def _close(self, block: ContentBlock, deltas: list[Delta]) -> None:
         """Take the arguments that came whole, in the block's first event, for those that came in no other."""
         if block.is_call and not block.arguments:
             text = block.take_whole_input()
             deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
 
-    def _near_the_end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        self._note(json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"), told.get("usage"))
+    def _near_the_end(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        self._note(
+            json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"),
+            payload.get("usage"),
+        )
 
-    def _end(self, told: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _end(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
         for block in self._open.values():
             self._close(block, deltas)
         self._open.clear()
         self._ended = True
 
     def _note(self, ending: Mapping[str, Json], usage: Json) -> None:
-        """Counts are totals so far, and stand until they are told anew."""
+        """Merge the fields of an ending, and the counts, which are totals so far."""
         self._message |= {key: value for key, value in ending.items() if key in ENDING and value is not None}
         if isinstance(usage, Mapping):
             self._usage |= {key: value for key, value in usage.items() if value is not None}
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        ending = Ending.of(self._message if self._ended else {}, self._usage)
-        return turn_of(self._blocks, ending, self._names)
+        ending = MessageEnd.of(self._message if self._ended else {}, self._usage)
+        return build_turn(self._blocks, ending, self._names)
 
 
 _EVENTS = {
-    "message_start": MessageStream._start,
-    "content_block_start": MessageStream._begin_indexed,
-    "content_block_delta": MessageStream._grow,
-    "content_block_stop": MessageStream._finish_indexed,
-    "message_delta": MessageStream._near_the_end,
-    "message_stop": MessageStream._end,
+    "message_start": AnthropicStream._start,
+    "content_block_start": AnthropicStream._begin_indexed,
+    "content_block_delta": AnthropicStream._grow,
+    "content_block_stop": AnthropicStream._finish_indexed,
+    "message_delta": AnthropicStream._near_the_end,
+    "message_stop": AnthropicStream._end,
 }
 
 
-def _index(told: Mapping[str, Json]) -> int:
-    index = told.get("index", 0)
+def _index(payload: Mapping[str, Json]) -> int:
+    index = payload.get("index", 0)
     if not isinstance(index, int):
         raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
     return index
@@ -372,90 +423,109 @@ def _index(told: Mapping[str, Json]) -> int:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:
-        told["description"] = tool.description
-    lossless = portability.for_anthropic_strict(dict(tool.parameters)) if strict else None
+        definition["description"] = tool.description
+    if strict:
+        lossless = portability.for_anthropic_strict(dict(tool.parameters))
+    else:
+        lossless = None
     if isinstance(lossless, dict):
-        return {**told, "input_schema": lossless, "strict": True}
-    return {**told, "input_schema": {"type": "object", **tool.parameters}}
+        return {**definition, "input_schema": lossless, "strict": True}
+    return {**definition, "input_schema": {"type": "object", **tool.parameters}}
 
 
 def _tool_choice(options: Options, names: NameMap) -> Json:
     choice = options.tool_choice
     if choice in _CHOICES:
-        told: dict[str, Json] = {"type": _CHOICES[choice]}
+        fields: dict[str, Json] = {"type": _CHOICES[choice]}
     else:
         is_provided = any(tool.get("name") == choice for tool in options.provider_tools)
-        told = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
+        fields = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
     if options.parallel is None or choice == "none":
-        return told
-    return {**told, "disable_parallel_tool_use": not options.parallel}
+        return fields
+    return {**fields, "disable_parallel_tool_use": not options.parallel}
 
 
 def _format(output: Output) -> dict[str, Json]:
     lossless = portability.for_anthropic_strict(dict(output.schema))
     # A schema beyond its subset is sent as it is, for the provider to refuse: it may have learnt more by now.
-    return {"type": "json_schema", "schema": lossless if isinstance(lossless, dict) else output.schema}
+    return {
+        "type": "json_schema",
+        "schema": lossless if isinstance(lossless, dict) else output.schema,
+    }
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the messages, with roles that alternate."""
+    """Return the system message and the messages, with roles that alternate."""
     system: list[str] = []
     groups: list[tuple[str, list[str | list[Block]]]] = []
     for message in messages:
         if isinstance(message, SystemMessage):
             system.append(message.text)
-        elif content := _encode(message, names):  # else the model said nothing, which no history can hold
-            role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        elif content := _encode(message, names):  # else the turn is empty, which no history can hold
+            if isinstance(message, AssistantMessage):
+                role = "assistant"
+            else:
+                role = "user"
             if not groups or groups[-1][0] != role:
                 groups.append((role, []))
             groups[-1][1].append(content)
-    spoken: list[dict[str, Json]] = []
+    conversation: list[dict[str, Json]] = []
     for role, contents in groups:
-        content = contents[0] if len(contents) == 1 else [block for each in contents for block in _as_blocks(each)]
-        spoken.append({"role": role, "content": content})
-    return "\n\n".join(filter(None, system)), spoken
+        if len(contents) == 1:
+            content = contents[0]
+        else:
+            content = [block for each in contents for block in _as_blocks(each)]
+        conversation.append({"role": role, "content": content})
+    return "\n\n".join(filter(None, system)), conversation
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
     """Return the id of the newest container that an answer names, unless it has expired."""
     answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
-    newest = next((told for told in own if isinstance(told, Mapping)), {})
-    id, expires_at = newest.get("id"), newest.get("expires_at")
-    return id if isinstance(id, str) and not _is_past(expires_at, clock) else None
+    newest = next((container for container in own if isinstance(container, Mapping)), {})
+    id = newest.get("id")
+    expires_at = newest.get("expires_at")
+    if isinstance(id, str) and not _is_past(expires_at, clock):
+        return id
+    return None
 
 
 def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
     """Whether a time that the API gave has passed; False if it cannot be parsed."""
     try:
-        told = datetime.fromisoformat(moment)
+        time = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
         return False
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() <= clock()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() <= clock()
 
 
 def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMap) -> str | list[Block]:
     match message:
         case AssistantMessage(turn):
             cut = turn.finish in ("length", "error")
-            return [block for block, _ in _said(turn, names) if not _is_refused(block, cut)]
+            return [block for block, _ in _encode_turn(turn, names) if not _is_refused(block, cut)]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
-            return [block for block in map(_encode_part, parts) if not _is_refused(block)] if parts else text
+            if parts:
+                return [block for block in map(_encode_part, parts) if not _is_refused(block)]
+            return text
 
 
 def _as_blocks(content: Json) -> list[Block]:
     """Return the blocks of a message's content, which may be mere text."""
     if content is None or isinstance(content, str):
-        return [{"type": "text", "text": content}] if content and content.strip() else []
+        if content and content.strip():
+            return [{"type": "text", "text": content}]
+        return []
     blocks = json_bodies.items(content, "`content`")
     return [dict(json_bodies.mapping(block, "a block of a message")) for block in blocks]
 
@@ -468,17 +538,17 @@ def _is_refused(block: Block, cut: bool = False) -> bool:
     return cut and block.get("type") == "thinking" and not block.get("signature")
 
 
-def _said(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
-    """Yield what the model said as blocks, each with the text of its arguments.
+def _encode_turn(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
+    """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
         unsigned: Tell reasoning that has no signature too, as we do when we are the provider.
     """
-    sent = _sent_by_anthropic(turn)
+    sent = _own_blocks(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for block in sent:
-            yield _encode_call(next(calls), names, block) if block.get("type") == "tool_use" else (dict(block), "")
+            yield (_encode_call(next(calls), names, block) if block.get("type") == "tool_use" else (dict(block), ""))
         return
     if unsigned and turn.reasoning:
         yield {"type": "thinking", "thinking": turn.reasoning, "signature": ""}, ""
@@ -488,32 +558,41 @@ def _said(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tup
         yield _encode_call(call, names, {})
 
 
-def _sent_by_anthropic(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     raw = turn.raw or {}
     content = raw.get("content")
     if raw.get("type") != "message" or not isinstance(content, list):
         return None
     ids = [block.get("id") for block in content if block.get("type") == "tool_use"]
-    return content if ids == [call.id for call in turn.calls] else None
+    if ids == [call.id for call in turn.calls]:
+        return content
+    return None
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    id, name = _IDS.to_wire(call.id), names.to_wire(call.name)
-    return {**sent, "type": "tool_use", "id": id, "name": name, "input": as_object(call.arguments)}, call.arguments
+    id = _IDS.to_wire(call.id)
+    name = names.to_wire(call.name)
+    return {
+        **sent,
+        "type": "tool_use",
+        "id": id,
+        "name": name,
+        "input": as_object(call.arguments),
+    }, call.arguments
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is None:
         assert not isinstance(part, Media)  # which always shows something
         return dict(part)
-    if (block := _encode_shown(thing)) is None:
+    if (block := _encode_attachment(thing)) is None:
         raise ConfigError(f"Anthropic's models cannot be shown {thing.label}")
     return block
 
 
-def _encode_shown(thing: Shown) -> Block | None:
+def _encode_attachment(thing: Attachment) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown."""
     is_image = thing.media_type.startswith("image/")
     source: dict[str, Json]
@@ -529,19 +608,26 @@ def _encode_shown(thing: Shown) -> Block | None:
         return None
     if is_image:
         return {"type": "image", "source": source}
-    return {"type": "document", "source": source, **({"title": thing.name} if thing.name else {})}
+    return {
+        "type": "document",
+        "source": source,
+        **({"title": thing.name} if thing.name else {}),
+    }
 
 
 def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
     content: Json = result.value if _is_own_form(result) else text
     if result.media:
-        seen = [(media, shown(media)) for media in result.media]
+        seen = [(media, parse_attachment(media)) for media in result.media]
         blocks = [
-            (_encode_shown(thing) if thing else None) or {"type": "text", "text": not_shown(media)}
+            (_encode_attachment(thing) if thing else None) or {"type": "text", "text": describe_hidden(media)}
             for media, thing in seen
         ]
-        content = [*({"type": "text", "text": text} for _ in range(bool(text.strip()))), *blocks]
+        content = [
+            *({"type": "text", "text": text} for _ in range(bool(text.strip()))),
+            *blocks,
+        ]
     return {
         "type": "tool_result",
         "tool_use_id": _IDS.to_wire(result.call_id),
@@ -563,7 +649,15 @@ _OWN_RESULTS = frozenset({"search_result", "tool_reference"})
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
-_BLOCKS_OF_OTHERS = ("toolUse", "functionCall", "function_call", "tool_call", "image_url", "output_text", "input_text")
+_BLOCKS_OF_OTHERS = (
+    "toolUse",
+    "functionCall",
+    "function_call",
+    "tool_call",
+    "image_url",
+    "output_text",
+    "input_text",
+)
 
 
 def _foreign(message: Json) -> str:
@@ -580,8 +674,12 @@ def _foreign(message: Json) -> str:
         # Bedrock's and Gemini's blocks have no type; their first key says what they are.
         types = [str(block.get("type") or next(iter(block), "")) for block in content if isinstance(block, Mapping)]
         unknown = [each for each in types if each in _BLOCKS_OF_OTHERS or not each]
-        return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}" if unknown else ""
-    return "" if isinstance(content, str) else f"its content is {json_bodies.kind(content)}"
+        if unknown:
+            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
+        return ""
+    if isinstance(content, str):
+        return ""
+    return f"its content is {json_bodies.kind(content)}"
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -591,27 +689,33 @@ def _is_ours(tool: Mapping[str, Json]) -> bool:
     return tool.get("type") in (None, "custom")
 
 
-def _described(tool: Mapping[str, Json]) -> Described:
+def _parse_tool(tool: Mapping[str, Json]) -> Described:
     parameters = tool.get("input_schema")
     if not tool.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `input_schema`")
-    strict = parameters if tool.get("strict") else None
+    if tool.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
-def _output(config: Json, rest: dict[str, Json]) -> Output | None:
+def _take_output(config: Json, rest: dict[str, Json]) -> Output | None:
     """Return the form that the answer must have; what else the field says is left to the others."""
     if not isinstance(config, Mapping):
         return None
     form = config.get("format")
     if others := {key: value for key, value in config.items() if key != "format"}:
         rest["output_config"] = others
-    return Output(form["schema"]) if isinstance(form, Mapping) and isinstance(form.get("schema"), Mapping) else None
+    if isinstance(form, Mapping) and isinstance(form.get("schema"), Mapping):
+        return Output(form["schema"])
+    return None
 
 
-def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
+def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
-    role, blocks = message.get("role"), _as_blocks(message.get("content"))
+    role = message.get("role")
+    blocks = _as_blocks(message.get("content"))
     match role:
         case "system":
             if text := "\n\n".join(str(block.get("text") or "") for block in blocks):
@@ -619,16 +723,18 @@ def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
         case "assistant":
             yield AssistantMessage(DIALECT.decode_message({"role": role, "content": blocks}))
         case "user":
-            said = [block for block in blocks if block.get("type") != "tool_result"]
+            contents = [block for block in blocks if block.get("type") != "tool_result"]
             yield from (ToolMessage(_result(block)) for block in blocks if block.get("type") == "tool_result")
-            if said or not blocks:
-                parts = () if [*map(set, said)] == [{"type", "text"}] else tuple(map(_part, said))
-                yield UserMessage(_text_of(said), parts)
+            if contents or not blocks:
+                parts: tuple[Mapping[str, Json] | Media, ...] = ()
+                if [*map(set, contents)] != [{"type", "text"}]:
+                    parts = tuple(map(_part, contents))
+                yield UserMessage(_join_text(contents), parts)
         case _:
             raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
 
 
-def _text_of(blocks: Iterable[Block]) -> str:
+def _join_text(blocks: Iterable[Block]) -> str:
     return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
 
 
@@ -639,7 +745,9 @@ def _part(block: Block) -> Block:
         return block
     if media.media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": media.link}}
-    return block if media.url else {"type": "file", "file": {"filename": media.name, "file_data": media.link}}
+    if media.url:
+        return block
+    return {"type": "file", "file": {"filename": media.name, "file_data": media.link}}
 
 
 def _media(block: Block) -> Media | None:
@@ -647,7 +755,10 @@ def _media(block: Block) -> Media | None:
     source = block.get("source")
     if block.get("type") not in ("image", "document") or not isinstance(source, Mapping):
         return None
-    kind = "image/*" if block["type"] == "image" else "application/pdf"
+    if block["type"] == "image":
+        kind = "image/*"
+    else:
+        kind = "application/pdf"
     name = str(block.get("title") or "")
     match source.get("type"):
         case "url":
@@ -655,7 +766,7 @@ def _media(block: Block) -> Media | None:
         case "text":
             return Media("text/plain", str(source.get("data")).encode(), name=name)
         case "base64":
-            thing = Shown(str(source.get("media_type") or kind), str(source.get("data")))
+            thing = Attachment(str(source.get("media_type") or kind), str(source.get("data")))
             return Media(thing.media_type, thing.bytes, name=name)
         case _:
             return None
@@ -663,12 +774,21 @@ def _media(block: Block) -> Media | None:
 
 def _result(block: Block) -> ToolResult:
     content = _as_blocks(block.get("content"))
-    text = _text_of(content)
-    failure = Failure(Code.TOOL_ERROR, text) if block.get("is_error") else None
+    text = _join_text(content)
+    if block.get("is_error"):
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
     media = tuple(filter(None, map(_media, content)))
-    id, value = str(block.get("tool_use_id") or ""), None if failure else block.get("content")
+    id = str(block.get("tool_use_id") or "")
+    if failure:
+        value = None
+    else:
+        value = block.get("content")
     own = ToolResult(id, value=value)
-    return own if _is_own_form(own) else ToolResult(id, value=value, failure=failure, text=text, media=media)
+    if _is_own_form(own):
+        return own
+    return ToolResult(id, value=value, failure=failure, text=text, media=media)
 
 
 def _head(envelope: Envelope) -> dict[str, Json]:
@@ -676,8 +796,15 @@ def _head(envelope: Envelope) -> dict[str, Json]:
 
 
 def _end(turn: Turn) -> dict[str, Json]:
-    details = {"type": "refusal", "category": None, "explanation": turn.refusal} if turn.refusal else None
-    return {"stop_reason": _FINISH_WORDS[turn.finish], "stop_sequence": None, "stop_details": details}
+    if turn.refusal:
+        details = {"type": "refusal", "category": None, "explanation": turn.refusal}
+    else:
+        details = None
+    return {
+        "stop_reason": _FINISH_WORDS[turn.finish],
+        "stop_sequence": None,
+        "stop_details": details,
+    }
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

@@ -1,6 +1,6 @@
-"""What Claude says, block by block: read from an answer, kept to go back, and told in a stream.
+"""The blocks of Claude's answers: parsed, sent back, and streamed.
 
-Rule 1: a block of any type, known or not, is kept as it came. Only what no request could carry is left out of it.
+Rule 1: a block of any type, even an unfamiliar one, goes back as it came, but for what no request could carry.
 Rule 2: the text of a call's arguments is what the provider streamed, or our spelling of the object that came whole.
 """
 
@@ -35,8 +35,11 @@ FINISHES: Mapping[str, Finish] = {
 }
 """What the provider's words for an end mean to us."""
 
-DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
-"""What a person may read while it arrives, by the field that it stands in."""
+DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thinking": ReasoningDelta,
+}
+"""What a person may read while it arrives, by its field."""
 
 _GROWTH: Mapping[str, Mapping[str, str]] = {
     "text_delta": {"text": "text"},
@@ -48,7 +51,7 @@ _GROWTH: Mapping[str, Mapping[str, str]] = {
 """Which texts a delta brings, by its type, and the fields of the block that they belong to."""
 
 
-class Answered:
+class ContentBlock:
     """A block of an answer, whole or on its way."""
 
     __slots__ = ("fields", "id", "input", "is_call", "name", "pieces", "position")
@@ -63,18 +66,18 @@ class Answered:
         self.position = 0
 
     @classmethod
-    def begun(cls, content: Json) -> Answered:
+    def start(cls, content: Json) -> ContentBlock:
         """Return the block that an event begins."""
-        told = json_bodies.mapping(content, "a block")
-        json_bodies.string(told.get("type"), "a block's type")
+        fields = json_bodies.mapping(content, "a block")
+        json_bodies.string(fields.get("type"), "a block's type")
         for name in DELTAS:
-            json_bodies.string(told.get(name) or "", f"`{name}` of a block")
-        return cls(received.that_go_back(told), told.get("input"))
+            json_bodies.string(fields.get(name) or "", f"`{name}` of a block")
+        return cls(received.sendable_fields(fields), fields.get("input"))
 
     @classmethod
-    def whole(cls, content: Json) -> Answered:
+    def whole(cls, content: Json) -> ContentBlock:
         """Return a block that came in one piece."""
-        block = cls.begun(content)
+        block = cls.start(content)
         if block.is_call:
             block.take_whole_input()
         return block
@@ -82,7 +85,7 @@ class Answered:
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+        return received.join_halves("".join(self.pieces.get("input", ())))
 
     def take_whole_input(self) -> str:
         """Take the arguments that came as an object, and return their text."""
@@ -93,7 +96,7 @@ class Answered:
     def grow(self, delta: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
         """Add what an event brings, and yield it as (field, text)."""
         kind = delta.get("type")
-        if kind == "citations_delta" and received.can_go_back(delta.get("citation")):
+        if kind == "citations_delta" and received.is_sendable(delta.get("citation")):
             if not isinstance(self.fields.get("citations"), list):
                 self.fields["citations"] = []
             self.fields["citations"].append(delta.get("citation"))
@@ -104,8 +107,8 @@ class Answered:
 
     def text(self, name: str) -> str:
         """Return a field's text, whole."""
-        begun = self.fields.get(name)
-        return "".join((begun if isinstance(begun, str) else "", *self.pieces.get(name, ())))
+        beginning = self.fields.get(name)
+        return "".join((beginning if isinstance(beginning, str) else "", *self.pieces.get(name, ())))
 
     def raw(self) -> Block:
         """Return the block as it goes back."""
@@ -119,7 +122,7 @@ ENDING = ("stop_reason", "stop_details", "container")
 """The fields of an answer with its end, and with the container of its programs."""
 
 
-class Ending(Struct, frozen=True):
+class MessageEnd(Struct, frozen=True):
     """How an answer ended.
 
     Attributes:
@@ -132,15 +135,22 @@ class Ending(Struct, frozen=True):
     container: Json = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Json], usage: Json) -> Ending:
-        """Return what an answer, or the last events of a stream, tell of its end."""
-        word, details = told.get("stop_reason"), told.get("stop_details")
-        why = details.get("explanation") if isinstance(details, Mapping) else None
-        finish = FINISHES.get(word, "error") if isinstance(word, str) else "error"
-        return cls(finish, why if isinstance(why, str) else "", _usage(usage), told.get("container"))
+    def of(cls, fields: Mapping[str, Json], usage: Json) -> MessageEnd:
+        """Parse the end from the fields of an answer, or of the last events of a stream."""
+        word = fields.get("stop_reason")
+        details = fields.get("stop_details")
+        if isinstance(details, Mapping):
+            why = details.get("explanation")
+        else:
+            why = None
+        if isinstance(word, str):
+            finish = FINISHES.get(word, "error")
+        else:
+            finish = "error"
+        return cls(finish, why if isinstance(why, str) else "", _usage(usage), fields.get("container"))
 
 
-def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
+def build_turn(blocks: Sequence[ContentBlock], ending: MessageEnd, names: NameMap) -> Turn:
     """Return the turn that the blocks of an answer make up."""
     wire = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
     ids = iter(wire)
@@ -159,7 +169,7 @@ def turn_of(blocks: Sequence[Answered], ending: Ending, names: NameMap) -> Turn:
 
 
 def _is_server_side(block: Block) -> bool:
-    """Whether the block tells of a tool that the provider ran: `server_tool_use`, `web_search_tool_result`, ..."""
+    """Whether the block is about a tool that the provider ran: `server_tool_use`, `web_search_tool_result`, ..."""
     return str(block.get("type")).endswith(("_tool_use", "_tool_result"))
 
 
@@ -179,7 +189,10 @@ def _usage(usage: Json) -> Usage:
 
 def in_deltas(block: Block, arguments: str, piece_chars: int) -> tuple[Block, list[Block]]:
     """Return how a block begins in a stream, and the deltas that fill it."""
-    texts = {**block, "input": arguments} if block["type"] == "tool_use" else block
+    if block["type"] == "tool_use":
+        texts = {**block, "input": arguments}
+    else:
+        texts = block
     deltas = [
         {"type": kind, source: piece}
         for kind, sources in _GROWTH.items()

@@ -1,6 +1,6 @@
 """What all wires have in common, whatever their form.
 
-Rule 1: a set of tools is described once. Whoever sends it again sends the same list, so that its bytes can be kept.
+Rule 1: a set of tools is described once. Sent again, it is the same list, so that its bytes can be reused.
 Rule 2: a demand that no model could meet never leaves: it is a mistake in setting up.
 """
 
@@ -13,18 +13,18 @@ from typing import ClassVar
 
 from handrail import plugins
 from handrail.dialects import ToolLike, compute_once, provider_errors
-from handrail.dialects.writing import kept
+from handrail.dialects.writing import as_collection
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Way
 
 
 @dataclass(frozen=True, slots=True)
-class Wire(ABC):
+class BaseWire(ABC):
     """A `WireDialect` but for its form.
 
     Attributes:
-        output_by: How an answer of a given form is asked for; see `structured`.
-        history: The field of a request that tells the conversation; see `written`.
+        output_by: How an answer of a given form is asked for; see `structured_output`.
+        history: The field of a request that holds the conversation; see `request_bytes`.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Wire(ABC):
             strict: Hold the model to the schema of each tool whose strict form loses nothing. The others are sent
                 plainly, so that one such tool does not cost the others their strictness.
         """
-        tools = kept(tools)
+        tools = as_collection(tools)
         defined: list[dict[str, Json]] = compute_once(tools, (type(self), strict), lambda: self.define(tools, strict))
         return defined
 
@@ -52,7 +52,11 @@ class Wire(ABC):
 
 
 def check_choice(
-    choice: str, tools: Collection[ToolLike], provided: Sequence[Mapping[str, Json]] = (), *, by_name: bool = False
+    choice: str,
+    tools: Collection[ToolLike],
+    provided: Sequence[Mapping[str, Json]] = (),
+    *,
+    by_name: bool = False,
 ) -> None:
     """Check that a request can demand the call that `tool_choice` says.
 
@@ -67,7 +71,10 @@ def check_choice(
         return
     if not (tools or provided):
         raise ConfigError(f"tool_choice is {choice!r}, but the request has no tools")
-    others = [str(each.get("name")) for each in provided] if by_name else []
+    if by_name:
+        others = [str(each.get("name")) for each in provided]
+    else:
+        others = []
     if choice != "required" and choice not in others and all(tool.name != choice for tool in tools):
         there = len(tools) + len(others)
         raise ConfigError(f"tool_choice names {choice!r}, which is not among the {there} tools of the request")
@@ -75,4 +82,4 @@ def check_choice(
 
 def foreign(what: str, why: str) -> ConfigError:
     """Return the error for a message of another dialect: read anyway, its calls would be passed over in silence."""
-    return ConfigError(f"this is no {what} ({why}); the dialects known are {', '.join(plugins.known('dialects'))}")
+    return ConfigError(f"this is no {what} ({why}); the dialects are {', '.join(plugins.known('dialects'))}")

@@ -4,8 +4,8 @@ A message is a list of blocks without a type; the one key of a block says what i
 own, which are read whole (`decode`); gateways stream the same events as server-sent ones, which are read as they come.
 
 Rule 1: blocks of a Bedrock model go back as they came: reasoning is signed or redacted, and its maker checks it.
-Rule 2: what another provider's model said goes back as text and calls; its reasoning has no signature and stays out.
-Rule 3: roles alternate, results of calls stand first in the message after the calls, and no blank text goes out.
+Rule 2: an answer of another provider's model goes back as text and calls; its reasoning has no signature and stays out.
+Rule 3: roles alternate, results of calls come first in the message after the calls, and no blank text goes out.
 Rule 4: only a stated end is an end: an unknown `stopReason`, or a stream without one, is `error`.
 """
 
@@ -20,14 +20,30 @@ from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, not_shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_collection,
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    name_map,
+    pieces,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -72,7 +88,7 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
     "error": None,
 }
 _WORTH_ANOTHER_TRY = {"malformed_model_output", "malformed_tool_use"}
-"""The model wrote what Bedrock could not read, and nothing of it is told: mostly the next attempt is a good one."""
+"""The model wrote what Bedrock could not read, and the answer holds none of it: mostly the next attempt succeeds."""
 
 _EXCEPTIONS: Mapping[str, int] = {
     "validationException": 400,
@@ -101,9 +117,9 @@ _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Bedrock(Wire):
+class Bedrock(BaseWire):
     """The dialect. Few models here can be held to a form; a run on another goes on in the next way to ask for it
-    (`structured`)."""
+    (`structured_output`)."""
 
     name: str = "bedrock"
 
@@ -114,7 +130,10 @@ class Bedrock(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -126,17 +145,17 @@ class Bedrock(Wire):
                 message shows what no model here can take.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
-        system, spoken = _conversation(fit_to_send(messages, tools), names)
+        tools = as_collection(tools)
+        names = _name_map(tools)
+        system, conversation = _conversation(fit_to_send(messages, tools), names)
         settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
-        told = {
+        fields = {
             "system": [{"text": system}] if system else None,
             "inferenceConfig": {key: value for key, value in settings.items() if value is not None} or None,
-            "toolConfig": self._tool_config(tools, names, options, _has_calls(spoken)),
+            "toolConfig": self._tool_config(tools, names, options, _has_calls(conversation)),
             "outputConfig": {"textFormat": _format(options.output)} if options.output else None,
         }
-        return {"messages": spoken} | {key: value for key, value in told.items() if value} | dict(options.extra)
+        return {"messages": conversation} | {key: value for key, value in fields.items() if value} | dict(options.extra)
 
     def _tool_config(
         self, tools: Collection[ToolLike], names: NameMap, options: Options, has_calls: bool
@@ -146,16 +165,16 @@ class Bedrock(Wire):
         if not (tools or options.provider_tools) or (choice == "none" and not has_calls):
             return None
         defined = self.definitions(tools, strict=options.strict)
-        told: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
+        config: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
         if choice in ("auto", "none"):
-            return told
+            return config
         if choice == "required":
-            return {**told, "toolChoice": {"any": {}}}
-        return {**told, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
+            return {**config, "toolChoice": {"any": {}}}
+        return {**config, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = _names_of(tools)
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -164,8 +183,10 @@ class Bedrock(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [_encode_result(result) for result in in_call_order(calls, results)]
-        return [{"role": "user", "content": told}] if told else []
+        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
+        if blocks:
+            return [{"role": "user", "content": blocks}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -178,15 +199,15 @@ class Bedrock(Wire):
         """
         if isinstance(body, bytes) and _is_framed(body):
             stream = ConverseStream(self, tuple(tools or ()))
-            for each in _framed_events(body):
+            for each in _read_frames(body):
                 stream.take(each, [])
             return received.whole_turn(stream.whole())
-        told = json_bodies.object_of(body)
-        if provider_errors.error_in(told) or isinstance(told.get("message"), str):
-            raise provider_errors.classify(None, {}, told)
-        output = json_bodies.mapping(told.get("output"), "`output`")
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
+            raise provider_errors.classify(None, {}, answer)
+        output = json_bodies.mapping(answer.get("output"), "`output`")
         content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
-        turn = _turn(_answered(content), told.get("stopReason"), told.get("usage"), _names_of(tools))
+        turn = _turn(_parse_blocks(content), answer.get("stopReason"), answer.get("usage"), _name_map(tools))
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -202,8 +223,11 @@ class Bedrock(Wire):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Bedrock's", why)
-        word = "tool_use" if _has_calls([message]) else "end_turn"
-        return received.whole_turn(_turn(_answered(message.get("content")), word, None, _names_of(tools)))
+        if _has_calls([message]):
+            word = "tool_use"
+        else:
+            word = "end_turn"
+        return received.whole_turn(_turn(_parse_blocks(message.get("content")), word, None, _name_map(tools)))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
         """Return a reader for one streamed answer."""
@@ -211,10 +235,12 @@ class Bedrock(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream."""
-        asked = _PATH.search(path)
-        return {"model": unquote(asked[1]), "stream": bool(asked[2])} if asked else None
+        match = _PATH.search(path)
+        if match:
+            return {"model": unquote(match[1]), "stream": bool(match[2])}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; only the status says of what kind it is."""
@@ -228,31 +254,31 @@ class Bedrock(Wire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = dict(body)
-        system = _text_of(_blocks(rest.pop("system", None)))
+        system = _join_text(_blocks(rest.pop("system", None)))
         messages: list[Message] = [SystemMessage(system)] if system else []
-        for spoken in json_bodies.items(rest.pop("messages", []), "`messages`"):
-            messages += _heard(json_bodies.mapping(spoken, "a message"))
+        for message in json_bodies.items(rest.pop("messages", []), "`messages`"):
+            messages += _parse_message(json_bodies.mapping(message, "a message"))
         config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
         listed = json_bodies.items(config.get("tools") or [], "`tools`")
-        asked = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_described(tool["toolSpec"]) for tool in asked if "toolSpec" in tool]
+        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
+        tools = [_parse_tool(tool["toolSpec"]) for tool in entries if "toolSpec" in tool]
         settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(config.get("toolChoice")),
+            tool_choice=_parse_choice(config.get("toolChoice")),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=settings.pop("maxTokens", None),
             temperature=settings.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_output(rest),
-            provider_tools=tuple(tool for tool in asked if "toolSpec" not in tool),
+            output=_take_output(rest),
+            provider_tools=tuple(tool for tool in entries if "toolSpec" not in tool),
             extra=rest | ({"inferenceConfig": settings} if settings else {}),
         )
         return messages, tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Bedrock would send for a turn; it tells neither its model nor a time."""
-        content = [block for block, _ in _said(turn, _names_of(tools), own=True)]
+        """Return the body that Bedrock would send for a turn; it holds neither its model nor a time."""
+        content = [block for block, _ in _encode_turn(turn, _name_map(tools), own=True)]
         return {
             "output": {"message": {"role": "assistant", "content": content}},
             "stopReason": _FINISH_WORDS[turn.finish],
@@ -261,7 +287,12 @@ class Bedrock(Wire):
         }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that Bedrock would stream for a turn, each whole, as server-sent events.
 
@@ -271,7 +302,7 @@ class Bedrock(Wire):
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         yield event({"messageStart": {"role": "assistant"}})
-        for index, (block, arguments) in enumerate(_said(turn, _names_of(tools), own=True)):
+        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), own=True)):
             at = {"contentBlockIndex": index}
             if "toolUse" in block:
                 start = {key: value for key, value in block["toolUse"].items() if key != "input"}
@@ -292,48 +323,48 @@ class ConverseStream(EventStream):
 
     def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
-        self._blocks: list[_Growing] = []
-        self._open: dict[int, _Growing] = {}  # by the index that the provider gave
+        self._names = _name_map(tools)
+        self._blocks: list[_StreamedBlock] = []
+        self._open: dict[int, _StreamedBlock] = {}  # by the index that the provider gave
         self._calls = 0
         self._stop: Json = None
         self._usage: Json = None
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event, whose one key says what it is; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
+        payload = json_bodies.parse_object(event.data)
         for kind, status in _EXCEPTIONS.items():
-            if kind in told:
-                raise provider_errors.classify(status, {}, told[kind])
-        if provider_errors.error_in(told):
-            raise provider_errors.classify(None, {}, told)
+            if kind in payload:
+                raise provider_errors.classify(status, {}, payload[kind])
+        if provider_errors.error_in(payload):
+            raise provider_errors.classify(None, {}, payload)
         for kind in ("contentBlockStart", "contentBlockDelta", "contentBlockStop"):
-            if kind in told:
-                self._take_block(kind, json_bodies.mapping(told[kind], f"`{kind}`"), deltas)
-        if "messageStop" in told:
-            self._stop = json_bodies.mapping(told["messageStop"], "`messageStop`").get("stopReason")
-        if "metadata" in told:
-            self._usage = json_bodies.mapping(told["metadata"], "`metadata`").get("usage")
+            if kind in payload:
+                self._take_block(kind, json_bodies.mapping(payload[kind], f"`{kind}`"), deltas)
+        if "messageStop" in payload:
+            self._stop = json_bodies.mapping(payload["messageStop"], "`messageStop`").get("stopReason")
+        if "metadata" in payload:
+            self._usage = json_bodies.mapping(payload["metadata"], "`metadata`").get("usage")
 
-    def _take_block(self, kind: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        index = told.get("contentBlockIndex", 0)
+    def _take_block(self, kind: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        index = payload.get("contentBlockIndex", 0)
         if not isinstance(index, int):
             raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
-        start = received.that_go_back(json_bodies.mapping(told.get("start") or {}, "the start of a block"))
+        start = received.sendable_fields(json_bodies.mapping(payload.get("start") or {}, "the start of a block"))
         block = self._open.get(index)
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
         if kind == "contentBlockStart" or block is None:
             if kind == "contentBlockStop":
                 return
-            block = self._open[index] = _Growing()
+            block = self._open[index] = _StreamedBlock()
             self._blocks.append(block)
             block.begin(start, self._calls)
             self._calls += block.is_call
-        said = block.grow(json_bodies.mapping(told.get("delta") or {}, "a delta of the stream"))
+        pieces = block.grow(json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"))
         if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
-            said = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
-        for field, text in said:
+            pieces = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
+        for field, text in pieces:
             if field == "input" and block.is_call:
                 deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif field in _DELTAS:
@@ -345,10 +376,13 @@ class ConverseStream(EventStream):
         return _turn(blocks, self._stop, self._usage, self._names)
 
 
-_DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thought": ReasoningDelta}
+_DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thought": ReasoningDelta,
+}
 
 
-class _Growing:
+class _StreamedBlock:
     """A block on its way."""
 
     __slots__ = ("fields", "is_call", "name", "pieces", "position")
@@ -364,37 +398,44 @@ class _Growing:
         """Take what the first event of the block says."""
         self.fields |= start
         if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(start):
-            self.is_call, self.position = True, position
+            self.is_call = True
+            self.position = position
             self.name = json_bodies.string(call.get("name") or "", "a tool's name")
 
     def grow(self, delta: Mapping[str, Json]) -> list[tuple[str, str]]:
         """Add what an event brings, and return it as (field, text)."""
-        thought, call = delta.get("reasoningContent"), delta.get("toolUse")
+        thought = delta.get("reasoningContent")
+        call = delta.get("toolUse")
         thought = json_bodies.mapping(thought or {}, "`reasoningContent`")
-        told = {
+        values = {
             "text": delta.get("text"),
             "thought": thought.get("text"),
             "signature": thought.get("signature"),
             "redactedContent": thought.get("redactedContent"),
             "input": json_bodies.mapping(call or {}, "`toolUse`").get("input"),
         }
-        said = [(field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in told.items() if value]
-        for field, text in said:
+        pieces = [
+            (field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in values.items() if value
+        ]
+        for field, text in pieces:
             self.pieces.setdefault(field, []).append(text)
-        return said
+        return pieces
 
     @property
     def arguments(self) -> str:
         """The text of a call's arguments so far."""
-        return received.with_pairs_joined("".join(self.pieces.get("input", ())))
+        return received.join_halves("".join(self.pieces.get("input", ())))
 
     def whole(self) -> Block:
         """Return the block as a whole answer would hold it."""
-        texts = {field: "".join(found) for field, found in self.pieces.items()}
+        texts = {field: "".join(texts_of_field) for field, texts_of_field in self.pieces.items()}
         if "redactedContent" in texts:
             self.fields["reasoningContent"] = {"redactedContent": texts["redactedContent"]}
         elif "thought" in texts or "signature" in texts:
-            signature = {"signature": texts["signature"]} if "signature" in texts else {}
+            if "signature" in texts:
+                signature = {"signature": texts["signature"]}
+            else:
+                signature = {}
             self.fields["reasoningContent"] = {"reasoningText": {"text": texts.get("thought", ""), **signature}}
         elif "text" in texts:
             self.fields["text"] = texts["text"]
@@ -404,67 +445,79 @@ class _Growing:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:  # an empty one is refused
-        told["description"] = tool.description
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+        definition["description"] = tool.description
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     if lossless is not None:
-        return {"toolSpec": {**told, "inputSchema": {"json": lossless}, "strict": True}}
-    return {"toolSpec": {**told, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
+        return {"toolSpec": {**definition, "inputSchema": {"json": lossless}, "strict": True}}
+    return {"toolSpec": {**definition, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
 
 
 def _format(output: Output) -> dict[str, Json]:
     schema = json.dumps(output.schema, ensure_ascii=False)
-    return {"type": "json_schema", "structure": {"jsonSchema": {"schema": schema, "name": output.name}}}
+    return {
+        "type": "json_schema",
+        "structure": {"jsonSchema": {"schema": schema, "name": output.name}},
+    }
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the messages, with roles that alternate.
+    """Return the system message and the messages, with roles that alternate.
 
     Args:
-        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+        messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
-    said = [
-        ("assistant" if isinstance(message, AssistantMessage) else "user", _encode(message, names))
+    encoded = [
+        (
+            "assistant" if isinstance(message, AssistantMessage) else "user",
+            _encode(message, names),
+        )
         for message in messages
         if not isinstance(message, SystemMessage)
     ]
-    spoken: list[dict[str, Json]] = []
-    for role, group in groupby((each for each in said if each[1]), lambda each: each[0]):
-        spoken.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
-    return "\n\n".join(filter(None, system)), spoken
+    conversation: list[dict[str, Json]] = []
+    for role, group in groupby((each for each in encoded if each[1]), lambda each: each[0]):
+        conversation.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
+    return "\n\n".join(filter(None, system)), conversation
 
 
 def _encode(message: Message, names: NameMap) -> list[Block]:
     match message:
         case AssistantMessage(turn):
-            blocks = [block for block, _ in _said(turn, names)]
+            blocks = [block for block, _ in _encode_turn(turn, names)]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
-            blocks = [*map(_encode_part, parts)] if parts else [{"text": text}]
+            if parts:
+                blocks = [*map(_encode_part, parts)]
+            else:
+                blocks = [{"text": text}]
         case SystemMessage(text):
             blocks = [{"text": text}]
     return [block for block in blocks if str(block.get("text", "-")).strip()]
 
 
-def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
-    """Yield what the model said as blocks, each with the text of its arguments.
+def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
+    """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
-        own: We are the provider: reasoning is told though nobody signed it.
+        own: We are the provider: unsigned reasoning is included.
     """
     calls = iter(turn.calls)
-    sent = _sent_by_bedrock(turn)
+    sent = _own_blocks(turn)
     if sent is not None:
         for block in sent:
-            yield _encode_call(next(calls), names, block) if _is_call(block) else (dict(block), "")
+            yield (_encode_call(next(calls), names, block) if _is_call(block) else (dict(block), ""))
         return
     if own and turn.reasoning:
         yield {"reasoningContent": {"reasoningText": {"text": turn.reasoning}}}, ""
@@ -473,10 +526,12 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Bl
     yield from (_encode_call(call, names, {}) for call in calls)
 
 
-def _sent_by_bedrock(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     content = (turn.raw or {}).get("content")
-    return content if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls) else None
+    if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls):
+        return content
+    return None
 
 
 def _is_own(content: Json) -> bool:
@@ -488,7 +543,17 @@ def _is_own(content: Json) -> bool:
     )
 
 
-_BLOCKS = frozenset(("text", "toolUse", "toolResult", "reasoningContent", "citationsContent", "image", "document"))
+_BLOCKS = frozenset(
+    (
+        "text",
+        "toolUse",
+        "toolResult",
+        "reasoningContent",
+        "citationsContent",
+        "image",
+        "document",
+    )
+)
 
 
 def _is_call(block: Mapping[str, Json]) -> bool:
@@ -496,42 +561,57 @@ def _is_call(block: Mapping[str, Json]) -> bool:
 
 
 def _is_server_side(block: Mapping[str, Json]) -> bool:
-    """Whether the block tells of a tool that Bedrock ran: its call, or its result."""
+    """Whether the block is about a tool that Bedrock ran: its call, or its result."""
     call = block.get("toolUse")
     return "toolResult" in block or (isinstance(call, Mapping) and call.get("type") == "server_tool_use")
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
-    told = {"toolUseId": _IDS.to_wire(call.id), "name": names.to_wire(call.name), "input": as_object(call.arguments)}
-    return {**sent, "toolUse": told}, call.arguments
+    tool_use = {
+        "toolUseId": _IDS.to_wire(call.id),
+        "name": names.to_wire(call.name),
+        "input": as_object(call.arguments),
+    }
+    return {**sent, "toolUse": tool_use}, call.arguments
 
 
 def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
-    told: list[Block] = [{"text": text}] if text.strip() else []
+    content: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
-        thing = shown(media)
-        told.append((_encode_shown(thing) if thing else None) or {"text": not_shown(media)})
+        thing = parse_attachment(media)
+        content.append((_encode_attachment(thing) if thing else None) or {"text": describe_hidden(media)})
     status = "success" if result.ok else "error"
-    return {"toolResult": {"toolUseId": _IDS.to_wire(result.call_id), "content": told, "status": status}}
+    return {
+        "toolResult": {
+            "toolUseId": _IDS.to_wire(result.call_id),
+            "content": content,
+            "status": status,
+        }
+    }
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is not None:
-        if (block := _encode_shown(thing)) is None:
+        if (block := _encode_attachment(thing)) is None:
             raise ConfigError(f"Bedrock's models cannot be shown {thing.label}")
         return block
     if isinstance(part, Media):
         return {}
-    return {"text": str(part.get("text") or "")} if part.get("type") == "text" else dict(part)
+    if part.get("type") == "text":
+        return {"text": str(part.get("text") or "")}
+    return dict(part)
 
 
-def _encode_shown(thing: Shown) -> Block | None:
+def _encode_attachment(thing: Attachment) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown: Bedrock fetches only what
     lies in S3, and knows few forms."""
-    source = {"bytes": thing.base64} if thing.base64 else {"s3Location": {"uri": thing.url}}
-    if not (thing.base64 or thing.url.startswith("s3://")):
+    if thing.base64:
+        source: Json = {"bytes": thing.base64}
+    elif thing.url.startswith("s3://"):
+        source = {"s3Location": {"uri": thing.url}}
+    else:
         return None
     if form := _PICTURES.get(thing.media_type):
         return {"image": {"format": form, "source": source}}
@@ -554,31 +634,33 @@ def _blocks(content: Json) -> list[Block]:
     return [dict(json_bodies.mapping(block, "a block")) for block in json_bodies.items(content or [], "`content`")]
 
 
-def _answered(content: Json) -> list[tuple[Block, str]]:
+def _parse_blocks(content: Json) -> list[tuple[Block, str]]:
     """Return the blocks of a whole answer, each with the text of its arguments."""
     return [(block, _arguments(block) if _is_call(block) else "") for block in _blocks(content)]
 
 
 def _arguments(block: Block) -> str:
     value = json_bodies.mapping(block["toolUse"], "a `toolUse`").get("input")
-    return "{}" if value is None else json_bodies.json_text(value, "the input of a call")
+    if value is None:
+        return "{}"
+    return json_bodies.json_text(value, "the input of a call")
 
 
 def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
     if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
         raise ModelError(f"the model wrote what its provider cannot read ({stop})", code=stop, retryable=True)
-    found: list[ToolCall] = []
+    calls_on_wire: list[ToolCall] = []
     content: list[Block] = []
     for block, arguments in answered:
         if _is_call(block):
-            told = json_bodies.mapping(block["toolUse"], "a `toolUse`")
-            id, name = (json_bodies.string(told.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
-            found.append(ToolCall(id, name, arguments))
-            block = {**block, "toolUse": {**told, "input": as_object(arguments)}}
-        content.append(received.that_go_back(block))
-    calls = with_ids(found)
+            tool_use = json_bodies.mapping(block["toolUse"], "a `toolUse`")
+            id, name = (json_bodies.string(tool_use.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
+            calls_on_wire.append(ToolCall(id, name, arguments))
+            block = {**block, "toolUse": {**tool_use, "input": as_object(arguments)}}
+        content.append(received.sendable_fields(block))
+    calls = with_ids(calls_on_wire)
     return Turn(
-        _text_of(content),
+        _join_text(content),
         "".join(map(_thought, content)),
         tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
         _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
@@ -588,13 +670,13 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
     )
 
 
-def _text_of(blocks: Iterable[Block]) -> str:
+def _join_text(blocks: Iterable[Block]) -> str:
     return "".join(json_bodies.string(block.get("text") or "", "the text of a block") for block in blocks)
 
 
 def _thought(block: Block) -> str:
-    told = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
-    text = json_bodies.mapping(told or {}, "`reasoningText`").get("text")
+    reasoning = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
+    text = json_bodies.mapping(reasoning or {}, "`reasoningText`").get("text")
     return json_bodies.string(text or "", "the text of reasoning")
 
 
@@ -611,18 +693,20 @@ def _foreign(message: Json) -> str:
         return f"it is {json_bodies.kind(message)}"
     if message.get("role") != "assistant":
         return f"its role is {message.get('role')!r}"
-    return "" if _is_own(message.get("content")) else "its content is no list of Bedrock's blocks"
+    if _is_own(message.get("content")):
+        return ""
+    return "its content is no list of Bedrock's blocks"
 
 
 _PRELUDE_BYTES, _SUM_BYTES = 12, 4
 
 
 def _is_framed(body: bytes) -> bool:
-    """Whether a body is frames of Amazon's event stream: the first bytes tell the frame's length, and no text does."""
+    """Whether a body is frames of Amazon's event stream: they begin with a frame's length, which no text does."""
     return len(body) > _PRELUDE_BYTES and body[0] == 0
 
 
-def _framed_events(body: bytes) -> Iterator[ServerEvent]:
+def _read_frames(body: bytes) -> Iterator[ServerEvent]:
     """Yield the events of a framed body: each frame has a length, headers that name the event, and JSON.
 
     The checksums are not looked at: the connection has its own.
@@ -630,11 +714,15 @@ def _framed_events(body: bytes) -> Iterator[ServerEvent]:
     at = 0
     while at < len(body):
         size, headers = (int.from_bytes(body[start : start + 4], "big") for start in (at, at + 4))
-        begin, end = at + _PRELUDE_BYTES + headers, at + size - _SUM_BYTES
+        begin = at + _PRELUDE_BYTES + headers
+        end = at + size - _SUM_BYTES
         if size <= _PRELUDE_BYTES + _SUM_BYTES or not begin <= end <= len(body) - _SUM_BYTES:
             return  # cut in its middle
         kind = _KIND.search(body, at, begin)
-        name = kind[1].decode() if kind else ""
+        if kind:
+            name = kind[1].decode()
+        else:
+            name = ""
         yield ServerEvent(f'{{"{name}": {body[begin:end].decode("utf-8", "replace") or "{}"}}}')
         at += size
 
@@ -646,46 +734,56 @@ _KIND = re.compile(rb":(?:event|exception)-type\x07..([a-zA-Z]+)", re.DOTALL)
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _described(spec: Json) -> Described:
-    told = json_bodies.mapping(spec, "`toolSpec`")
-    schema = told.get("inputSchema")
-    parameters = schema.get("json") if isinstance(schema, Mapping) else None
-    if not told.get("name") or not isinstance(parameters, dict):
+def _parse_tool(spec: Json) -> Described:
+    definition = json_bodies.mapping(spec, "`toolSpec`")
+    schema = definition.get("inputSchema")
+    if isinstance(schema, Mapping):
+        parameters = schema.get("json")
+    else:
+        parameters = None
+    if not definition.get("name") or not isinstance(parameters, dict):
         raise ConfigError("the request has a tool without a name or an `inputSchema.json`")
-    strict = parameters if told.get("strict") else None
-    return Described(str(told["name"]), str(told.get("description") or ""), parameters, strict)
+    if definition.get("strict"):
+        strict = parameters
+    else:
+        strict = None
+    return Described(str(definition["name"]), str(definition.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
+def _parse_choice(choice: Json) -> str:
     if not isinstance(choice, Mapping) or "auto" in choice:
         return "auto"
     tool = choice.get("tool")
-    return str(tool.get("name")) if isinstance(tool, Mapping) else "required"
+    if isinstance(tool, Mapping):
+        return str(tool.get("name"))
+    return "required"
 
 
-def _output(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields."""
     config = fields.get("outputConfig")
     try:
-        told = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
-        form = Output(json.loads(told["schema"]), str(told.get("name") or "answer"))
+        schema = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
+        form = Output(json.loads(schema["schema"]), str(schema.get("name") or "answer"))
     except (KeyError, TypeError, ValueError):
         return None
     del fields["outputConfig"]
     return form
 
 
-def _heard(message: Mapping[str, Json]) -> Iterator[Message]:
+def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
     blocks = _blocks(message.get("content"))
     if message.get("role") == "assistant":
         yield AssistantMessage(DIALECT.decode_message({"role": "assistant", "content": blocks}))
         return
     yield from (ToolMessage(_result(block["toolResult"])) for block in blocks if "toolResult" in block)
-    said = [block for block in blocks if "toolResult" not in block]
-    if said or not blocks:
-        parts = () if all(set(block) == {"text"} for block in said) else tuple(map(_part, said))
-        yield UserMessage(_text_of(said), parts)
+    contents = [block for block in blocks if "toolResult" not in block]
+    if contents or not blocks:
+        parts: tuple[Mapping[str, Json] | Media, ...] = ()
+        if any(set(block) != {"text"} for block in contents):
+            parts = tuple(map(_part, contents))
+        yield UserMessage(_join_text(contents), parts)
 
 
 def _part(block: Block) -> Mapping[str, Json] | Media:
@@ -693,27 +791,31 @@ def _part(block: Block) -> Mapping[str, Json] | Media:
 
 
 def _media(block: Mapping[str, Json]) -> Media | None:
-    told = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
-    source = told.get("source")
+    fields = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
+    source = fields.get("source")
     if not isinstance(source, Mapping):
         return None
-    media_type, name = _MEDIA_TYPES.get(told.get("format"), ""), str(told.get("name") or "")
-    place = source.get("s3Location")
-    if isinstance(place, Mapping):
-        return Media(media_type, url=str(place.get("uri")), name=name)
-    return Media(media_type, Shown(media_type, str(source.get("bytes") or "")).bytes, name=name)
+    media_type = _MEDIA_TYPES.get(fields.get("format"), "")
+    name = str(fields.get("name") or "")
+    location = source.get("s3Location")
+    if isinstance(location, Mapping):
+        return Media(media_type, url=str(location.get("uri")), name=name)
+    return Media(media_type, Attachment(media_type, str(source.get("bytes") or "")).bytes, name=name)
 
 
-def _result(told: Json) -> ToolResult:
-    told = json_bodies.mapping(told, "`toolResult`")
-    blocks = _blocks(told.get("content"))
+def _result(fields: Json) -> ToolResult:
+    fields = json_bodies.mapping(fields, "`toolResult`")
+    blocks = _blocks(fields.get("content"))
     texts = [
-        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _text_of([block]) for block in blocks
+        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _join_text([block]) for block in blocks
     ]
     text = "".join(texts)
-    failure = Failure(Code.TOOL_ERROR, text) if told.get("status") == "error" else None
+    if fields.get("status") == "error":
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
     media = tuple(filter(None, map(_media, blocks)))
-    return ToolResult(str(told.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
+    return ToolResult(str(fields.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

@@ -1,7 +1,7 @@
 """What a server of the Chat Completions form answers, whole or event by event: OpenAI's own, and the many copies.
 
 Rule 1: a copy that spells something in its own way is read where that can mean one thing only. What an answer was cut
-        by, or refused for, stands, whatever is said behind it.
+        by, or refused for, is final, whatever comes after it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from handrail.dialects.call_assembly import CallAssembler, StreamedCall, with_id
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import names_of
+from handrail.dialects.writing import name_map
 from handrail.errors import Json
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
@@ -64,40 +72,47 @@ class ChatStream(EventStream):
 
     def __init__(self, dialect: Dialect, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = named(tools)
+        self._names = chat_names(tools)
         own = {tool.name for tool in tools}
         self._calls = CallAssembler(lambda wire: self._names.from_wire(wire) in own)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
-        self._kept: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
+        self._raw_reasoning: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
         self._details: list[Mapping[str, Json]] = []
         self._finish: Finish | None = None
         self._usage = Usage()
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        chunk = json_bodies.object_of(event.data)
+        chunk = json_bodies.parse_object(event.data)
         choices = chunk.get("choices")
         if event.type == "error" or chunk.get("error") or (not choices and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
         if chunk.get("usage"):
-            self._usage = _usage_of(chunk["usage"])
+            self._usage = _parse_usage(chunk["usage"])
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (0, "0", None):
+            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (
+                0,
+                "0",
+                None,
+            ):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
         # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
-        begun = self._calls.calls or self._text or self._reasoning or self._refusal
-        delta = choice.get("delta") if "delta" in choice or begun else choice.get("message")
+        has_content = self._calls.calls or self._text or self._reasoning or self._refusal
+        if "delta" in choice or has_content:
+            delta = choice.get("delta")
+        else:
+            delta = choice.get("message")
         if delta:
             self._take_delta(json_bodies.mapping(delta, "a delta of the stream"), deltas)
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
         if choice.get("finish_reason") and self._finish not in ("length", "refused"):
-            self._finish = _finish_of(choice["finish_reason"])
+            self._finish = _parse_finish(choice["finish_reason"])
 
     def _take_delta(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         if calls := delta.get("tool_calls"):
@@ -119,7 +134,7 @@ class ChatStream(EventStream):
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
             if delta.get(key):
-                self._kept.setdefault(key, []).append(json_bodies.string(delta[key], f"`{key}`"))
+                self._raw_reasoning.setdefault(key, []).append(json_bodies.string(delta[key], f"`{key}`"))
         details = _details(delta)
         self._details += details
         if thought := _reasoning(delta, details):
@@ -136,21 +151,22 @@ class ChatStream(EventStream):
                 continue
             call = self._calls.take(index, id, name, text)
             for key in CALL_GOES_BACK:
-                if key in entry and received.can_go_back(entry[key]):
+                if key in entry and received.is_sendable(entry[key]):
                     call.extras[key] = entry[key]
             if text:
                 deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        calls = self._calls.finished()
-        text, refusal = "".join(self._text), "".join(self._refusal)
+        calls = self._calls.finish()
+        text = "".join(self._text)
+        refusal = "".join(self._refusal)
         raw: dict[str, Json] = {"role": "assistant", "content": text or None}
         if refusal:
             raw["refusal"] = refusal
-        raw |= {key: "".join(pieces) for key, pieces in self._kept.items()}
+        raw |= {key: "".join(pieces) for key, pieces in self._raw_reasoning.items()}
         if self._details:
-            raw["reasoning_details"] = _joined_details(self._details)
+            raw["reasoning_details"] = _merge_details(self._details)
         if calls:
             raw["tool_calls"] = [
                 _raw_call(call, streamed) for call, streamed in zip(calls, self._calls.calls, strict=True)
@@ -166,7 +182,7 @@ class ChatStream(EventStream):
         )
 
 
-def turn_in(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
+def parse_turn(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
     """Return the turn in a whole response body.
 
     Raises:
@@ -178,21 +194,24 @@ def turn_in(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
     if choice.get("error"):
         raise provider_errors.classify(None, {}, {"error": choice["error"]})
     message = _whole_message(choice, body)
-    return turn_of(message, _finish_of(choice.get("finish_reason")), _usage_of(body.get("usage")), tools)
+    return build_turn(message, _parse_finish(choice.get("finish_reason")), _parse_usage(body.get("usage")), tools)
 
 
-def named(tools: Iterable[ToolLike] | None) -> NameMap:
+def chat_names(tools: Iterable[ToolLike] | None) -> NameMap:
     """Return how these tools are called on this wire."""
-    return names_of(tools, NAMES)
+    return name_map(tools, NAMES)
 
 
 def foreign_in(message: Json) -> str:
     """Return what shows that this is no assistant message of ours; empty when it is one."""
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
-    role, content = message.get("role"), message.get("content")
+    role = message.get("role")
+    content = message.get("content")
     if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
-        return "" if role in ("assistant", "", None) else f"its role is {role!r}"
+        if role in ("assistant", "", None):
+            return ""
+        return f"its role is {role!r}"
     if isinstance(content, list):
         # Bedrock's and Gemini's blocks have no type; their first key says what they are.
         types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
@@ -200,7 +219,9 @@ def foreign_in(message: Json) -> str:
             return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
     if role is None and not {"tool_calls", "function_call"} & message.keys():
         return "it has neither a role nor calls"
-    return "" if role in ("assistant", None) else f"its role is {role!r}"
+    if role in ("assistant", None):
+        return ""
+    return f"its role is {role!r}"
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -217,13 +238,17 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     was cut, refused or broken off are none of this one's.
     """
     message = json_bodies.mapping(choice.get("message"), "`choices[0].message`")
-    if _finish_of(choice.get("finish_reason")) != "calls" or message.get("tool_calls") or message.get("function_call"):
+    if (
+        _parse_finish(choice.get("finish_reason")) != "calls"
+        or message.get("tool_calls")
+        or message.get("function_call")
+    ):
         return message
     for other in body["choices"][1:]:
         if (
             not isinstance(other, json_bodies.OBJECT)
             or other.get("error")
-            or _finish_of(other.get("finish_reason")) != "calls"
+            or _parse_finish(other.get("finish_reason")) != "calls"
         ):
             continue
         rest = other.get("message")
@@ -232,15 +257,20 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     return message
 
 
-def _finish_of(word: Json) -> Finish:
-    return _FINISHES.get(word.lower(), "error") if isinstance(word, str) else "error"
+def _parse_finish(word: Json) -> Finish:
+    if isinstance(word, str):
+        return _FINISHES.get(word.lower(), "error")
+    return "error"
 
 
-def turn_of(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
+def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
-    names = named(tools) if wire else named(())
+    if wire:
+        names = chat_names(tools)
+    else:
+        names = chat_names(())
     return Turn(
         text,
         _reasoning(message, _details(message)) or thought,
@@ -253,10 +283,10 @@ def turn_of(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: It
 
 
 def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the provider's message as it may be kept: without fields that no request could carry."""
-    raw = received.that_go_back({name: value for name, value in message.items() if name != "tool_calls"})
+    """Return the provider's message as it may be stored: without fields that no request could carry."""
+    raw = received.sendable_fields({name: value for name, value in message.items() if name != "tool_calls"})
     if calls := message.get("tool_calls"):
-        raw["tool_calls"] = [received.that_go_back(call) for call in calls]
+        raw["tool_calls"] = [received.sendable_fields(call) for call in calls]
     return raw
 
 
@@ -270,12 +300,12 @@ def _calls(message: Mapping[str, Json]) -> list[ToolCall]:
 
 
 def _has_old_call(message: Mapping[str, Json]) -> bool:
-    """Whether a call stands under `function_call` alone; some servers say the same one there and in `tool_calls`."""
+    """Whether only `function_call` has the call; some servers put the same one there and in `tool_calls`."""
     function = message.get("function_call")
     if not function:
         return False
-    said = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
-    return _call_parts({"function": function})[1:] not in said
+    others = [_call_parts(entry)[1:] for entry in message.get("tool_calls") or ()]
+    return _call_parts({"function": function})[1:] not in others
 
 
 def _call_parts(entry: Json) -> tuple[str, str, str]:
@@ -285,34 +315,43 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     function = entry.get("function") or entry  # some servers leave out the inner object
     if not isinstance(function, json_bodies.OBJECT):
         raise json_bodies.unreadable(f"the function of a tool call is {json_bodies.kind(function)}, not an object")
-    id, name = entry.get("id"), function.get("name")
-    told = function.get("arguments")
-    if told is None:
-        told = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
-    arguments = json_bodies.json_text(told, "what a tool is called with")
-    call_id = str(id) if isinstance(id, str | int | float) else ""
+    id = entry.get("id")
+    name = function.get("name")
+    value = function.get("arguments")
+    if value is None:
+        value = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
+    arguments = json_bodies.json_text(value, "what a tool is called with")
+    if isinstance(id, str | int | float):
+        call_id = str(id)
+    else:
+        call_id = ""
     return call_id, json_bodies.string(name or "", "a tool's name"), arguments
 
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
-    told = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
-    indexes = [_index(index) for index in told]
-    return range(len(told)) if len(told) > 1 and len(set(indexes)) < len(told) else indexes
+    given = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
+    indexes = [_index(index) for index in given]
+    if len(given) > 1 and len(set(indexes)) < len(given):
+        return range(len(given))
+    return indexes
 
 
-def _index(told: Json) -> int | None:
+def _index(index: Json) -> int | None:
     """Return an index; some servers write theirs as text, as protocol buffers do with long integers."""
-    if isinstance(told, str) and told.isdecimal() and len(told) < 5:
-        return int(told)
-    return told if isinstance(told, int) else None
+    if isinstance(index, str) and index.isdecimal() and len(index) < 5:
+        return int(index)
+    if isinstance(index, int):
+        return index
+    return None
 
 
 def _content(content: Json) -> tuple[str, str]:
     """Return text and reasoning of a message's content, which is text or, at Mistral, a list of parts."""
     if content is None or isinstance(content, str):
         return content or "", ""
-    texts, thoughts = [], []
+    texts = []
+    thoughts = []
     for part in json_bodies.items(content, "`content`"):
         if isinstance(part, str):
             texts.append(part)
@@ -328,21 +367,21 @@ def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]
     for key in _REASONING_KEYS:
         if message.get(key):
             return json_bodies.string(message[key], f"`{key}`")
-    told = (detail.get("text") or detail.get("summary") for detail in details)
-    return "".join(text for text in told if isinstance(text, str))
+    texts = (detail.get("text") or detail.get("summary") for detail in details)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     details = message.get("reasoning_details")
     if not isinstance(details, list):
         return []
-    return [each for each in details if isinstance(each, Mapping) and received.can_go_back(each)]
+    return [each for each in details if isinstance(each, Mapping) and received.is_sendable(each)]
 
 
 _DETAIL_TEXTS = ("text", "summary", "data", "signature")
 
 
-def _joined_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+def _merge_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     """Return streamed `reasoning_details` as a whole answer would hold them: texts joined, one entry for each block."""
     blocks: list[tuple[dict[str, Json], dict[str, list[str]]]] = []
     block_of: dict[tuple[str, str], int] = {}
@@ -365,14 +404,15 @@ def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:
     return {"id": call.id, "type": "function", "function": function, **streamed.extras}
 
 
-def _usage_of(usage: Json) -> Usage:
+def _parse_usage(usage: Json) -> Usage:
     if not isinstance(usage, Mapping):
         return Usage()
-    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    input_details = usage.get("prompt_tokens_details")
+    output_details = usage.get("completion_tokens_details")
     return Usage(
         json_bodies.count(usage, "prompt_tokens"),
         json_bodies.count(usage, "completion_tokens"),
-        # Moonshot and DeepSeek tell it beside the details.
+        # Moonshot and DeepSeek report it beside the details.
         json_bodies.count(input_details, "cached_tokens")
         or json_bodies.count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
         json_bodies.count(output_details, "reasoning_tokens"),

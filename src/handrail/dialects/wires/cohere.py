@@ -3,7 +3,7 @@
 Calls, results and tools are spelled as in OpenAI's chat form, and `openai_chat` spells them. The rest is Cohere's own:
 a plan before calls, content in blocks, citations, one event for each piece of a stream.
 
-Rule 1: what the model said goes back as it came: its blocks, its plan, its citations.
+Rule 1: an answer goes back as it came: its blocks, its plan, its citations.
 Rule 2: `null` for the arguments of a call means that it has none.
 Rule 3: only a stated end is an end: an unknown `finish_reason`, or a stream without one, is `error`.
 """
@@ -18,14 +18,28 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap
-from handrail.dialects.parts import Shown, not_shown, shown
+from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires import chat_answers, openai_chat
-from handrail.dialects.wires.base import Wire, check_choice
+from handrail.dialects.wires.base import BaseWire, check_choice
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import event, fit_to_send, in_call_order, kept, pieces, result_text
+from handrail.dialects.writing import (
+    as_collection,
+    event,
+    fit_to_send,
+    in_call_order,
+    pieces,
+    result_text,
+)
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -68,14 +82,17 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
 _CHOICES: Mapping[str, str | None] = {"auto": None, "required": "REQUIRED", "none": "NONE"}
 _CHOICES_BACK: Mapping[Json, str] = {word: choice for choice, word in _CHOICES.items()}
 
-_BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+_BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
+    "text": TextDelta,
+    "thinking": ReasoningDelta,
+}
 """Types of blocks, each of which holds its text in a field of that name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cohere(Wire):
+class Cohere(BaseWire):
     """The dialect. Cohere refuses a form for the answer beside tools; such a run goes on in the next way to ask for it
-    (`structured`)."""
+    (`structured_output`)."""
 
     name: str = "cohere"
 
@@ -86,11 +103,14 @@ class Cohere(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        Cohere cannot be told which tool to call: the one that `tool_choice` names is the only one that it is told of.
+        Cohere has no field for the tool to call: the one that `tool_choice` names is the only one in the request.
         Nor whether several calls are welcome: `parallel` stays out.
 
         Raises:
@@ -98,18 +118,18 @@ class Cohere(Wire):
                 message shows what no model here can take.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
-        told = {
+        tools = as_collection(tools)
+        names = _name_map(tools)
+        fields = {
             "model": options.model or None,
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
             "response_format": _response_format(options.output) if options.output else None,
         }
         return {
-            "messages": [_encode(message, names) for message in _shown(fit_to_send(messages, tools))],
+            "messages": [_encode(message, names) for message in _add_media(fit_to_send(messages, tools))],
             "stream": options.stream,
-            **{field: value for field, value in told.items() if value is not None},
+            **{field: value for field, value in fields.items() if value is not None},
             **self._tool_fields(tools, options),
             **options.extra,
         }
@@ -120,7 +140,8 @@ class Cohere(Wire):
         if not (tools or options.provider_tools):
             return {}
         if choice not in _CHOICES:
-            tools, choice = [tool for tool in tools if tool.name == choice], "required"
+            tools = [tool for tool in tools if tool.name == choice]
+            choice = "required"
         defined = self.definitions(tools)
         fields: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
         if word := _CHOICES[choice]:
@@ -128,7 +149,7 @@ class Cohere(Wire):
         return fields | ({"strict_tools": True} if options.strict else {})
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; `strict` is said of the whole request."""
+        """Describe the tools; `strict` applies to the whole request."""
         return _CHAT.definitions(tools)
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -137,8 +158,8 @@ class Cohere(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        told = [ToolMessage(result) for result in in_call_order(calls, results)]
-        return [_encode(message, _names_of(())) for message in _shown(told)]
+        messages = [ToolMessage(result) for result in in_call_order(calls, results)]
+        return [_encode(message, _name_map(())) for message in _add_media(messages)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -148,11 +169,11 @@ class Cohere(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
-        if provider_errors.error_in(told) or isinstance(told.get("message"), str):
-            raise provider_errors.classify(None, {}, told)
-        message = json_bodies.mapping(told.get("message"), "`message`")
-        turn = _turn(message, _finish(told.get("finish_reason")), _usage(told.get("usage")), tools)
+        answer = json_bodies.parse_object(body)
+        if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
+            raise provider_errors.classify(None, {}, answer)
+        message = json_bodies.mapping(answer.get("message"), "`message`")
+        turn = _turn(message, _finish(answer.get("finish_reason")), _usage(answer.get("usage")), tools)
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -169,15 +190,17 @@ class Cohere(Wire):
         finish = _CHAT.decode_message(message, tools).finish  # the same messages are foreign here as there
         return received.whole_turn(_turn(message, finish, Usage(), tools))
 
-    def stream(self, tools: Iterable[ToolLike] | None = None) -> MessageStream:
+    def stream(self, tools: Iterable[ToolLike] | None = None) -> CohereStream:
         """Return a reader for one streamed answer."""
-        return MessageStream(self, tuple(tools or ()))
+        return CohereStream(self, tuple(tools or ()))
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/chat") else None
+        if path.endswith("/chat"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer; only the status says of what kind it is."""
@@ -190,19 +213,22 @@ class Cohere(Wire):
             ConfigError: The request cannot be read.
         """
         rest = dict(body)
-        output, strict = _output(rest), bool(rest.pop("strict_tools", False))
+        output = _take_output(rest)
+        strict = bool(rest.pop("strict_tools", False))
         choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
-        told = [_with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")]
-        messages, tools, options = _CHAT.decode_request({**rest, "messages": told, "tool_choice": choice})
+        contents = [
+            _with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")
+        ]
+        messages, tools, options = _CHAT.decode_request({**rest, "messages": contents, "tool_choice": choice})
         return messages, tools, replace(options, strict=strict, output=output)
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Cohere would send for a turn; it tells neither its model nor a time."""
+        """Return the body that Cohere would send for a turn; it holds neither its model nor a time."""
         message: dict[str, Json] = {"role": "assistant"}
-        if content := _blocks_of(turn):
+        if content := _encode_blocks(turn):
             message["content"] = content
         if turn.calls:
-            message["tool_calls"] = _sent_calls(turn, _names_of(tools))
+            message["tool_calls"] = _encode_calls(turn, _name_map(tools))
         return {
             "id": envelope.id,
             "finish_reason": _FINISH_WORDS[turn.finish],
@@ -211,46 +237,64 @@ class Cohere(Wire):
         }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Cohere would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Cohere would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text or arguments in one event.
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        head = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        head = {
+            "role": "assistant",
+            "content": [],
+            "tool_plan": "",
+            "tool_calls": [],
+            "citations": [],
+        }
         yield event({"id": envelope.id, "type": "message-start", "delta": {"message": head}})
-        for index, block in enumerate(_blocks_of(turn)):
+        for index, block in enumerate(_encode_blocks(turn)):
             kind = block["type"]
             yield _event("content-start", index, content={"type": kind, kind: ""})
             for piece in pieces(block[kind], piece_chars):
                 yield _event("content-delta", index, content={kind: piece})
             yield _event("content-end", index)
-        for index, call in enumerate(_sent_calls(turn, _names_of(tools))):
+        for index, call in enumerate(_encode_calls(turn, _name_map(tools))):
             function = call["function"]
-            yield _event("tool-call-start", index, tool_calls={**call, "function": {**function, "arguments": ""}})
+            yield _event(
+                "tool-call-start",
+                index,
+                tool_calls={**call, "function": {**function, "arguments": ""}},
+            )
             for piece in pieces(function["arguments"], piece_chars):
                 yield _event("tool-call-delta", index, tool_calls={"function": {"arguments": piece}})
             yield _event("tool-call-end", index)
         if turn.finish != "error":
-            end = {"finish_reason": _FINISH_WORDS[turn.finish], "usage": _encode_usage(turn.usage)}
+            end = {
+                "finish_reason": _FINISH_WORDS[turn.finish],
+                "usage": _encode_usage(turn.usage),
+            }
             yield event({"type": "message-end", "delta": end})
 
 
 DIALECT = Cohere()
 
 
-class MessageStream(EventStream):
+class CohereStream(EventStream):
     """One streamed answer of Cohere; see `DialectStream`."""
 
     def __init__(self, dialect: Cohere, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._names = _names_of(tools)
+        self._names = _name_map(tools)
         self._blocks: dict[Json, tuple[Block, list[str]]] = {}  # by the index that the provider gave
-        self._calls: list[_Call] = []
-        self._open: dict[Json, _Call] = {}  # by the index that the provider gave
+        self._calls: list[_StreamedCall] = []
+        self._open: dict[Json, _StreamedCall] = {}  # by the index that the provider gave
         self._plan: list[str] = []
         self._thoughts: list[str] = []
         self._citations: list[Json] = []
@@ -258,32 +302,36 @@ class MessageStream(EventStream):
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
-        kind = told.get("type") or event.type
-        if kind == "error" or told.get("error") or (not kind and told.get("message")):
-            raise provider_errors.classify(None, {}, told)
-        delta = json_bodies.mapping(told.get("delta") or {}, "a delta of the stream")
+        payload = json_bodies.parse_object(event.data)
+        kind = payload.get("type") or event.type
+        if kind == "error" or payload.get("error") or (not kind and payload.get("message")):
+            raise provider_errors.classify(None, {}, payload)
+        delta = json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
         message = json_bodies.mapping(delta.get("message") or {}, "a message of the stream")
-        index = told.get("index")
+        index = payload.get("index")
         if not isinstance(index, int | str | None):
             raise json_bodies.unreadable(f"an index is {json_bodies.kind(index)}, not a number")
         match kind:
             case "content-start" | "content-delta":
                 self._take_content(index, message.get("content"), deltas)
             case "tool-plan-delta":
-                self._think(self._plan, json_bodies.string(message.get("tool_plan") or "", "`tool_plan`"), deltas)
+                self._think(
+                    self._plan,
+                    json_bodies.string(message.get("tool_plan") or "", "`tool_plan`"),
+                    deltas,
+                )
             case "tool-call-start" | "tool-call-delta" | "tool-call-end":
                 self._take_call(kind, index, message.get("tool_calls") or {}, deltas)
-            case "citation-start" if received.can_go_back(message.get("citations")):
+            case "citation-start" if received.is_sendable(message.get("citations")):
                 self._citations.append(message.get("citations"))
             case "message-end":
                 self._end = delta
 
     def _take_content(self, index: Json, content: Json, deltas: list[Delta]) -> None:
-        told = json_bodies.mapping(content or {}, "the content of a message")
+        fields = json_bodies.mapping(content or {}, "the content of a message")
         for kind, delta in _BLOCKS.items():
-            text = json_bodies.string(told.get(kind) or "", f"`{kind}` of a block")
-            if index not in self._blocks and kind in told:
+            text = json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block")
+            if index not in self._blocks and kind in fields:
                 self._blocks[index] = {"type": kind}, []
             if not text:
                 continue
@@ -298,17 +346,21 @@ class MessageStream(EventStream):
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def _take_call(self, kind: str, index: Json, told: Json, deltas: list[Delta]) -> None:
-        told = json_bodies.mapping(told, "a call of the stream")
-        function = json_bodies.mapping(told.get("function") or {}, "the function of a call")
+    def _take_call(self, kind: str, index: Json, fields: Json, deltas: list[Delta]) -> None:
+        fields = json_bodies.mapping(fields, "a call of the stream")
+        function = json_bodies.mapping(fields.get("function") or {}, "the function of a call")
         call = self._open.get(index)
         if kind == "tool-call-start" or call is None:
             if kind == "tool-call-end":
                 return
-            id = json_bodies.string(told.get("id") or "", "a call's id")
+            id = json_bodies.string(fields.get("id") or "", "a call's id")
             if call is not None and id and id == call.id:
                 return  # gateways repeat events, and one call must not become two
-            call = _Call(len(self._calls), id, json_bodies.string(function.get("name") or "", "a tool's name"))
+            call = _StreamedCall(
+                len(self._calls),
+                id,
+                json_bodies.string(function.get("name") or "", "a tool's name"),
+            )
             self._calls.append(call)
             self._open[index] = call
         text = call.grow(json_bodies.string(function.get("arguments") or "", "the arguments of a call"))
@@ -319,45 +371,64 @@ class MessageStream(EventStream):
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        told: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "content": [{**block, block["type"]: "".join(texts)} for block, texts in self._blocks.values()],
             "tool_plan": "".join(self._plan),
             "tool_calls": [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "".join(call.pieces)}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(call.pieces)},
+                }
                 for call in self._calls
             ],
             "citations": self._citations,
         }
-        message = {"role": "assistant", **{name: value for name, value in told.items() if value}}
-        turn = _turn(message, _finish(self._end.get("finish_reason")), _usage(self._end.get("usage")), self._tools)
+        message = {
+            "role": "assistant",
+            **{name: value for name, value in fields.items() if value},
+        }
+        turn = _turn(
+            message,
+            _finish(self._end.get("finish_reason")),
+            _usage(self._end.get("usage")),
+            self._tools,
+        )
         return replace(turn, reasoning="".join(self._thoughts))  # in the order in which it was thought
 
 
 _NONE = "null"
 
 
-class _Call:
+class _StreamedCall:
     """A call on its way. Its first characters are held back while they may be those of `null`."""
 
     __slots__ = ("_is_held", "id", "name", "pieces", "position")
 
     def __init__(self, position: int, id: str, name: str) -> None:
-        self.position, self.id, self.name = position, id, name
+        self.position = position
+        self.id = id
+        self.name = name
         self.pieces: list[str] = []
         self._is_held = True
 
     def grow(self, text: str) -> str:
-        """Add a piece of the arguments, and return what can be told by now."""
+        """Add a piece of the arguments, and return what is certain by now."""
         if text:
             self.pieces.append(text)
         if not self._is_held:
             return text
         self._is_held = _NONE.startswith("".join(self.pieces))
-        return "" if self._is_held else "".join(self.pieces)
+        if self._is_held:
+            return ""
+        return "".join(self.pieces)
 
     def end(self) -> str:
         """Return what was held back, now that there is no more."""
-        held = _arguments("".join(self.pieces)) if self._is_held else ""
+        if self._is_held:
+            held = _arguments("".join(self.pieces))
+        else:
+            held = ""
         self._is_held = False
         return held
 
@@ -365,9 +436,9 @@ class _Call:
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
     # Cohere's documents do not say which names it takes. OpenAI's rule is what its compatible endpoint promises.
-    return chat_answers.named(tools)
+    return chat_answers.chat_names(tools)
 
 
 def _response_format(output: Output) -> dict[str, Json]:
@@ -384,34 +455,34 @@ def _encode(message: Message, names: NameMap) -> dict[str, Json]:
             return _CHAT.encode_message(message, names)
 
 
-def _shown(messages: Iterable[Message]) -> Iterator[Message]:
+def _add_media(messages: Iterable[Message]) -> Iterator[Message]:
     """Give the messages with what results show behind them; what no model here can see is named in the result."""
-    return openai_chat.with_media_shown(map(_with_the_rest_named, messages))
+    return openai_chat.add_media(map(_name_hidden_media, messages))
 
 
-def _with_the_rest_named(message: Message) -> Message:
+def _name_hidden_media(message: Message) -> Message:
     if not isinstance(message, ToolMessage) or not message.result.media:
         return message
     result = message.result
-    seen = [media for media in result.media if _can_be_shown(shown(media))]
-    named = [not_shown(media) for media in result.media if media not in seen]
+    seen = [media for media in result.media if _is_visible(parse_attachment(media))]
+    named = [describe_hidden(media) for media in result.media if media not in seen]
     return ToolMessage(replace(result, media=seen, text="\n".join((result_text(result), *named))))
 
 
-def _can_be_shown(thing: Shown | None) -> bool:
+def _is_visible(thing: Attachment | None) -> bool:
     return thing is not None and (thing.media_type.startswith("image/") or bool(thing.is_text and thing.base64))
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     raw = turn.raw or {}
     sent = raw.get("content")
-    told = {
+    fields = {
         "content": sent if _is_own(sent) else turn.text or turn.refusal,
         "tool_plan": raw.get("tool_plan"),
         "tool_calls": _CHAT.encode_message(AssistantMessage(turn), names).get("tool_calls"),
         "citations": raw.get("citations"),
     }
-    return {"role": "assistant", **{name: value for name, value in told.items() if value}}
+    return {"role": "assistant", **{name: value for name, value in fields.items() if value}}
 
 
 def _is_own(content: Json) -> bool:
@@ -427,13 +498,15 @@ def _is_own(content: Json) -> bool:
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Block:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is None:
-        return dict(part) if isinstance(part, Mapping) else {}
+        if isinstance(part, Mapping):
+            return dict(part)
+        return {}
     if thing.media_type.startswith("image/"):
         link = thing.url or f"data:{thing.media_type};base64,{thing.base64}"
         return {"type": "image_url", "image_url": {"url": link}}
-    if _can_be_shown(thing):
+    if _is_visible(thing):
         return {"type": "text", "text": thing.text}
     raise ConfigError(f"Cohere's models cannot be shown {thing.label}")
 
@@ -442,7 +515,9 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
 
 
 def _finish(word: Json) -> Finish:
-    return _FINISHES.get(word, "error") if isinstance(word, str) else "error"
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return "error"
 
 
 def _arguments(text: str) -> str:
@@ -452,13 +527,16 @@ def _arguments(text: str) -> str:
 def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
     content = message.get("content") or []
     text = [{"type": "text", "text": content}]
-    blocks = text if isinstance(content, str) else json_bodies.items(content, "`content`")
+    if isinstance(content, str):
+        blocks = text
+    else:
+        blocks = json_bodies.items(content, "`content`")
     texts: dict[str, list[str]] = {kind: [] for kind in _BLOCKS}
     for block in blocks:
-        told = json_bodies.mapping(block, "a block")
-        kind = told.get("type")
+        fields = json_bodies.mapping(block, "a block")
+        kind = fields.get("type")
         if isinstance(kind, str) and kind in texts:
-            texts[kind].append(json_bodies.string(told.get(kind) or "", f"`{kind}` of a block"))
+            texts[kind].append(json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block"))
     plan = json_bodies.string(message.get("tool_plan") or "", "`tool_plan`")
     called = _CHAT.decode_message({"role": "assistant", "tool_calls": message.get("tool_calls")}, tools).calls
     return Turn(
@@ -467,7 +545,7 @@ def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iter
         tuple(replace(call, arguments=_arguments(call.arguments)) for call in called),
         finish,
         usage,
-        raw=received.that_go_back(message),
+        raw=received.sendable_fields(message),
     )
 
 
@@ -487,38 +565,50 @@ def _usage(usage: Json) -> Usage:
 
 def _with_plain_content(message: Json) -> dict[str, Json]:
     """Return a message with a tool's documents as text."""
-    told = dict(json_bodies.mapping(message, "a message"))
-    if told.get("role") == "tool" and isinstance(told.get("content"), list):
-        blocks = [json_bodies.mapping(block, "a block") for block in told["content"]]
-        told["content"] = "\n".join(_document_text(block) for block in blocks)
-    return told
+    fields = dict(json_bodies.mapping(message, "a message"))
+    if fields.get("role") == "tool" and isinstance(fields.get("content"), list):
+        blocks = [json_bodies.mapping(block, "a block") for block in fields["content"]]
+        fields["content"] = "\n".join(_document_text(block) for block in blocks)
+    return fields
 
 
 def _document_text(block: Mapping[str, Json]) -> str:
     document = block.get("document")
-    data = document.get("data") if isinstance(document, Mapping) else block.get("text")
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if isinstance(document, Mapping):
+        data = document.get("data")
+    else:
+        data = block.get("text")
+    if isinstance(data, str):
+        return data
+    return json.dumps(data, ensure_ascii=False)
 
 
-def _output(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
     form = fields.get("response_format")
-    schema = form.get("json_schema") if isinstance(form, Mapping) else None
+    if isinstance(form, Mapping):
+        schema = form.get("json_schema")
+    else:
+        schema = None
     if not isinstance(schema, Mapping):
         return None
     del fields["response_format"]
     return Output(schema)
 
 
-def _blocks_of(turn: Turn) -> list[Block]:
-    told = {"thinking": turn.reasoning, "text": turn.text}
-    return [{"type": kind, kind: text} for kind, text in told.items() if text]
+def _encode_blocks(turn: Turn) -> list[Block]:
+    texts = {"thinking": turn.reasoning, "text": turn.text}
+    return [{"type": kind, kind: text} for kind, text in texts.items() if text]
 
 
-def _sent_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
+def _encode_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
     """Return the calls with their arguments as they are; a history would hold them as objects."""
     return [
-        {"id": call.id, "type": "function", "function": {"name": names.to_wire(call.name), "arguments": call.arguments}}
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": names.to_wire(call.name), "arguments": call.arguments},
+        }
         for call in turn.calls
     ]
 
@@ -529,5 +619,8 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 
 
 def _event(type: str, index: int, **message: Json) -> str:
-    delta = {"delta": {"message": message}} if message else {}
+    if message:
+        delta = {"delta": {"message": message}}
+    else:
+        delta = {}
     return event({"type": type, "index": index, **delta})

@@ -19,10 +19,11 @@ class EventStream(ABC):
     """A `DialectStream` over server-sent events."""
 
     def __init__(self, dialect: Dialect, tools: Collection[ToolLike]) -> None:
-        self._dialect, self._tools = dialect, tools
+        self._dialect = dialect
+        self._tools = tools
         self._splitter = EventSplitter()
         self._characters = received.WholeDeltas()
-        self._heard = False
+        self._has_events = False
         self._error: ModelError | None = None
         self._turn: Turn | None = None
 
@@ -38,7 +39,7 @@ class EventStream(ABC):
     def whole(self) -> Turn:
         """Return the turn of all events taken. Without a clean end its `finish` is `error`."""
 
-    def unstreamed(self, body: str) -> Turn:
+    def decode_plain(self, body: str) -> Turn:
         """Return the turn of a plain answer that came where a stream was asked for."""
         return self._dialect.decode(body, self._tools)
 
@@ -54,10 +55,10 @@ class EventStream(ABC):
             for event in self._splitter.close():
                 if json_bodies.is_json(event.data):  # else it was cut in its middle, and says nothing
                     self._read([event])
-            if self._heard or self._error:
+            if self._has_events or self._error:
                 self._turn = received.whole_turn(self.whole())
             elif strays := "\n".join(self._splitter.strays):
-                self._turn = self.unstreamed(strays)
+                self._turn = self.decode_plain(strays)
             else:
                 raise ModelError("the stream ended before its first event", code="unreadable", retryable=True)
         if self._error:
@@ -67,13 +68,13 @@ class EventStream(ABC):
     def _read(self, events: list[ServerEvent]) -> list[Delta]:
         deltas: list[Delta] = []
         for event in events:
-            self._heard = True
+            self._has_events = True
             if event.data.strip() in ("[DONE]", ""):  # an empty one keeps the connection open
                 continue
             try:
                 self.take(event, deltas)
             except ModelError as error:
-                # What came before it has been said, and is returned first, however the stream was cut.
+                # Deltas before the error are returned first, however the stream was cut.
                 self._error = error
                 if not deltas:
                     raise

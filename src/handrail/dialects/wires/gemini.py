@@ -1,13 +1,13 @@
 """Google Gemini's `generateContent`: both ways, whole and streamed.
 
-What is said stands in contents, and those in parts: text, thoughts, calls, results, and what Gemini ran itself. What a
-Gemini said goes back as those very parts, because thoughts are signed and newer models refuse a call that lost its
+A conversation is a list of contents, each a list of parts: text, thoughts, calls, results, and what Gemini ran itself.
+Parts of a Gemini go back unchanged, because thoughts are signed and newer models refuse a call that lost its
 signature. Reading is in `gemini_answers`.
 
-Rule 1: parts of a Gemini go back as they came, in their order; of a call only name and arguments are written anew.
-Rule 2: what another model said goes back as text and calls, and its first call says that it never had a signature.
+Rule 1: parts of a Gemini go back as they came, in their order; of a call only name and arguments are written again.
+Rule 2: an answer of another model goes back as text and calls, and its first call says that it never had a signature.
 Rule 3: ids go back where the provider gave them. One that we made says nothing to it: there the order counts, and the
-        results of one turn stand in one content, in the order of the calls.
+        results of one turn are in one content, in the order of the calls.
 Rule 4: a tool is described in Gemini's own subset only where it loses nothing and values keep their types.
 """
 
@@ -27,12 +27,21 @@ from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.call_assembly import was_made
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import Shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import Attachment, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.gemini_answers import Answer, Part, chunks_of
+from handrail.dialects.wires.gemini_answers import AnswerAssembler, Part, parse_chunks
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_object, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_collection,
+    as_object,
+    event,
+    fit_to_send,
+    in_call_order,
+    name_map,
+    pieces,
+    result_text,
+)
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     AssistantMessage,
@@ -59,8 +68,8 @@ _PARAMETER_NAMES = NameRule("a-zA-Z0-9_", most_chars=64, first="a-zA-Z_")
 """What it accepts as a parameter's name in a schema of its own subset."""
 
 _UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
-"""What stands for the signature of a call that no Gemini made, by its guide on thought signatures. Gemini 3 refuses the
-first call of a turn without one; earlier models pay no heed to it."""
+"""The signature for a call that no Gemini made, by its guide on thought signatures. Gemini 3 refuses the
+first call of a turn without one; earlier models ignore it."""
 
 _MODES: Mapping[str, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _CHOICES: Mapping[Json, str] = {mode: choice for choice, mode in _MODES.items()}
@@ -90,44 +99,56 @@ _SHARED_FIELDS = ("generationConfig", "toolConfig")
 
 
 @dataclass(frozen=True, slots=True)
-class Gemini(Wire):
+class Gemini(BaseWire):
     """The dialect. Models before Gemini 3 refuse a form for the answer beside tools; such a run goes on in the next way
-    to ask for it (`structured`)."""
+    to ask for it (`structured_output`)."""
 
     name: str = "gemini"
     history: ClassVar[str] = "contents"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go; the path says what other providers' bodies say."""
-        place = model if "/" in model else f"models/{model}"
-        return f"/v1beta/{quote(place)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+        if "/" in model:
+            resource = model
+        else:
+            resource = f"models/{model}"
+        return f"/v1beta/{quote(resource)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        What the engineer says to the model stands before the conversation always. Gemini cannot be told whether several
+        System messages always come before the conversation. Gemini has no field that says whether several
         calls are welcome: `parallel` stays out.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         system, contents = _conversation(fit_to_send(messages, tools), names)
         body: dict[str, Json] = {"contents": contents}
         if system:
             body["systemInstruction"] = {"parts": [{"text": system}]}
-        if told := _generation_config(options):
-            body["generationConfig"] = told
+        if config := _generation_config(options):
+            body["generationConfig"] = config
         body |= self._tool_fields(tools, names, options)
         for name, value in options.extra.items():
-            ours = body.get(name) if name in _SHARED_FIELDS and isinstance(value, Mapping) else None
-            body[name] = {**ours, **value} if ours else value
+            if name in _SHARED_FIELDS and isinstance(value, Mapping):
+                ours = body.get(name)
+            else:
+                ours = None
+            if ours:
+                body[name] = {**ours, **value}
+            else:
+                body[name] = value
         return body
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -135,18 +156,23 @@ class Gemini(Wire):
         fields: dict[str, Json] = {}
         if tools or options.provider_tools:
             defined = self.definitions(tools, strict=options.strict)
-            fields["tools"] = [*options.provider_tools, *defined] if options.provider_tools else defined
+            if options.provider_tools:
+                fields["tools"] = [*options.provider_tools, *defined]
+            else:
+                fields["tools"] = defined
         if tools:
             fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, names)}
         return fields
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools in one entry that declares them all; see `Wire.definitions`.
+        """Describe the tools in one entry that declares them all; see `BaseWire.definitions`.
 
-        A tool has no strict form of its own; `strict` is said of the whole request, as the mode `VALIDATED`.
+        A tool has no strict form of its own; `strict` applies to the whole request, as the mode `VALIDATED`.
         """
-        names = _names_of(tools)
-        return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}] if tools else []
+        names = _name_map(tools)
+        if tools:
+            return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}]
+        return []
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
         """Return the one content that holds the results, in the order of the calls; none without calls.
@@ -154,10 +180,12 @@ class Gemini(Wire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        names = _names_of(())
-        told = zip(calls, in_call_order(calls, results), strict=True)
-        parts = [part for call, result in told for part in _encode_result(result, names.to_wire(call.name))]
-        return [{"role": "user", "parts": parts}] if parts else []
+        names = _name_map(())
+        pairs = zip(calls, in_call_order(calls, results), strict=True)
+        parts = [part for call, result in pairs for part in _encode_result(result, names.to_wire(call.name))]
+        if parts:
+            return [{"role": "user", "parts": parts}]
+        return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -168,8 +196,8 @@ class Gemini(Wire):
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`); the model wrote a call
                 that its provider could not read (`MALFORMED_FUNCTION_CALL`, to be tried again).
         """
-        answer = Answer(_names_of(tools))
-        for chunk in chunks_of(body):
+        answer = AnswerAssembler(_name_map(tools))
+        for chunk in parse_chunks(body):
             answer.take(chunk, [])
         return received.whole_turn(answer.turn())
 
@@ -195,14 +223,22 @@ class Gemini(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body: the model, and whether to stream. Any version will do."""
-        asked = _PATH.search(path)
-        return {"model": unquote(asked[1]), "stream": asked[2].startswith("stream")} if asked else None
+        match = _PATH.search(path)
+        if match:
+            return {"model": unquote(match[1]), "stream": match[2].startswith("stream")}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer, in Google's words for the status."""
-        return {"error": {"code": status, "message": message, "status": _ERROR_WORDS.get(status, "INTERNAL")}}
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": _ERROR_WORDS.get(status, "INTERNAL"),
+            }
+        }
 
     def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options. Names of fields come in either spelling.
@@ -213,46 +249,54 @@ class Gemini(Wire):
         """
         rest = _camel(body)
         system = rest.pop("systemInstruction", None)
-        messages: list[Message] = [SystemMessage(text)] if (text := _text_of(_parts_of(system))) else []
+        messages: list[Message] = [SystemMessage(text)] if (text := _join_text(_parse_parts(system))) else []
         calls: list[ToolCall] = []
         for content in json_bodies.items(rest.pop("contents", []), "`contents`"):
-            for message in _heard(json_bodies.mapping(content, "a content"), calls):
+            for message in _parse_content(json_bodies.mapping(content, "a content"), calls):
                 messages.append(message)
-                calls = [*message.turn.calls] if isinstance(message, AssistantMessage) else calls
-        asked = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
-        declared = [each for tool in asked for each in tool.pop("functionDeclarations", None) or ()]
+                if isinstance(message, AssistantMessage):
+                    calls = [*message.turn.calls]
+                else:
+                    calls = calls
+        entries = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
+        declared = [each for tool in entries for each in tool.pop("functionDeclarations", None) or ()]
         config = _camel(rest.pop("generationConfig", None) or {})
         choices = _camel(rest.pop("toolConfig", None) or {})
         calling = _camel(choices.pop("functionCallingConfig", None) or {})
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(calling),
+            tool_choice=_parse_choice(calling),
             strict=calling.get("mode") == "VALIDATED",
             max_tokens=config.pop("maxOutputTokens", None),
             temperature=config.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_output(config),
-            provider_tools=tuple(tool for tool in asked if tool),
+            output=_take_output(config),
+            provider_tools=tuple(tool for tool in entries if tool),
             extra=rest | {key: value for key, value in zip(_SHARED_FIELDS, (config, choices), strict=True) if value},
         )
-        return messages, [_described(_camel(each)) for each in declared], options
+        return messages, [_parse_tool(_camel(each)) for each in declared], options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
-        """Return the body that Gemini would send for a turn; it tells no time of creation."""
-        parts = [*_said(turn, _names_of(tools), own=True)]
+        """Return the body that Gemini would send for a turn; it holds no time of creation."""
+        parts = [*_encode_turn(turn, _name_map(tools), own=True)]
         return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
-        """Yield the events that Gemini would stream for a turn, each whole. They tell the usage always.
+        """Yield the events that Gemini would stream for a turn, each whole, always with the usage.
 
         Args:
             piece_chars: Characters of text in one event; a call comes whole.
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        for part in _said(turn, _names_of(tools), own=True):
+        for part in _encode_turn(turn, _name_map(tools), own=True):
             for piece in _in_pieces(part, piece_chars):
                 yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
         if turn.finish != "error":
@@ -267,11 +311,11 @@ class ContentStream(EventStream):
 
     def __init__(self, dialect: Gemini, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = Answer(_names_of(tools))
+        self._answer = AnswerAssembler(_name_map(tools))
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        self._answer.take(json_bodies.object_of(event.data), deltas)
+        self._answer.take(json_bodies.parse_object(event.data), deltas)
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -281,15 +325,21 @@ class ContentStream(EventStream):
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _generation_config(options: Options) -> dict[str, Json]:
-    told: dict[str, Json] = {"maxOutputTokens": options.max_tokens, "temperature": options.temperature}
+    config: dict[str, Json] = {
+        "maxOutputTokens": options.max_tokens,
+        "temperature": options.temperature,
+    }
     if options.output is not None:
-        told |= {"responseMimeType": "application/json", "responseJsonSchema": options.output.schema}
-    return {key: value for key, value in told.items() if value is not None}
+        config |= {
+            "responseMimeType": "application/json",
+            "responseJsonSchema": options.output.schema,
+        }
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
@@ -302,15 +352,15 @@ def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
 
 
 def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
+    declaration: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
     schema = dict(tool.parameters)
     if not any(value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING):
-        return told  # Gemini refuses an object without properties
+        return declaration  # Gemini refuses an object without properties
     subset = portability.for_gemini(schema)
     if isinstance(subset, dict) and _is_lossless(schema):
-        return {**told, "parameters": subset}
+        return {**declaration, "parameters": subset}
     # Any JSON Schema is taken here, if only by newer models and versions of the API.
-    return {**told, "parametersJsonSchema": {"type": "object", **schema}}
+    return {**declaration, "parametersJsonSchema": {"type": "object", **schema}}
 
 
 _SAYS_NOTHING = words("type title description $schema $comment")
@@ -325,44 +375,47 @@ def _is_lossless(schema: Schema) -> bool:
 
 
 def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
-    """Return what the engineer says, and the contents; the results of one turn stand in one of them.
+    """Return the system message and the contents; the results of one turn are in one of them.
 
     Args:
-        messages: Fit to send: the results of a turn stand behind it, one for each call, in their order.
+        messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
     system = [message.text for message in messages if isinstance(message, SystemMessage)]
-    spoken = [message for message in messages if not isinstance(message, SystemMessage)]
+    others = [message for message in messages if not isinstance(message, SystemMessage)]
     contents: list[dict[str, Json]] = []
-    called: Mapping[str, str] = {}
-    for are_results, group in groupby(spoken, lambda message: isinstance(message, ToolMessage)):
+    names_by_id: Mapping[str, str] = {}
+    for are_results, group in groupby(others, lambda message: isinstance(message, ToolMessage)):
         if are_results:
             results = [message.result for message in group if isinstance(message, ToolMessage)]
-            told = (_encode_result(each, names.to_wire(called[each.call_id])) for each in results)
-            contents.append({"role": "user", "parts": [*chain.from_iterable(told)]})
+            encoded = (_encode_result(each, names.to_wire(names_by_id[each.call_id])) for each in results)
+            contents.append({"role": "user", "parts": [*chain.from_iterable(encoded)]})
             continue
         for message in group:
             match message:
                 case UserMessage(text, parts):
-                    said = [*map(_encode_part, parts)] if parts else [{"text": text}]
-                    contents.append({"role": "user", "parts": said})
+                    if parts:
+                        content = [*map(_encode_part, parts)]
+                    else:
+                        content = [{"text": text}]
+                    contents.append({"role": "user", "parts": content})
                 case AssistantMessage(turn):
-                    called = {call.id: call.name for call in turn.calls}
-                    if said := [*_said(turn, names)]:  # a content without parts is refused
-                        contents.append({"role": "model", "parts": said})
+                    names_by_id = {call.id: call.name for call in turn.calls}
+                    if content := [*_encode_turn(turn, names)]:  # a content without parts is refused
+                        contents.append({"role": "model", "parts": content})
     return "\n\n".join(filter(None, system)), contents
 
 
-def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
-    """Yield what the model said as parts.
+def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
+    """Yield the parts of a turn.
 
     Args:
-        own: We are the provider: reasoning and every id are told, and no call has to say that it never was signed.
+        own: We are the provider: reasoning and every id are included, and no call needs a signature.
     """
-    sent = _sent_by_gemini(turn)
+    sent = _own_parts(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for part in sent:
-            yield _encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part)
+            yield (_encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part))
         return
     if own and turn.reasoning:
         yield {"text": turn.reasoning, "thought": True}
@@ -372,27 +425,41 @@ def _said(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[Part]:
         yield _encode_call(call, names, {} if own or place else {"thoughtSignature": _UNSIGNED}, own)
 
 
-def _sent_by_gemini(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
+def _own_parts(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the parts of a turn that came in this form, unless its calls are others by now."""
     parts = (turn.raw or {}).get("parts")
     if not isinstance(parts, list):
         return None
-    return parts if sum("functionCall" in part for part in parts) == len(turn.calls) else None
+    if sum("functionCall" in part for part in parts) == len(turn.calls):
+        return parts
+    return None
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool) -> Part:
-    id = {"id": call.id} if own else _id(call.id)
-    return {**sent, "functionCall": {**id, "name": names.to_wire(call.name), "args": as_object(call.arguments)}}
+    if own:
+        id = {"id": call.id}
+    else:
+        id = _id(call.id)
+    return {
+        **sent,
+        "functionCall": {
+            **id,
+            "name": names.to_wire(call.name),
+            "args": as_object(call.arguments),
+        },
+    }
 
 
 def _id(id: str) -> dict[str, Json]:
-    return {"id": id} if id and not was_made(id) else {}
+    if id and not was_made(id):
+        return {"id": id}
+    return {}
 
 
 def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
     """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
     yield {"functionResponse": {**_id(result.call_id), "name": name, "response": _response(result)}}
-    yield from (_encode_shown(thing) for thing in filter(None, map(shown, result.media)))
+    yield from (_encode_attachment(thing) for thing in filter(None, map(parse_attachment, result.media)))
 
 
 def _response(result: ToolResult) -> dict[str, Json]:
@@ -403,7 +470,9 @@ def _response(result: ToolResult) -> dict[str, Json]:
         return {"error": text if value is None else value}
     if value is None:
         return {"output": text}
-    return {"output": value} if value.keys() & {"output", "error"} else value
+    if value.keys() & {"output", "error"}:
+        return {"output": value}
+    return value
 
 
 def _object_in(text: str) -> dict[str, Json] | None:
@@ -413,26 +482,33 @@ def _object_in(text: str) -> dict[str, Json] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and received.can_go_back(value) else None
+    if isinstance(value, dict) and received.is_sendable(value):
+        return value
+    return None
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> Part:
-    thing = shown(part)
+    thing = parse_attachment(part)
     if thing is not None:
-        return _encode_shown(thing)
+        return _encode_attachment(thing)
     if isinstance(part, Media) or part.get("type") != "text":
-        return dict(part) if isinstance(part, Mapping) else {}
+        if isinstance(part, Mapping):
+            return dict(part)
+        return {}
     return {"text": str(part.get("text") or "")}
 
 
-def _encode_shown(thing: Shown) -> Part:
+def _encode_attachment(thing: Attachment) -> Part:
     media_type = thing.media_type
     if not media_type or media_type.endswith("/*"):
         media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
-    told = {"mimeType": media_type} if media_type else {}
+    if media_type:
+        fields = {"mimeType": media_type}
+    else:
+        fields = {}
     if thing.base64:
-        return {"inlineData": {**told, "data": thing.base64}}
-    return {"fileData": {**told, "fileUri": thing.url or thing.file_id}}
+        return {"inlineData": {**fields, "data": thing.base64}}
+    return {"fileData": {**fields, "fileUri": thing.url or thing.file_id}}
 
 
 # -- reading a message -------------------------------------------------------------------------------------------------
@@ -442,16 +518,18 @@ _VALUES = ("args", "response")
 """Fields that hold somebody's own values, with names of their own."""
 
 
-def _in_json(told: Json, name: str = "") -> Json:
-    """Return what Google's own client tells in Python's terms as it stood on the wire: names, bytes, what is absent."""
+def _in_json(value: Json, name: str = "") -> Json:
+    """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
     try:
-        if isinstance(told, Mapping) and name not in _VALUES:
-            return {key: _in_json(value, key) for key, value in _camel(told).items() if value is not None}
-        if isinstance(told, list):
-            return [_in_json(value) for value in told]
+        if isinstance(value, Mapping) and name not in _VALUES:
+            return {key: _in_json(value, key) for key, value in _camel(value).items() if value is not None}
+        if isinstance(value, list):
+            return [_in_json(value) for value in value]
     except RecursionError as error:
         raise json_bodies.unreadable("it is nested too deep") from error
-    return b64encode(told).decode() if isinstance(told, bytes) else told
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return value
 
 
 def _foreign(message: Json) -> str:
@@ -460,7 +538,9 @@ def _foreign(message: Json) -> str:
         return f"it is {json_bodies.kind(message)}"
     if message.get("role", "model") != "model":
         return f"its role is {message.get('role')!r}"
-    return "" if isinstance(message.get("parts"), list) else "it has no list of `parts`"
+    if isinstance(message.get("parts"), list):
+        return ""
+    return "it has no list of `parts`"
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -468,111 +548,135 @@ def _foreign(message: Json) -> str:
 
 def _camel(fields: Json) -> dict[str, Json]:
     """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
-    told = json_bodies.mapping(fields, "a part of the request")
-    return {re.sub(r"(?<=[a-z])_([a-z])", lambda found: found[1].upper(), key): told[key] for key in told}
+    given = json_bodies.mapping(fields, "a part of the request")
+    return {re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), key): given[key] for key in given}
 
 
-def _parts_of(content: Json) -> list[Part]:
+def _parse_parts(content: Json) -> list[Part]:
     if not content:
         return []
     parts = json_bodies.mapping(content, "a content").get("parts")
     return [_camel(part) for part in (parts if isinstance(parts, list) else [parts] if parts else [])]
 
 
-def _text_of(parts: Iterable[Part]) -> str:
+def _join_text(parts: Iterable[Part]) -> str:
     return "".join(str(part.get("text") or "") for part in parts)
 
 
-def _heard(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
+def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
     """Yield what one content of a request says.
 
     Args:
         calls: Those of the last turn; a result without an id answers the first of its name that has no result yet.
     """
-    parts = _parts_of(content)
+    parts = _parse_parts(content)
     if content.get("role") == "model":
         yield AssistantMessage(DIALECT.decode_message({"role": "model", "parts": parts}))
         return
-    waiting, results, said = list(calls), list[ToolResult](), list[Part]()
+    waiting = list(calls)
+    results = list[ToolResult]()
+    others = list[Part]()
     for part in parts:
         if "functionResponse" in part:
             results.append(_result(_camel(part["functionResponse"]), waiting))
         elif results and (media := _media(part)):
             results[-1].media = (*results[-1].media, media)
         else:
-            said.append(part)
+            others.append(part)
     yield from map(ToolMessage, results)
-    if said or not results:
-        is_text = [set(part) for part in said] in ([], [{"text"}])
-        yield UserMessage(_text_of(said), () if is_text else tuple(map(_part, said)))
+    if others or not results:
+        is_text = [set(part) for part in others] in ([], [{"text"}])
+        yield UserMessage(_join_text(others), () if is_text else tuple(map(_part, others)))
 
 
 def _part(part: Part) -> Mapping[str, Json] | Media:
     """Return a part as the chat form spells it, where it does."""
-    return {"type": "text", "text": part["text"]} if set(part) == {"text"} else _media(part) or part
+    if set(part) == {"text"}:
+        return {"type": "text", "text": part["text"]}
+    return _media(part) or part
 
 
 def _media(part: Part) -> Media | None:
-    told = _camel(part.get("inlineData") or part.get("fileData") or {})
-    media_type, uri = str(told.get("mimeType") or ""), str(told.get("fileUri") or "")
-    data = Shown(media_type, str(told.get("data") or "")).bytes
-    return Media(media_type, data, uri) if data or uri else None
+    fields = _camel(part.get("inlineData") or part.get("fileData") or {})
+    media_type = str(fields.get("mimeType") or "")
+    uri = str(fields.get("fileUri") or "")
+    data = Attachment(media_type, str(fields.get("data") or "")).bytes
+    if data or uri:
+        return Media(media_type, data, uri)
+    return None
 
 
-def _result(told: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
-    id, name, response = told.get("id"), str(told.get("name") or ""), told.get("response")
-    found = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
-    if found is not None:
-        waiting.remove(found)
-    key, value = next(iter(response.items())) if isinstance(response, dict) and len(response) == 1 else ("", None)
-    whole = value if key in ("output", "error") else response
-    text = whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
-    failure = Failure(Code.TOOL_ERROR, text) if key == "error" else None
-    return ToolResult(str(id or (found.id if found else "")), name, whole, failure, text)
+def _result(fields: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
+    id = fields.get("id")
+    name = str(fields.get("name") or "")
+    response = fields.get("response")
+    call = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
+    if call is not None:
+        waiting.remove(call)
+    if isinstance(response, dict) and len(response) == 1:
+        key, value = next(iter(response.items()))
+    else:
+        key = ""
+        value = None
+    if key in ("output", "error"):
+        whole = value
+    else:
+        whole = response
+    if isinstance(whole, str):
+        text = whole
+    else:
+        text = json.dumps(whole, ensure_ascii=False)
+    if key == "error":
+        failure = Failure(Code.TOOL_ERROR, text)
+    else:
+        failure = None
+    return ToolResult(str(id or (call.id if call else "")), name, whole, failure, text)
 
 
-def _described(told: Mapping[str, Json]) -> Described:
-    if not told.get("name"):
+def _parse_tool(declaration: Mapping[str, Json]) -> Described:
+    if not declaration.get("name"):
         raise ConfigError("the request declares a function without a name")
-    plain = told.get("parametersJsonSchema")
-    parameters = plain or _lowered(told.get("parameters") or {"type": "object", "properties": {}})
-    return Described(str(told["name"]), str(told.get("description") or ""), parameters)
+    plain = declaration.get("parametersJsonSchema")
+    parameters = plain or _lower_types(declaration.get("parameters") or {"type": "object", "properties": {}})
+    return Described(str(declaration["name"]), str(declaration.get("description") or ""), parameters)
 
 
-def _lowered(schema: Json) -> Json:
+def _lower_types(schema: Json) -> Json:
     """Return a schema with the types of JSON Schema; Gemini's own enum of types has capitals."""
     if not isinstance(schema, dict):
         return schema
-    lowered = mapped(schema, _lowered)
-    return {**lowered, "type": lowered["type"].lower()} if isinstance(lowered.get("type"), str) else lowered
+    lowered = mapped(schema, _lower_types)
+    if isinstance(lowered.get("type"), str):
+        return {**lowered, "type": lowered["type"].lower()}
+    return lowered
 
 
-def _choice_of(calling: Mapping[str, Json]) -> str:
+def _parse_choice(calling: Mapping[str, Json]) -> str:
     allowed: Sequence[Json] = calling.get("allowedFunctionNames") or []
     if calling.get("mode") == "ANY" and len(allowed) == 1:
         return str(allowed[0])
     return _CHOICES.get(calling.get("mode"), "auto")
 
 
-def _output(config: dict[str, Json]) -> Output | None:
+def _take_output(config: dict[str, Json]) -> Output | None:
     """Return the form that the answer must have, and take it out of the configuration."""
     schema = config.get("responseJsonSchema") or config.get("responseSchema")
     if not isinstance(schema, Mapping):
         return None
     for name in ("responseJsonSchema", "responseSchema", "responseMimeType"):
         config.pop(name, None)
-    return Output(_lowered(schema))
+    return Output(_lower_types(schema))
 
 
 def _end(turn: Turn) -> dict[str, Json]:
     word = _FINISH_WORDS[turn.finish]
-    told = {"finishReason": word, "finishMessage": turn.refusal}
-    return {key: value for key, value in told.items() if value}
+    fields = {"finishReason": word, "finishMessage": turn.refusal}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _chunk(parts: Sequence[Part], envelope: Envelope, told: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
+def _chunk(parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
     return {
-        "candidates": [{"content": {"parts": parts, "role": "model"}, **told}],
+        "candidates": [{"content": {"parts": parts, "role": "model"}, **end}],
         "usageMetadata": {
             "promptTokenCount": usage.input_tokens,
             "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
@@ -586,7 +690,7 @@ def _chunk(parts: Sequence[Part], envelope: Envelope, told: Mapping[str, Json], 
 
 
 def _in_pieces(part: Part, piece_chars: int) -> Iterator[Part]:
-    """Yield a part as a stream tells it: a text in pieces, unless it is signed."""
+    """Yield a part as a stream sends it: a text in pieces, unless it is signed."""
     if "text" not in part or "thoughtSignature" in part:
         yield part
     else:

@@ -20,7 +20,15 @@ from handrail.dialects import json_bodies, provider_errors, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap
 from handrail.errors import Json, ModelError
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 from handrail.schemas.walk import words
 
 Part: TypeAlias = "dict[str, Json]"
@@ -31,7 +39,7 @@ FINISHES: Mapping[str, Finish] = {
     "CONTINUATION": "length",
     # The provider interrupted its own tools: the answer is as unfinished as one that was cut.
     "TOO_MANY_TOOL_CALLS": "length",
-    # The model called what it was not given. With the call at hand, it can be told so.
+    # The model called a tool that it does not have. The call is there, so it can be answered.
     "UNEXPECTED_TOOL_CALL": "stop",
     **dict.fromkeys(
         words(
@@ -44,20 +52,20 @@ FINISHES: Mapping[str, Finish] = {
 """Reasons to finish. Others, and those yet to be invented, are no good end."""
 
 _WORTH_ANOTHER_TRY = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"}
-"""The model wrote what Gemini's own parser refused, and nothing of it is told: mostly the next one is good."""
+"""The model wrote what Gemini's own parser refused, and the answer holds none of it: mostly the next one is good."""
 
 _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
-_TOLD_OF_SEARCHES = ("groundingMetadata", "urlContextMetadata")
+_SEARCH_METADATA = ("groundingMetadata", "urlContextMetadata")
 
 
-class Answer:
+class AnswerAssembler:
     """One answer on its way to a turn."""
 
     def __init__(self, names: NameMap) -> None:
         self._names = names
-        self._parts: list[_Text | _Call | Part] = []
-        self._calls: list[_Call] = []
-        self._open: _Call | None = None
+        self._parts: list[_TextPart | _CallPart | Part] = []
+        self._calls: list[_CallPart] = []
+        self._open: _CallPart | None = None
         self._beside: list[Part] = []
         self._usage: dict[str, Json] = {}
         self._finish = self._why = self._id = ""
@@ -72,8 +80,9 @@ class Answer:
         candidates = chunk.get("candidates")
         if chunk.get("error") or (not candidates and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
-        usage, feedback = chunk.get("usageMetadata"), chunk.get("promptFeedback")
-        if isinstance(usage, Mapping):  # totals so far; one chunk tells more of them than another
+        usage = chunk.get("usageMetadata")
+        feedback = chunk.get("promptFeedback")
+        if isinstance(usage, Mapping):  # totals so far; not every chunk has all of them
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if isinstance(feedback, Mapping) and feedback.get("blockReason"):
             self._candidates_came = True
@@ -81,10 +90,10 @@ class Answer:
             self._why = _text(feedback, "blockReasonMessage") or _text(feedback, "blockReason")
         self._id = self._id or _text(chunk, "responseId")
         for candidate in json_bodies.items(candidates or [], "`candidates`"):
-            told = json_bodies.mapping(candidate, "a candidate")
-            if told.get("index") in (0, None):
+            fields = json_bodies.mapping(candidate, "a candidate")
+            if fields.get("index") in (0, None):
                 self._candidates_came = True
-                self._take_candidate(told, deltas)
+                self._take_candidate(fields, deltas)
 
     def turn(self) -> Turn:
         """Return the turn of all chunks; `finish` is `error` where they did not say how it ended.
@@ -103,7 +112,7 @@ class Answer:
             )
         finish = FINISHES.get(self._finish, "error")
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        texts = [part for part in self._parts if isinstance(part, _Text)]
+        texts = [part for part in self._parts if isinstance(part, _TextPart)]
         return Turn(
             "".join(piece for text in texts if not text.is_thought for piece in text.pieces),
             "".join(piece for text in texts if text.is_thought for piece in text.pieces),
@@ -112,15 +121,18 @@ class Answer:
             _usage(self._usage),
             (self._why or self._finish) if finish == "refused" else "",
             {"role": "model", "parts": parts},
-            (*(part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)), *self._beside),
+            (
+                *(part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)),
+                *self._beside,
+            ),
         )
 
     def _take_candidate(self, candidate: Mapping[str, Json], deltas: list[Delta]) -> None:
         content = json_bodies.mapping(candidate.get("content") or {}, "the content of a candidate")
         for part in json_bodies.items(content.get("parts") or [], "`parts`"):
             self._take_part(json_bodies.mapping(part, "a part"), deltas)
-        told = received.that_go_back({key: candidate[key] for key in _TOLD_OF_SEARCHES if candidate.get(key)})
-        self._beside += ({key: value} for key, value in told.items())
+        metadata = received.sendable_fields({key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)})
+        self._beside += ({key: value} for key, value in metadata.items())
         self._finish = _text(candidate, "finishReason") or self._finish
         self._why = _text(candidate, "finishMessage") or self._why
 
@@ -128,81 +140,105 @@ class Answer:
         if part.get("functionCall") is not None:
             self._take_call(part, json_bodies.mapping(part["functionCall"], "a `functionCall`"), deltas)
         elif part.get("text") is not None:
-            self._take_text(_Text(part), deltas)
-        elif kept := received.that_go_back(part):
-            self._parts.append(kept)
+            self._take_text(_TextPart(part), deltas)
+        elif fields := received.sendable_fields(part):
+            self._parts.append(fields)
 
-    def _take_text(self, text: _Text, deltas: list[Delta]) -> None:
-        last = self._parts[-1] if self._parts else None
-        if isinstance(last, _Text) and last.continues_in(text):
+    def _take_text(self, text: _TextPart, deltas: list[Delta]) -> None:
+        if self._parts:
+            last = self._parts[-1]
+        else:
+            last = None
+        if isinstance(last, _TextPart) and last.continues_in(text):
             last.pieces += text.pieces
         elif text.pieces or text.besides:
             self._parts.append(text)
-        delta = ReasoningDelta if text.is_thought else TextDelta
-        deltas += map(delta, text.pieces)
+        if text.is_thought:
+            deltas += map(ReasoningDelta, text.pieces)
+        else:
+            deltas += map(TextDelta, text.pieces)
 
-    def _take_call(self, part: Mapping[str, Json], told: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _take_call(self, part: Mapping[str, Json], fields: Mapping[str, Json], deltas: list[Delta]) -> None:
         call = self._open
-        if call is None or told.get("name"):
-            if not any(told.values()):
+        if call is None or fields.get("name"):
+            if not any(fields.values()):
                 return  # the end of a call that had ended
-            call = _Call(len(self._calls), part, told)
+            call = _CallPart(len(self._calls), part, fields)
             self._calls.append(call)
             self._parts.append(call)
-        call.grow(told)
-        self._open = call if told.get("willContinue") else None
+        call.grow(fields)
+        if fields.get("willContinue"):
+            self._open = call
+        else:
+            self._open = None
         if self._open is None:
             call.is_whole = True
             deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), call.arguments))
 
 
-class _Text:
+class _TextPart:
     """A part with text, as far as it came."""
 
     __slots__ = ("besides", "is_thought", "pieces")
 
     def __init__(self, part: Mapping[str, Json]) -> None:
         text = json_bodies.string(part["text"], "the text of a part")
-        self.pieces = [text] if text else []
+        if text:
+            self.pieces = [text]
+        else:
+            self.pieces = []
         self.is_thought = bool(part.get("thought"))
-        self.besides = received.that_go_back({k: v for k, v in part.items() if k not in ("text", "thought")})
+        self.besides = received.sendable_fields({k: v for k, v in part.items() if k not in ("text", "thought")})
 
-    def continues_in(self, other: _Text) -> bool:
+    def continues_in(self, other: _TextPart) -> bool:
         """Whether two parts can be one: a signature belongs to the very part that it came with."""
         return not (self.besides or other.besides) and self.is_thought == other.is_thought
 
     def raw(self) -> Part:
         """Return the part as it goes back."""
-        thought = {"thought": True} if self.is_thought else {}
+        if self.is_thought:
+            thought = {"thought": True}
+        else:
+            thought = {}
         return {"text": "".join(self.pieces), **thought, **self.besides}
 
 
-class _Call:
+class _CallPart:
     """A part with a call, as far as it came."""
 
-    __slots__ = ("_args", "_besides", "_leaves", "_sent", "_text", "id", "is_whole", "name", "position")
+    __slots__ = (
+        "_args",
+        "_besides",
+        "_leaves",
+        "_sent",
+        "_text",
+        "id",
+        "is_whole",
+        "name",
+        "position",
+    )
 
-    def __init__(self, position: int, part: Mapping[str, Json], told: Mapping[str, Json]) -> None:
+    def __init__(self, position: int, part: Mapping[str, Json], fields: Mapping[str, Json]) -> None:
         self.position = position
-        self.id = json_bodies.string(told.get("id") or "", "a call's id")
-        self.name = json_bodies.string(told.get("name") or "", "a tool's name")
+        self.id = json_bodies.string(fields.get("id") or "", "a call's id")
+        self.name = json_bodies.string(fields.get("name") or "", "a tool's name")
         self.is_whole = False
         self._args: Json = None
         self._leaves: dict[tuple[str | int, ...], list[Json]] = {}
         self._text: str | None = None
-        self._besides = received.that_go_back({k: v for k, v in part.items() if k != "functionCall"})
-        self._sent = {key: told[key] for key in ("id", "name") if key in told}
+        self._besides = received.sendable_fields({k: v for k, v in part.items() if k != "functionCall"})
+        self._sent = {key: fields[key] for key in ("id", "name") if key in fields}
 
-    def grow(self, told: Mapping[str, Json]) -> None:
+    def grow(self, fields: Mapping[str, Json]) -> None:
         """Add what a piece says of the arguments."""
-        if told.get("args") is not None:
-            self._args = told["args"]
-        for piece in json_bodies.items(told.get("partialArgs") or [], "`partialArgs`"):
+        if fields.get("args") is not None:
+            self._args = fields["args"]
+        for piece in json_bodies.items(fields.get("partialArgs") or [], "`partialArgs`"):
             argument = json_bodies.mapping(piece, "a partial argument")
-            found = [argument[key] for key in _VALUES if argument.get(key) is not None]
-            if found or "nullValue" in argument:
+            values = [argument[key] for key in _VALUES if argument.get(key) is not None]
+            if values or "nullValue" in argument:
                 path = tuple(_steps(json_bodies.string(argument.get("jsonPath"), "the path of an argument")))
-                self._leaves.setdefault(path, []).extend(found)
+                self._leaves.setdefault(path, []).extend(values)
 
     @property
     def arguments(self) -> str:
@@ -212,13 +248,19 @@ class _Call:
                 text = json.dumps(self._value(), ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:
                 raise json_bodies.unreadable("the arguments of a call have no JSON form") from error
-            self._text = text if self.is_whole else text.removesuffix("}")
+            if self.is_whole:
+                self._text = text
+            else:
+                self._text = text.removesuffix("}")
         return self._text
 
     def raw(self) -> Part:
         """Return the part as it goes back."""
         args = self._value()
-        kept = {"args": args} if args and received.can_go_back(args) else {"args": {}}
+        if args and received.is_sendable(args):
+            kept = {"args": args}
+        else:
+            kept = {"args": {}}
         return {"functionCall": {**self._sent, **kept}, **self._besides}
 
     def _value(self) -> Json:
@@ -227,7 +269,7 @@ class _Call:
             return args
         root = json.loads(json.dumps(args))  # what was received stays as it is
         for path, pieces in self._leaves.items():
-            _put(root, path, _joined(pieces))
+            _put(root, path, _join_pieces(pieces))
         return root
 
 
@@ -239,7 +281,8 @@ _MOST_STEPS = 64
 
 def _steps(path: str) -> Iterator[str | int]:
     """Yield the names and places of a normalized path of RFC 9535, such as `$.steps[0].name`."""
-    at, count = 1, 0
+    at = 1
+    count = 0
     while at < len(path):
         step = _STEP.match(path, at)
         count += 1
@@ -252,7 +295,7 @@ def _steps(path: str) -> Iterator[str | int]:
         raise json_bodies.unreadable(f"the path of an argument is {received.beginning(path)}")
 
 
-def _joined(pieces: Sequence[Json]) -> Json:
+def _join_pieces(pieces: Sequence[Json]) -> Json:
     """Return a text from its pieces, or the one value that came."""
     if pieces and all(isinstance(piece, str) for piece in pieces):
         return "".join(pieces)
@@ -271,20 +314,25 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
     if isinstance(here, dict) and isinstance(step, str):
         return here.setdefault(step, value)
     if isinstance(here, list) and isinstance(step, int) and step <= len(here):
-        here += [value] if step == len(here) else []
+        if step == len(here):
+            here += [value]
+        else:
+            here += []
         return here[step]
     raise json_bodies.unreadable("the paths of a call's arguments contradict one another")
 
 
-def chunks_of(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
+def parse_chunks(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
     """Return the chunks of a whole body: one, or the list that a streamed answer is without `alt=sse`."""
-    told = json_bodies.loaded(body)
-    return [json_bodies.mapping(each, "the body") for each in (told if isinstance(told, list) else [told])]
+    value = json_bodies.parse_body(body)
+    return [json_bodies.mapping(each, "the body") for each in (value if isinstance(value, list) else [value])]
 
 
-def _text(told: Mapping[str, Json], key: str) -> str:
-    value = told.get(key)
-    return value if isinstance(value, str) else ""
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields.get(key)
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _usage(usage: Mapping[str, Json]) -> Usage:

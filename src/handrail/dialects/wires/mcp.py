@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from handrail.dialects import ToolLike, compute_once
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.writing import kept, names_of
+from handrail.dialects.writing import as_collection, name_map
 from handrail.errors import Json
 from handrail.tools.tool import BaseTool
 
@@ -27,17 +27,21 @@ class Mcp:
 
     def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:  # noqa: ARG002
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
-        tools = kept(tools)
-        names = names_of(tools, NAMES)
-        defined: list[dict[str, Json]] = compute_once(tools, Mcp, lambda: [_described(tool, names) for tool in tools])
-        return defined
+        tools = as_collection(tools)
+        names = name_map(tools, NAMES)
+        definitions: list[dict[str, Json]] = compute_once(
+            tools,
+            Mcp,
+            lambda: [_describe_tool(tool, names) for tool in tools],
+        )
+        return definitions
 
 
 MCP = Mcp()
 
 
-def _described(tool: ToolLike, names: NameMap) -> dict[str, Json]:
-    told: dict[str, Json] = {
+def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
+    description: dict[str, Json] = {
         "name": names.to_wire(tool.name),
         "title": _title(tool.name),
         "description": tool.description,
@@ -46,9 +50,9 @@ def _described(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     if isinstance(tool, BaseTool):
         promised = tool.result_schema
         if promised is not None and promised.get("type") == "object":  # structured content is an object
-            told["outputSchema"] = promised
-        told["annotations"] = _hints(tool)
-    return told
+            description["outputSchema"] = promised
+        description["annotations"] = _hints(tool)
+    return description
 
 
 def _hints(tool: BaseTool) -> dict[str, Json]:
@@ -70,8 +74,8 @@ def _title(name: str) -> str:
     ('User info get', 'Get weather', 'Parse HTML page', '查询天气')
     """
     words = _BETWEEN_WORDS.sub(" ", name).split()
-    told = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
-    return told[:1].upper() + told[1:]
+    title = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
+    return title[:1].upper() + title[1:]
 
 
 _BETWEEN_WORDS = re.compile(r"[_.-]|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

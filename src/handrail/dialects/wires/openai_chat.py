@@ -19,22 +19,22 @@ from handrail.core.results import label
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import SOUNDS
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.chat_answers import (
     CALL_GOES_BACK,
     GOES_BACK,
     ChatStream,
+    build_turn,
+    chat_names,
     foreign_in,
-    named,
-    turn_in,
-    turn_of,
+    parse_turn,
 )
 from handrail.dialects.writing import (
+    as_collection,
     as_history,
     event,
     fit_to_send,
     in_call_order,
-    kept,
     pieces,
     result_text,
 )
@@ -69,15 +69,15 @@ _CHOICE_WORDS: Mapping[str, str] = {"any": "required"}
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIChat(Wire):
+class OpenAIChat(BaseWire):
     """The dialect; its fields are where OpenAI and its copies cannot be served alike.
 
     Attributes:
         max_tokens_field: OpenAI's reasoning models refuse `max_tokens` ("Use 'max_completion_tokens' instead"), and its
             other models take both. Most copies know `max_tokens` only, and some ignore the other one silently, which
             would lift the limit.
-        output_by: See `Wire`. Some copies ignore `response_format` in silence, some cannot call tools any more once it
-            is set.
+        output_by: See `BaseWire`. Some copies ignore `response_format` in silence, some cannot call tools any more once
+            it is set.
     """
 
     name: str = "openai-chat"
@@ -90,7 +90,10 @@ class OpenAIChat(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
@@ -98,12 +101,12 @@ class OpenAIChat(Wire):
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = named(tools)
+        tools = as_collection(tools)
+        names = chat_names(tools)
         body: dict[str, Json] = {
-            "messages": [self.encode_message(each, names) for each in with_media_shown(fit_to_send(messages, tools))]
+            "messages": [self.encode_message(each, names) for each in add_media(fit_to_send(messages, tools))]
         }
-        told = {
+        fields = {
             "model": options.model or None,
             self.max_tokens_field: options.max_tokens,
             "temperature": options.temperature,
@@ -111,7 +114,7 @@ class OpenAIChat(Wire):
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
-        body |= {field: value for field, value in told.items() if value is not None}
+        body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | dict(options.extra)
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -124,7 +127,9 @@ class OpenAIChat(Wire):
             "tools": [*defined, *options.provider_tools] if options.provider_tools else defined,
             "tool_choice": _tool_choice(options.tool_choice, names),
         }
-        return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+        if options.parallel is None:
+            return fields
+        return {**fields, "parallel_tool_calls": options.parallel}
 
     def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
         """Return one message of a request. Messages are frozen, so a caller may keep the result."""
@@ -136,11 +141,11 @@ class OpenAIChat(Wire):
             case ToolMessage(result):
                 return _encode_result(result)
             case AssistantMessage(turn):
-                return _encode_assistant(turn, names or named(()))
+                return _encode_assistant(turn, names or chat_names(()))
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = named(tools)
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = chat_names(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -150,8 +155,8 @@ class OpenAIChat(Wire):
             ValueError: The results are not one for each call.
         """
         ordered = in_call_order(calls, results)
-        told = [_encode_result(result) for result in ordered]
-        return told + [self.encode_message(each) for each in _shown_by(ordered)]
+        messages = [_encode_result(result) for result in ordered]
+        return messages + [self.encode_message(each) for each in _media_messages(ordered)]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -161,7 +166,7 @@ class OpenAIChat(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        return received.whole_turn(turn_in(json_bodies.object_of(body), tools))
+        return received.whole_turn(parse_turn(json_bodies.parse_object(body), tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
@@ -177,7 +182,7 @@ class OpenAIChat(Wire):
         if why := foreign_in(message):
             raise foreign("OpenAI chat message", why)
         calls = message.get("tool_calls") or message.get("function_call")
-        return received.whole_turn(turn_of(message, "calls" if calls else "stop", Usage(), tools))
+        return received.whole_turn(build_turn(message, "calls" if calls else "stop", Usage(), tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
@@ -185,9 +190,11 @@ class OpenAIChat(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/chat/completions") else None
+        if path.endswith("/chat/completions"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -201,37 +208,55 @@ class OpenAIChat(Wire):
         """
         rest = dict(body)
         messages = conversation_of(rest.pop("messages", ()))
-        asked = rest.pop("tools", None) or ()
-        tools = [_described(tool) for tool in asked if not _is_provider_s(tool)]
+        entries = rest.pop("tools", None) or ()
+        tools = [_parse_tool(tool) for tool in entries if not _is_provider_s(tool)]
         rest.pop("stream_options", None)
         limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(rest.pop("tool_choice", None)),
+            tool_choice=_parse_choice(rest.pop("tool_choice", None)),
             parallel=rest.pop("parallel_tool_calls", None),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=next((limit for limit in limits if limit is not None), None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_form_of(rest),
-            provider_tools=tuple(filter(_is_provider_s, asked)),
+            output=_take_output(rest),
+            provider_tools=tuple(filter(_is_provider_s, entries)),
             extra=rest,
         )
         return messages, tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
-        names = named(tools)
-        message: dict[str, Json] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
+        names = chat_names(tools)
+        message: dict[str, Json] = {
+            "role": "assistant",
+            "content": turn.text or None,
+            "refusal": turn.refusal or None,
+        }
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
         if turn.calls:
             message["tool_calls"] = [_encode_call(call, names, call.arguments) for call in turn.calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
-        return {**_head(envelope, "chat.completion"), "choices": [choice], "usage": _encode_usage(turn.usage)}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _FINISH_WORDS[turn.finish],
+        }
+        return {
+            **_head(envelope, "chat.completion"),
+            "choices": [choice],
+            "usage": _encode_usage(turn.usage),
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
@@ -242,16 +267,25 @@ class OpenAIChat(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        names = named(tools)
+        names = chat_names(tools)
         head = _head(envelope, "chat.completion.chunk")
         spare: dict[str, Json] = {"usage": None} if envelope.usage else {}
-        opening = {"role": "assistant", "content": None if turn.calls and not turn.text else "", "refusal": None}
+        opening = {
+            "role": "assistant",
+            "content": None if turn.calls and not turn.text else "",
+            "refusal": None,
+        }
         for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
             yield event({**head, "choices": [choice], **spare})
         if turn.finish == "error":
             return
-        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH_WORDS[turn.finish]}
+        choice = {
+            "index": 0,
+            "delta": {},
+            "logprobs": None,
+            "finish_reason": _FINISH_WORDS[turn.finish],
+        }
         yield event({**head, "choices": [choice], **spare})
         if envelope.usage:
             yield event({**head, "choices": [], "usage": _encode_usage(turn.usage)})
@@ -271,16 +305,28 @@ COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens", outp
 def _response_format(output: Output) -> dict[str, Json]:
     """Return how an answer is held to a schema: strictly where strict mode can say all of it."""
     strict = portability.for_openai_strict(dict(output.schema))
-    told = {"schema": output.schema} if isinstance(strict, NotPortable) else {"schema": strict, "strict": True}
-    return {"type": "json_schema", "json_schema": {"name": output.name, **told}}
+    json_schema: dict[str, Json] = {"name": output.name, "schema": output.schema}
+    if not isinstance(strict, NotPortable):
+        json_schema["schema"] = strict
+        json_schema["strict"] = True
+    return {"type": "json_schema", "json_schema": json_schema}
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    function: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    function: dict[str, Json] = {
+        "name": names.to_wire(tool.name),
+        "description": tool.description,
+    }
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     if lossless is None:
         return {"type": "function", "function": {**function, "parameters": tool.parameters}}
-    return {"type": "function", "function": {**function, "parameters": lossless, "strict": True}}
+    return {
+        "type": "function",
+        "function": {**function, "parameters": lossless, "strict": True},
+    }
 
 
 def _tool_choice(choice: str, names: NameMap) -> Json:
@@ -289,31 +335,34 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
     return {"type": "function", "function": {"name": names.to_wire(choice)}}
 
 
-def with_media_shown(spoken: Iterable[Message]) -> Iterator[Message]:
+def add_media(messages: Iterable[Message]) -> Iterator[Message]:
     """Give the messages, and after the results of a turn what they show: a tool's message here holds text alone."""
     results: list[ToolResult] = []
-    for message in spoken:
+    for message in messages:
         if isinstance(message, ToolMessage):
             results.append(message.result)
         elif results:
-            yield from _shown_by(results)
+            yield from _media_messages(results)
             results = []
         yield message
-    yield from _shown_by(results)
+    yield from _media_messages(results)
 
 
-def _shown_by(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
+def _media_messages(results: Iterable[ToolResult]) -> Iterator[UserMessage]:
     """Give one message with all that the results show, each under the name of its tool."""
     parts: list[Mapping[str, Json] | Media] = []
     for result in results:
         if result.media:
-            parts += [{"type": "text", "text": f"Shown by {result.name} ({result.call_id}):"}, *result.media]
+            parts += [
+                {"type": "text", "text": f"Shown by {result.name} ({result.call_id}):"},
+                *result.media,
+            ]
     if parts:
         yield UserMessage("", parts)
 
 
 def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
-    """Return a part as this API takes it. An address is fetched for images alone; of others the model is told it."""
+    """Return a part as this API takes it. Only images are fetched; of other media the model gets the address."""
     if not isinstance(part, Media):
         return part
     kind, _, form = part.media_type.partition("/")
@@ -324,20 +373,29 @@ def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
     if kind == "text":
         return {"type": "text", "text": part.data.decode("utf-8", "replace")}
     if kind == "audio":
-        return {"type": "input_audio", "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)}}
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)},
+        }
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.link}}
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     raw = turn.raw or {}
     # OpenAI takes null only beside calls, and null is what it sends there itself.
-    message: dict[str, Json] = {"role": "assistant", "content": turn.text or (None if turn.calls else "")}
+    message: dict[str, Json] = {
+        "role": "assistant",
+        "content": turn.text or (None if turn.calls else ""),
+    }
     message |= {key: raw[key] for key in GOES_BACK if raw.get(key)}
     if turn.refusal:
         message["refusal"] = turn.refusal
     if turn.calls:
         sent = raw.get("tool_calls")
-        extras = sent if isinstance(sent, list) and len(sent) == len(turn.calls) else [{}] * len(turn.calls)
+        if isinstance(sent, list) and len(sent) == len(turn.calls):
+            extras = sent
+        else:
+            extras = [{}] * len(turn.calls)
         message["tool_calls"] = [
             _encode_call(call, names, as_history(call.arguments))
             | {key: extra[key] for key in CALL_GOES_BACK if isinstance(extra, Mapping) and extra.get(key)}
@@ -361,10 +419,13 @@ def _encode_result(result: ToolResult) -> dict[str, Json]:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _form_of(fields: dict[str, Json]) -> Output | None:
+def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields; any other `response_format` stays."""
-    told = fields.get("response_format")
-    form = told.get("json_schema") if isinstance(told, Mapping) else None
+    response_format = fields.get("response_format")
+    if isinstance(response_format, Mapping):
+        form = response_format.get("json_schema")
+    else:
+        form = None
     if not isinstance(form, Mapping) or not isinstance(form.get("schema"), Mapping):
         return None
     del fields["response_format"]
@@ -372,32 +433,48 @@ def _form_of(fields: dict[str, Json]) -> Output | None:
 
 
 def _is_provider_s(tool: Json) -> bool:
-    """Whether a tool is run by the provider itself: any whose type is said and is not `function`."""
+    """Whether a tool is run by the provider itself: any with a type other than `function`."""
     return isinstance(tool, Mapping) and tool.get("type", "function") != "function"
 
 
-def _described(tool: Json) -> Described:
-    function = tool.get("function") if isinstance(tool, Mapping) else None
+def _parse_tool(tool: Json) -> Described:
+    if isinstance(tool, Mapping):
+        function = tool.get("function")
+    else:
+        function = None
     if not isinstance(function, Mapping) or not function.get("name"):
         raise ConfigError(f"the request has a tool without a function: {argument_errors.shown(tool)}")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    strict = parameters if function.get("strict") else None
+    if function.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
+def _parse_choice(choice: Json) -> str:
     if isinstance(choice, Mapping):
         return str((choice.get("function") or choice).get("name", "auto"))
-    return _CHOICE_WORDS.get(str(choice), str(choice)) if choice else "auto"
+    if choice:
+        return _CHOICE_WORDS.get(str(choice), str(choice))
+    return "auto"
 
 
 def _head(envelope: Envelope, kind: str) -> dict[str, Json]:
-    return {"id": envelope.id, "object": kind, "created": envelope.created, "model": envelope.model}
+    return {
+        "id": envelope.id,
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+    }
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     # Only some servers count it.
-    written = {"cache_write_tokens": usage.cache_written_tokens} if usage.cache_written_tokens else {}
+    if usage.cache_written_tokens:
+        written = {"cache_write_tokens": usage.cache_written_tokens}
+    else:
+        written = {}
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -408,7 +485,11 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 
 
 def _encode_deltas(turn: Turn, names: NameMap, piece_chars: int) -> Iterator[dict[str, Json]]:
-    for key, text in (("reasoning_content", turn.reasoning), ("content", turn.text), ("refusal", turn.refusal)):
+    for key, text in (
+        ("reasoning_content", turn.reasoning),
+        ("content", turn.text),
+        ("refusal", turn.refusal),
+    ):
         yield from ({key: piece} for piece in pieces(text, piece_chars))
     for index, call in enumerate(turn.calls):
         yield {"tool_calls": [{"index": index, **_encode_call(call, names, "")}]}

@@ -6,7 +6,7 @@ thought comes along encrypted, and goes back as it came. `Options.extra` may say
 `previous_response_id`).
 
 Rule 1: the items of an answer go back as they came and in their order. Of a call the name and the arguments are written
-        anew, because a history is valid JSON always.
+        again, because a history is always valid JSON.
 Rule 2: nothing goes back that only the provider's store could look up: no reasoning that is neither encrypted nor plain
         text, no id where the API does not demand one. A message without an id is text.
 Rule 3: only a stated end is an end: a stream without its last event, or a status nobody knows, is `error`.
@@ -21,14 +21,30 @@ from mimetypes import guess_extension
 from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
-from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, provider_errors, received
+from handrail.dialects import (
+    Conversation,
+    Envelope,
+    ToolLike,
+    json_bodies,
+    provider_errors,
+    received,
+)
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import SOUNDS, Shown, data_url, not_shown, shown
-from handrail.dialects.wires.base import Wire, check_choice, foreign
+from handrail.dialects.parts import SOUNDS, Attachment, data_url, describe_hidden, parse_attachment
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.responses_items import CALLS, Answer, Place
+from handrail.dialects.wires.responses_items import CALLS, OutputAssembler, TextPosition
 from handrail.dialects.wires.sse import ServerEvent
-from handrail.dialects.writing import as_history, event, fit_to_send, in_call_order, kept, names_of, pieces, result_text
+from handrail.dialects.writing import (
+    as_collection,
+    as_history,
+    event,
+    fit_to_send,
+    in_call_order,
+    name_map,
+    pieces,
+    result_text,
+)
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import (
     AssistantMessage,
@@ -76,34 +92,34 @@ _LAST_EVENTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
-    """An event that tells a text: of which kind of item, where in it, and in which field of the event."""
+class _TextEvent:
+    """An event with a text: the kind of its item, the position there, and the event's field that holds it."""
 
     item: str
     kind: str
     field: str
 
 
-_PIECES: Mapping[str, _Telling] = {
-    "response.output_text.delta": _Telling("message", "text", "delta"),
-    "response.refusal.delta": _Telling("message", "refusal", "delta"),
-    "response.reasoning_text.delta": _Telling("reasoning", "thought", "delta"),
-    "response.reasoning_summary_text.delta": _Telling("reasoning", "summary", "delta"),
-    "response.function_call_arguments.delta": _Telling("function_call", "call", "delta"),
-    "response.custom_tool_call_input.delta": _Telling("custom_tool_call", "call", "delta"),
+_PIECES: Mapping[str, _TextEvent] = {
+    "response.output_text.delta": _TextEvent("message", "text", "delta"),
+    "response.refusal.delta": _TextEvent("message", "refusal", "delta"),
+    "response.reasoning_text.delta": _TextEvent("reasoning", "thought", "delta"),
+    "response.reasoning_summary_text.delta": _TextEvent("reasoning", "summary", "delta"),
+    "response.function_call_arguments.delta": _TextEvent("function_call", "call", "delta"),
+    "response.custom_tool_call_input.delta": _TextEvent("custom_tool_call", "call", "delta"),
 }
-_WHOLES: Mapping[str, _Telling] = {
-    "response.output_text.done": _Telling("message", "text", "text"),
-    "response.refusal.done": _Telling("message", "refusal", "refusal"),
-    "response.reasoning_text.done": _Telling("reasoning", "thought", "text"),
-    "response.reasoning_summary_text.done": _Telling("reasoning", "summary", "text"),
-    "response.function_call_arguments.done": _Telling("function_call", "call", "arguments"),
-    "response.custom_tool_call_input.done": _Telling("custom_tool_call", "call", "input"),
+_WHOLES: Mapping[str, _TextEvent] = {
+    "response.output_text.done": _TextEvent("message", "text", "text"),
+    "response.refusal.done": _TextEvent("message", "refusal", "refusal"),
+    "response.reasoning_text.done": _TextEvent("reasoning", "thought", "text"),
+    "response.reasoning_summary_text.done": _TextEvent("reasoning", "summary", "text"),
+    "response.function_call_arguments.done": _TextEvent("function_call", "call", "arguments"),
+    "response.custom_tool_call_input.done": _TextEvent("custom_tool_call", "call", "input"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIResponses(Wire):
+class OpenAIResponses(BaseWire):
     """The dialect."""
 
     name: str = "openai-responses"
@@ -116,34 +132,43 @@ class OpenAIResponses(Wire):
     # -- what we ask ---------------------------------------------------------------------------------------------------
 
     def encode_request(
-        self, messages: Conversation, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+        self,
+        messages: Conversation,
+        tools: Iterable[ToolLike] | None = None,
+        options: Options | None = None,
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        A system message that stands first becomes `instructions`: some backends demand them, and unlike an item they
-        are not said twice when `previous_response_id` continues what the provider has kept.
+        A system message that comes first becomes `instructions`: some backends demand them, and unlike an item they
+        are not repeated when `previous_response_id` continues what the provider has stored.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
         """
         options = options or Options()
-        tools = kept(tools)
-        names = _names_of(tools)
+        tools = as_collection(tools)
+        names = _name_map(tools)
         # What continues a conversation that the provider keeps is a part of one, and looks broken by itself.
         is_part = not {"previous_response_id", "conversation"}.isdisjoint(options.extra)
-        spoken, instructions = conversation_of(messages) if is_part else fit_to_send(messages, tools), None
-        if spoken and isinstance(spoken[0], SystemMessage):
-            instructions, spoken = spoken[0].text, spoken[1:]
-        told = {
+        history: Sequence[Message]
+        if is_part:
+            history = conversation_of(messages)
+        else:
+            history = fit_to_send(messages, tools)
+        instructions = None
+        if history and isinstance(history[0], SystemMessage):
+            instructions = history[0].text
+            history = history[1:]
+        fields = {
             "model": options.model or None,
             "instructions": instructions,
             "max_output_tokens": options.max_tokens,
             "temperature": options.temperature,
             "stream": options.stream or None,
         }
-        is_kept = bool(options.extra.get("store"))
-        body: dict[str, Json] = {"input": _items(spoken, names, is_kept), **_STATELESS}
-        body |= {field: value for field, value in told.items() if value is not None}
+        is_stored = bool(options.extra.get("store"))
+        body: dict[str, Json] = {"input": _items(history, names, is_stored), **_STATELESS}
+        body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
     def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
@@ -155,12 +180,17 @@ class OpenAIResponses(Wire):
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
             defined = [each for each in defined if each["name"] not in named] + [*map(dict, options.provider_tools)]
-        fields: dict[str, Json] = {"tools": defined, "tool_choice": _tool_choice(options.tool_choice, names)}
-        return fields if options.parallel is None else {**fields, "parallel_tool_calls": options.parallel}
+        fields: dict[str, Json] = {
+            "tools": defined,
+            "tool_choice": _tool_choice(options.tool_choice, names),
+        }
+        if options.parallel is None:
+            return fields
+        return {**fields, "parallel_tool_calls": options.parallel}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
-        """Describe the tools; see `Wire.definitions`. The strict form of one is its `strict_parameters`."""
-        names = _names_of(tools)
+        """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
+        names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
     def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
@@ -179,10 +209,10 @@ class OpenAIResponses(Wire):
         Raises:
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
-        told = json_bodies.object_of(body)
-        _raise_if_failed(told)
-        json_bodies.items(told.get("output"), "`output`")
-        return received.whole_turn(_turn(told, tools))
+        answer = json_bodies.parse_object(body)
+        _raise_if_failed(answer)
+        json_bodies.items(answer.get("output"), "`output`")
+        return received.whole_turn(_turn(answer, tools))
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
         """Return the turn from a whole response body, or from one item of its output.
@@ -205,9 +235,11 @@ class OpenAIResponses(Wire):
 
     # -- the provider's side -------------------------------------------------------------------------------------------
 
-    def asked_by(self, path: str) -> dict[str, Json] | None:
+    def parse_path(self, path: str) -> dict[str, Json] | None:
         """Return what a path says beside the body; see `ServerDialect.asked_by`."""
-        return {} if path.endswith("/responses") else None
+        if path.endswith("/responses"):
+            return {}
+        return None
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
@@ -222,39 +254,59 @@ class OpenAIResponses(Wire):
         rest = {name: value for name, value in body.items() if value is not None and _STATELESS.get(name) != value}
         instructions = rest.pop("instructions", None)
         messages = _messages(rest.pop("input", []))
-        entries = [_asked(tool, "a tool") for tool in _listed(rest.pop("tools", []), "`tools`")]
-        tools = [_described(tool) for tool in entries if tool.get("type") == "function"]
+        entries = [_require_object(tool, "a tool") for tool in _require_list(rest.pop("tools", []), "`tools`")]
+        tools = [_parse_tool(tool) for tool in entries if tool.get("type") == "function"]
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=_choice_of(rest.pop("tool_choice", None)),
+            tool_choice=_parse_choice(rest.pop("tool_choice", None)),
             parallel=rest.pop("parallel_tool_calls", None),
             strict=any(tool.strict_parameters is not None for tool in tools),
             max_tokens=rest.pop("max_output_tokens", None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
-            output=_form_of(rest),
+            output=_take_output(rest),
             provider_tools=tuple(tool for tool in entries if tool.get("type") != "function"),
             extra=rest,
         )
-        return [SystemMessage(str(instructions)), *messages] if instructions else messages, tools, options
+        return (
+            [SystemMessage(str(instructions)), *messages] if instructions else messages,
+            tools,
+            options,
+        )
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
-        tools = kept(tools)
-        output = list(_output(turn, _names_of(tools), envelope.id))
+        tools = as_collection(tools)
+        output = list(_output(turn, _name_map(tools), envelope.id))
         return {**self._head(envelope, tools), **_ending(turn), "output": output}
 
     def _head(self, envelope: Envelope, tools: Collection[ToolLike]) -> dict[str, Json]:
         return {
-            "id": envelope.id, "object": "response", "created_at": envelope.created,
-            "status": "in_progress", "model": envelope.model,
-            "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "output": [],
-            "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "top_p": None,
-            "tools": self.definitions(tools), "usage": None,
-        }  # fmt: skip
+            "id": envelope.id,
+            "object": "response",
+            "created_at": envelope.created,
+            "status": "in_progress",
+            "model": envelope.model,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "output": [],
+            "parallel_tool_calls": True,
+            "temperature": None,
+            "tool_choice": "auto",
+            "top_p": None,
+            "tools": self.definitions(tools),
+            "usage": None,
+        }
 
     def encode_stream(
-        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None, *, piece_chars: int = 12
+        self,
+        turn: Turn,
+        envelope: Envelope,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        piece_chars: int = 12,
     ) -> Iterator[str]:
         """Yield the events that OpenAI would stream for a turn, each whole.
 
@@ -263,16 +315,16 @@ class OpenAIResponses(Wire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        tools = kept(tools)
+        tools = as_collection(tools)
         head = self._head(envelope, tools)
-        output = list(_output(turn, _names_of(tools), envelope.id))
-        told: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
+        output = list(_output(turn, _name_map(tools), envelope.id))
+        events: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
         for index, item in enumerate(output):
-            told += _item_events(item, index, piece_chars)
+            events += _item_events(item, index, piece_chars)
         if turn.finish != "error":
             whole = {**head, **_ending(turn), "output": output} | ({} if envelope.usage else {"usage": None})
-            told.append({"type": f"response.{whole['status']}", "response": whole})
-        for number, each in enumerate(told):
+            events.append({"type": f"response.{whole['status']}", "response": whole})
+        for number, each in enumerate(events):
             yield event({**each, "sequence_number": number}, each["type"])
 
 
@@ -285,35 +337,41 @@ class ResponsesStream(EventStream):
 
     def __init__(self, dialect: OpenAIResponses, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = Answer(_names_of(tools).from_wire)
+        self._answer = OutputAssembler(_name_map(tools).from_wire)
         self._end: Mapping[str, Json] = {}
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
-        told = json_bodies.object_of(event.data)
-        named = told.get("type")
-        name = named if isinstance(named, str) else event.type
-        if name == "error" or (not name.startswith("response.") and provider_errors.error_in(told)):
-            raise provider_errors.classify(None, {}, told)
+        payload = json_bodies.parse_object(event.data)
+        named = payload.get("type")
+        if isinstance(named, str):
+            name = named
+        else:
+            name = event.type
+        if name == "error" or (not name.startswith("response.") and provider_errors.error_in(payload)):
+            raise provider_errors.classify(None, {}, payload)
         if self._end:
-            return  # the last event tells the whole answer, so one that comes after it adds nothing
-        index = told.get("output_index")
+            return  # the last event holds the whole answer, so one that comes after it adds nothing
+        index = payload.get("output_index")
         if telling := _PIECES.get(name) or _WHOLES.get(name):
-            item = self._answer.item_of(telling.item, told.get("item_id"), index)
-            text = json_bodies.string(told.get(telling.field) or "", f"`{telling.field}` of an event")
-            part = told.get("summary_index")
-            place = Place(telling.kind, part if isinstance(part, int) else 0)
-            (self._answer.say if name in _PIECES else self._answer.whole)(item, place, text, deltas)
+            item = self._answer.find_item(telling.item, payload.get("item_id"), index)
+            text = json_bodies.string(payload.get(telling.field) or "", f"`{telling.field}` of an event")
+            part = payload.get("summary_index")
+            position = TextPosition(telling.kind, part if isinstance(part, int) else 0)
+            (self._answer.say if name in _PIECES else self._answer.whole)(item, position, text, deltas)
         elif name == "response.output_item.added":
-            self._answer.announce(told.get("item"), index)
+            self._answer.announce(payload.get("item"), index)
         elif name == "response.output_item.done":
-            self._answer.complete(told.get("item"), index, deltas)
+            self._answer.complete(payload.get("item"), index, deltas)
         elif name in _LAST_EVENTS:
-            self._take_end(_LAST_EVENTS[name], told, deltas)
+            self._take_end(_LAST_EVENTS[name], payload, deltas)
 
-    def _take_end(self, status: str, told: Mapping[str, Json], deltas: list[Delta]) -> None:
-        response = told.get("response")
-        end = {"status": status, **(response if isinstance(response, json_bodies.OBJECT) else {})}
+    def _take_end(self, status: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+        response = payload.get("response")
+        end = {
+            "status": status,
+            **(response if isinstance(response, json_bodies.OBJECT) else {}),
+        }
         _raise_if_failed(end)
         self._answer.close(end.get("output"), deltas)
         self._end = end
@@ -326,18 +384,21 @@ class ResponsesStream(EventStream):
 # -- writing a request -------------------------------------------------------------------------------------------------
 
 
-def _names_of(tools: Iterable[ToolLike] | None) -> NameMap:
-    return names_of(tools, NAMES)
+def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
+    return name_map(tools, NAMES)
 
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
-    lossless = getattr(tool, "strict_parameters", None) if strict else None
+    if strict:
+        lossless = getattr(tool, "strict_parameters", None)
+    else:
+        lossless = None
     return {
         "type": "function",
         "name": names.to_wire(tool.name),
         "description": tool.description,
         "parameters": tool.parameters if lossless is None else lossless,
-        # Always said: here, unlike in the chat form, a tool that does not say is made strict.
+        # Always present: here, unlike in the chat form, a tool is strict by default.
         "strict": lossless is not None,
     }
 
@@ -367,7 +428,7 @@ def _with_form(options: Options) -> dict[str, Json]:
     return {**fields, "text": {**own, "format": form}}
 
 
-def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[dict[str, Json]]:
+def _items(messages: Iterable[Message], names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
     items: list[dict[str, Json]] = []
     free_text: set[str] = set()  # calls that are answered in another kind of item
     for message in messages:
@@ -375,43 +436,55 @@ def _items(messages: Iterable[Message], names: NameMap, is_kept: bool) -> list[d
             case SystemMessage(text):
                 items.append({"type": "message", "role": "system", "content": text})
             case UserMessage(text, parts):
-                content = [_encode_part(part) for part in parts] if parts else text
+                content: Json = text
+                if parts:
+                    content = [_encode_part(part) for part in parts]
                 items.append({"type": "message", "role": "user", "content": content})
             case ToolMessage(result):
                 items.append(_encode_result(result, custom=result.call_id in free_text))
             case AssistantMessage(turn):
-                said = _encode_assistant(turn, names, is_kept)
-                free_text |= {item["call_id"] for item in said if item["type"] == "custom_tool_call"}
-                items += said
+                output = _encode_assistant(turn, names, is_stored)
+                free_text |= {item["call_id"] for item in output if item["type"] == "custom_tool_call"}
+                items += output
     return items
 
 
-def _encode_assistant(turn: Turn, names: NameMap, is_kept: bool) -> list[dict[str, Json]]:
-    told = (turn.raw or {}).get("output")
+def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
+    output = (turn.raw or {}).get("output")
     calls = iter(turn.calls)
     items = []
-    if not isinstance(told, list):  # it was said over another wire
-        told = [{"type": "message", "content": turn.text or turn.refusal}]
-    for item in told:
+    if not isinstance(output, list):  # it came over another wire
+        output = [{"type": "message", "content": turn.text or turn.refusal}]
+    for item in output:
         if item["type"] in CALLS:
             items += [_encode_call(call, names, item) for call in islice(calls, 1)]
         elif item["type"] == "message":
-            items += [item] if is_kept and item.get("id") else _plain_message(item)
-        elif item["type"] != "reasoning" or is_kept or item.get("encrypted_content") or item.get("content"):
+            if is_stored and item.get("id"):
+                items += [item]
+            else:
+                items += _plain_message(item)
+        elif item["type"] != "reasoning" or is_stored or item.get("encrypted_content") or item.get("content"):
             items.append(item)
     items += [_encode_call(call, names) for call in calls]
-    return items if is_kept else [_without_id(item) for item in items]
+    if is_stored:
+        return items
+    return [_without_id(item) for item in items]
 
 
 def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return what the model said as text: an id that comes back is looked up, and parts may not come without one."""
+    """Return a message as text: an id that comes back is looked up, and parts may not come without one."""
     content = item.get("content")
     if not isinstance(content, str):
         parts = [part for part in content or () if isinstance(part, Mapping)]
-        told = (part.get(key) for part in parts for key in ("text", "refusal"))
-        content = "".join(text for text in told if isinstance(text, str))
-    phase = {"phase": item["phase"]} if item.get("phase") else {}
-    return [{"type": "message", "role": "assistant", "content": content, **phase}] if content else []
+        texts = (part.get(key) for part in parts for key in ("text", "refusal"))
+        content = "".join(text for text in texts if isinstance(text, str))
+    if item.get("phase"):
+        phase = {"phase": item["phase"]}
+    else:
+        phase = {}
+    if content:
+        return [{"type": "message", "role": "assistant", "content": content, **phase}]
+    return []
 
 
 def _without_id(item: dict[str, Json]) -> dict[str, Json]:
@@ -419,8 +492,12 @@ def _without_id(item: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in item.items() if key != "id" or item["type"] not in CALLS}
 
 
-def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    spelled = {**(told or {"type": "function_call"}), "call_id": call.id, "name": names.to_wire(call.name)}
+def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None) -> dict[str, Json]:
+    spelled = {
+        **(sent or {"type": "function_call"}),
+        "call_id": call.id,
+        "name": names.to_wire(call.name),
+    }
     if spelled["type"] == "function_call":
         spelled["arguments"] = as_history(call.arguments)
     return spelled
@@ -429,34 +506,51 @@ def _encode_call(call: ToolCall, names: NameMap, told: Mapping[str, Json] | None
 def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
     text: Json = result_text(result)
     if result.media:
-        spoken = [{"type": "input_text", "text": text}] if text else []
-        text = [*spoken, *(_encode_media(media) for media in result.media)]
-    kind = "custom_tool_call_output" if custom else "function_call_output"
+        if text:
+            history = [{"type": "input_text", "text": text}]
+        else:
+            history = []
+        text = [*history, *(_encode_media(media) for media in result.media)]
+    if custom:
+        kind = "custom_tool_call_output"
+    else:
+        kind = "function_call_output"
     return {"type": kind, "call_id": result.call_id, "output": text}
 
 
 def _encode_media(media: Media) -> dict[str, Json]:
     """Return what a tool shows. A sound is named only: no result may hold one."""
     if media.media_type.startswith("audio/"):
-        return {"type": "input_text", "text": not_shown(media)}
+        return {"type": "input_text", "text": describe_hidden(media)}
     return _encode_part(media)
 
 
 def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     """Return a part of a message. What neither we nor the chat form know is the provider's own, and passes."""
-    seen = shown(part)
+    seen = parse_attachment(part)
     if seen is not None:
         return _encode_shown(seen, part)
-    own = dict(part) if isinstance(part, Mapping) else {}
-    return {**own, "type": "input_text"} if own.get("type") == "text" else own
+    if isinstance(part, Mapping):
+        own = dict(part)
+    else:
+        own = {}
+    if own.get("type") == "text":
+        return {**own, "type": "input_text"}
+    return own
 
 
-def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Json]:
+def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
     link = _link(seen)
     kind = seen.media_type.partition("/")[0]
     if kind == "image":
-        image = part.get("image_url") if isinstance(part, Mapping) else None
-        detail = image.get("detail") if isinstance(image, Mapping) else None
+        if isinstance(part, Mapping):
+            image = part.get("image_url")
+        else:
+            image = None
+        if isinstance(image, Mapping):
+            detail = image.get("detail")
+        else:
+            detail = None
         return {"type": "input_image", "image_url": link, "detail": detail or "auto"}
     if kind == "audio" and seen.base64:
         form = seen.media_type.partition("/")[2]
@@ -466,7 +560,7 @@ def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Js
         return {"type": "input_file", "file_id": seen.file_id}
     if seen.url:
         return {"type": "input_file", "file_url": seen.url}
-    # The API tells the kind of a file from its name.
+    # The API infers the kind of a file from its name.
     name = seen.name or f"file{guess_extension(seen.media_type) or ''}"
     return {"type": "input_file", "filename": name, "file_data": link}
 
@@ -474,24 +568,32 @@ def _encode_shown(seen: Shown, part: Mapping[str, Json] | Media) -> dict[str, Js
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
 
-def _raise_if_failed(told: Mapping[str, Json]) -> None:
-    if told.get("error") or told.get("status") == "failed":
-        raise provider_errors.classify(None, {}, {"error": told.get("error") or "the provider does not say why"})
-    if "output" not in told and provider_errors.error_in(told):
-        raise provider_errors.classify(None, {}, told)
+def _raise_if_failed(answer: Mapping[str, Json]) -> None:
+    if answer.get("error") or answer.get("status") == "failed":
+        raise provider_errors.classify(None, {}, {"error": answer.get("error") or "the provider does not say why"})
+    if "output" not in answer and provider_errors.error_in(answer):
+        raise provider_errors.classify(None, {}, answer)
 
 
-def _turn(told: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
-    answer = Answer(_names_of(tools).from_wire)
-    answer.close(told.get("output"), [])
-    return answer.turn(_finish(told), _usage(told.get("usage")), id=told.get("id"))
+def _turn(answer: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
+    items = OutputAssembler(_name_map(tools).from_wire)
+    items.close(answer.get("output"), [])
+    return items.turn(_finish(answer), _usage(answer.get("usage")), id=answer.get("id"))
 
 
-def _finish(told: Mapping[str, Json]) -> Finish:
-    details = told.get("incomplete_details")
-    reason = details.get("reason") if isinstance(details, json_bodies.OBJECT) else None
-    word = reason if told.get("status") == "incomplete" else told.get("status")
-    return _FINISHES.get(word, "error") if isinstance(word, str) else "error"
+def _finish(answer: Mapping[str, Json]) -> Finish:
+    details = answer.get("incomplete_details")
+    if isinstance(details, json_bodies.OBJECT):
+        reason = details.get("reason")
+    else:
+        reason = None
+    if answer.get("status") == "incomplete":
+        word = reason
+    else:
+        word = answer.get("status")
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return "error"
 
 
 def _usage(usage: Json) -> Usage:
@@ -509,42 +611,47 @@ def _usage(usage: Json) -> Usage:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
-def _asked(value: Json, what: str) -> Mapping[str, Json]:
+def _require_object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, json_bodies.OBJECT):
         raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not an object")
     return value
 
 
-def _listed(value: Json, what: str) -> list[Json]:
+def _require_list(value: Json, what: str) -> list[Json]:
     if not isinstance(value, list):
         raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not a list")
     return value
 
 
-def _messages(told: Json) -> list[Message]:
-    if isinstance(told, str):
-        return [UserMessage(told)]
+def _messages(value: Json) -> list[Message]:
+    if isinstance(value, str):
+        return [UserMessage(value)]
     messages: list[Message] = []
-    said: list[Mapping[str, Json]] = []
-    for item in _listed(told, "`input`"):
-        entry = _asked(item, "an item of `input`")
+    model_items: list[Mapping[str, Json]] = []
+    for item in _require_list(value, "`input`"):
+        entry = _require_object(item, "an item of `input`")
         message = _message(entry)
         if message is None:
-            said.append(entry)
+            model_items.append(entry)
             continue
-        messages += [_told_back(said), message] if said else [message]
-        said = []
-    return [*messages, _told_back(said)] if said else messages
+        if model_items:
+            messages += [_told_back(model_items), message]
+        else:
+            messages += [message]
+        model_items = []
+    if model_items:
+        return [*messages, _told_back(model_items)]
+    return messages
 
 
 def _message(item: Mapping[str, Json]) -> Message | None:
     """Return a message of a person or a tool; None for items of the model, and for items that are no messages."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
-        media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := shown(part))]
+        media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := parse_attachment(part))]
         return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
     if item.get("type") == "item_reference":
-        raise ConfigError("the request has an `item_reference`: what it names is kept by the provider, and not here")
+        raise ConfigError("the request has an `item_reference`: what it names is stored by the provider, and not here")
     if item.get("type") not in (None, "message"):
         return None  # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
     match item.get("role"):
@@ -563,9 +670,11 @@ def _content(content: Json) -> tuple[str, list[dict[str, Json]]]:
     """Return the text of a content, and its parts in the chat form where it has any."""
     if content is None or isinstance(content, str):
         return content or "", []
-    told = [_asked(part, "a part of a message") for part in _listed(content, "the content of a message")]
-    texts = [str(part.get("text", "")) for part in told if part.get("type") in ("input_text", "output_text", "text")]
-    return "".join(texts), [_chat_part(part) for part in told]
+    parts = [
+        _require_object(part, "a part of a message") for part in _require_list(content, "the content of a message")
+    ]
+    texts = [str(part.get("text", "")) for part in parts if part.get("type") in ("input_text", "output_text", "text")]
+    return "".join(texts), [_chat_part(part) for part in parts]
 
 
 def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
@@ -573,44 +682,58 @@ def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
         case {"type": "input_text"}:
             return {**part, "type": "text"}
         case {"type": "input_image", "image_url": str(url)}:
-            detail = {"detail": part["detail"]} if part.get("detail") else {}
+            if part.get("detail"):
+                detail = {"detail": part["detail"]}
+            else:
+                detail = {}
             return {"type": "image_url", "image_url": {"url": url, **detail}}
         case {"type": "input_file", "file_url": str(url)}:
             return {"type": "file", "file": {"file_data": url}}
         case {"type": "input_file"}:
-            return {"type": "file", "file": {key: value for key, value in part.items() if key != "type"}}
+            return {
+                "type": "file",
+                "file": {key: value for key, value in part.items() if key != "type"},
+            }
     return dict(part)
 
 
-def _link(seen: Shown) -> str:
+def _link(seen: Attachment) -> str:
     return seen.url or data_url(seen.media_type, seen.base64)
 
 
 def _told_back(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
-    """Return the turn that stands in a request as items; an assistant's message may be spelled as plain text there."""
+    """Return the turn that a request spells as items; an assistant's message may be plain text there."""
     output = [{"type": "message", **item} for item in items]
     try:
         return AssistantMessage(_turn({"status": "completed", "output": output}, None))
     except ModelError as error:
-        raise ConfigError(f"what the model said cannot be read in the request: {error}") from error
+        raise ConfigError(f"the model's items in the request cannot be read: {error}") from error
 
 
-def _described(tool: Mapping[str, Json]) -> Described:
+def _parse_tool(tool: Mapping[str, Json]) -> Described:
     if not tool.get("name"):
         raise ConfigError("the request has a function without a name")
-    parameters = dict(_asked(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
-    strict = parameters if tool.get("strict") else None
+    parameters = dict(_require_object(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
+    if tool.get("strict"):
+        strict = parameters
+    else:
+        strict = None
     return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
 
 
-def _choice_of(choice: Json) -> str:
-    return str(choice.get("name", "auto")) if isinstance(choice, Mapping) else str(choice or "auto")
+def _parse_choice(choice: Json) -> str:
+    if isinstance(choice, Mapping):
+        return str(choice.get("name", "auto"))
+    return str(choice or "auto")
 
 
-def _form_of(rest: dict[str, Json]) -> Output | None:
+def _take_output(rest: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of what a request says of its text."""
     match rest.get("text"):
-        case {"format": {"type": "json_schema", "name": str(name), "schema": dict(schema)}, **others}:
+        case {
+            "format": {"type": "json_schema", "name": str(name), "schema": dict(schema)},
+            **others,
+        }:
             rest.pop("text")
             if others:
                 rest["text"] = others
@@ -628,7 +751,12 @@ def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
     if turn.refusal:
         content.append({"type": "refusal", "refusal": turn.refusal})
     if content:
-        head = {"id": f"msg_{id}", "type": "message", "status": "completed", "role": "assistant"}
+        head = {
+            "id": f"msg_{id}",
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+        }
         yield {**head, "content": content}
     for number, call in enumerate(turn.calls):
         yield {
@@ -654,24 +782,40 @@ def _ending(turn: Turn) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
         "total_tokens": spent.input_tokens + spent.output_tokens,
     }
-    return {"status": status, "incomplete_details": {"reason": reason} if reason else None, "usage": usage}
+    return {
+        "status": status,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "usage": usage,
+    }
 
 
 _FIRST_EVENTS = ("created", "in_progress")
 
 
 def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterator[dict[str, Json]]:
-    """Yield the events that tell an item: announced empty, its texts in pieces and whole, then the item itself."""
-    spoken = "arguments" if item["type"] == "function_call" else "summary" if item["type"] == "reasoning" else "content"
-    begun = {"status": "in_progress"} if "status" in item else {}
-    blank = "" if spoken == "arguments" else []
-    yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun, spoken: blank}}
-    place = {"item_id": item["id"], "output_index": index}
-    if spoken == "arguments":
-        yield from _text_events("function_call_arguments", "arguments", item[spoken], place, piece_chars)
+    """Yield the events of an item: announced empty, its texts in pieces and whole, then the item itself."""
+    if item["type"] == "function_call":
+        history = "arguments"
+    elif item["type"] == "reasoning":
+        history = "summary"
     else:
-        for number, part in enumerate(item[spoken]):
-            yield from _part_events(part, {**place, f"{spoken}_index": number}, piece_chars)
+        history = "content"
+    if "status" in item:
+        progress = {"status": "in_progress"}
+    else:
+        progress = {}
+    blank = "" if history == "arguments" else []
+    yield {
+        "type": "response.output_item.added",
+        "output_index": index,
+        "item": {**item, **progress, history: blank},
+    }
+    place = {"item_id": item["id"], "output_index": index}
+    if history == "arguments":
+        yield from _text_events("function_call_arguments", "arguments", item[history], place, piece_chars)
+    else:
+        for number, part in enumerate(item[history]):
+            yield from _part_events(part, {**place, f"{history}_index": number}, piece_chars)
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 

@@ -1,12 +1,12 @@
-"""Requests as bytes: what was written for an earlier turn is not spelled again.
+"""Requests as bytes: what was encoded for an earlier turn is not encoded again.
 
-A conversation grows at its end, and every request tells all of it. So the bytes of a request are kept, and when the
-next one begins with the very same messages, only what is new is spelled and put behind them. That is exact because a
+A conversation grows at its end, and every request holds all of it. So the bytes of a request are cached, and when the
+next one begins with the very same messages, only what is new is encoded and appended. That is exact because a
 history can be cut before an assistant's message that follows a result or a person: no wire joins, moves or marks
 anything across such a place, as long as every call before it has its result there and no id comes again.
 
 Rule 1: bytes are used again for the same message objects, tools and options only; messages are frozen.
-Rule 2: what cannot be cut is written whole: the bytes tell the same, whether or not anything was kept.
+Rule 2: what cannot be cut is encoded whole: the bytes mean the same with and without the cache.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from handrail.dialects import WireDialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import AssistantMessage, Message, Options, SystemMessage
 
-MOST_KEPT_BYTES = 16 * 1024 * 1024
-"""Of all conversations under way. Beyond it those that were silent for the longest time are spelled anew."""
+MOST_CACHED_BYTES = 16 * 1024 * 1024
+"""Of all active conversations. Beyond it the least recently used ones are dropped."""
 
 _UNWRITABLE = (PydanticSerializationError, ValueError, RecursionError)
 _ANSWERS = ("assistant", "model")
 _DECIDED_BY_ANSWERS = frozenset({"container"})
-"""Fields before the history that change with it: a request that has one is written anew as a whole."""
+"""Fields before the history that change with it: a request that has one is encoded whole."""
 
 
-class _Told(Struct, frozen=True):
-    """A request that was written: the fields before its tools and its history, and that without brackets.
+class _EncodedRequest(Struct, frozen=True):
+    """An encoded request: the fields before its tools and its history, and the history without brackets.
 
     Attributes:
         ids: Of its calls.
@@ -45,19 +45,19 @@ class _Told(Struct, frozen=True):
     tools: Json
     options: Options
     frame: bytes
-    tools_too: bytes
+    tools_bytes: bytes
     history: bytes
     ids: frozenset[str]
 
 
-class Written:
-    """Writes requests on one wire. Safe for threads."""
+class RequestEncoder:
+    """Encodes requests for one wire. Thread-safe."""
 
     def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
-        self._field = str(getattr(wire, "history", ""))  # a wire that does not say where its history stands keeps none
+        self._field = str(getattr(wire, "history", ""))  # empty: nothing is cached
         self._tools: tuple[Json, bytes] = None, b""
-        self._told: OrderedDict[int, _Told] = OrderedDict()
+        self._requests: OrderedDict[int, _EncodedRequest] = OrderedDict()
         self._size, self._lock = 0, Lock()
 
     def body(self, messages: Sequence[Message], tools: Any, options: Options) -> bytes:
@@ -69,68 +69,109 @@ class Written:
         """
         if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "compute_once"):
             fields = self._wire.encode_request(messages, tools, options)
-            tools_too = self._tools_of(fields, options)
+            tools_too = self._take_tools(fields, options)
             return b"".join((_frame(fields), tools_too))[:-1] + b"}"
         defined: Json = self._wire.definitions(tools, strict=options.strict)
-        told = self._gone_on(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
-        return b"".join((told.frame, told.tools_too, b'"', self._field.encode(), b'":[', told.history, b"]}"))
+        request = self._extend(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
+        return b"".join(
+            (
+                request.frame,
+                request.tools_bytes,
+                b'"',
+                self._field.encode(),
+                b'":[',
+                request.history,
+                b"]}",
+            )
+        )
 
-    def _gone_on(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told | None:
-        """Spell what is new behind what was told; None where there is no such thing."""
+    def _extend(
+        self, messages: Sequence[Message], tools: Any, defined: Json, options: Options
+    ) -> _EncodedRequest | None:
+        """Append what is new to a cached request; None if there is none to extend."""
         cut = _cut(messages)
-        told = self._told.get(id(messages[cut - 1])) if cut else None
-        if told is None or told.tools is not defined or told.options != options or not _begins(messages, told.messages):
+        if cut:
+            previous = self._requests.get(id(messages[cut - 1]))
+        else:
+            previous = None
+        if (
+            previous is None
+            or previous.tools is not defined
+            or previous.options != options
+            or not _starts_with(messages, previous.messages)
+        ):
             return None
         new = messages[cut:]
         ids = _ids(new)
-        if not told.ids.isdisjoint(ids) or not _is_sound(new) or any(isinstance(each, SystemMessage) for each in new):
+        if (
+            not previous.ids.isdisjoint(ids)
+            or not _is_sound(new)
+            or any(isinstance(each, SystemMessage) for each in new)
+        ):
             return None
         fields = self._wire.encode_request(new, tools, options)
         history = fields[self._field]
         if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
             return None
         if not history or history[0].get("role") in ("user", "tool"):
-            return None  # this wire leaves the answer out, so that what stands before and behind it may join
-        self._forget(told)
-        gone_on = _Told(
-            (*messages,), defined, options, told.frame, told.tools_too,
-            told.history + b"," + _spelled(history), told.ids | ids,
-        )  # fmt: skip
-        return self._kept(gone_on, history)
+            return None  # this wire leaves the answer out, so that its neighbours may join
+        self._forget(previous)
+        extended = _EncodedRequest(
+            (*messages,),
+            defined,
+            options,
+            previous.frame,
+            previous.tools_bytes,
+            previous.history + b"," + _encode_history(history),
+            previous.ids | ids,
+        )
+        return self._remember(extended, history)
 
-    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _Told:
+    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
-        tools_too = self._tools_of(fields, options)
-        told = _Told((*messages,), defined, options, _frame(fields), tools_too, _spelled(history), _ids(messages))
-        is_kept = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
-        return self._kept(told, history) if is_kept else told
+        tools_too = self._take_tools(fields, options)
+        request = _EncodedRequest(
+            (*messages,),
+            defined,
+            options,
+            _frame(fields),
+            tools_too,
+            _encode_history(history),
+            _ids(messages),
+        )
+        is_reusable = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
+        if is_reusable:
+            return self._remember(request, history)
+        return request
 
-    def _tools_of(self, fields: dict[str, Json], options: Options) -> bytes:
+    def _take_tools(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
-        tools, kept = fields.pop("tools", None), self._tools  # read once: another thread may write it
+        # read once: another thread may write it
+        tools = fields.pop("tools", None)
+        encoded = self._tools
         try:
-            if tools is not None and tools is not kept[0]:
-                kept = self._tools = tools, b'"tools":' + to_json(tools) + b","
+            if tools is not None and tools is not encoded[0]:
+                encoded = self._tools = tools, b'"tools":' + to_json(tools) + b","
             to_json(dict(options.extra))
         except _UNWRITABLE as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from error
-        return b"" if tools is None else kept[1]
+        return b"" if tools is None else encoded[1]
 
-    def _kept(self, told: _Told, history: Sequence[Mapping[str, Json]]) -> _Told:
-        """Keep what was told, unless the next answer might join with its end."""
+    def _remember(self, request: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
+        """Cache the request, unless the next answer might join with its end."""
         if history and history[-1].get("role") not in _ANSWERS:
             with self._lock:
-                self._told[id(told.messages[-1])] = told
-                self._size += len(told.history)
-                while self._size > MOST_KEPT_BYTES:
-                    self._size -= len(self._told.popitem(last=False)[1].history)
-        return told
+                self._requests[id(request.messages[-1])] = request
+                self._size += len(request.history)
+                while self._size > MOST_CACHED_BYTES:
+                    self._size -= len(self._requests.popitem(last=False)[1].history)
+        return request
 
-    def _forget(self, told: _Told) -> None:
+    def _forget(self, request: _EncodedRequest) -> None:
         with self._lock:
-            if self._told.pop(id(told.messages[-1]), None) is not None:
-                self._size -= len(told.history)
+            if self._requests.pop(id(request.messages[-1]), None) is not None:
+                self._size -= len(request.history)
 
 
 def _frame(fields: Mapping[str, Json]) -> bytes:
@@ -146,8 +187,8 @@ def _cut(messages: Sequence[Message]) -> int:
     return 0
 
 
-def _begins(messages: Sequence[Message], told: Sequence[Message]) -> bool:
-    return _cut(messages) == len(told) and all(map(operator.is_, told, messages))
+def _starts_with(messages: Sequence[Message], beginning: Sequence[Message]) -> bool:
+    return _cut(messages) == len(beginning) and all(map(operator.is_, beginning, messages))
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:
@@ -158,7 +199,7 @@ def _ids(messages: Sequence[Message]) -> frozenset[str]:
     return frozenset(call.id for each in messages if isinstance(each, AssistantMessage) for call in each.turn.calls)
 
 
-def _spelled(history: Json) -> bytes:
+def _encode_history(history: Json) -> bytes:
     return _json(history)[1:-1]
 
 

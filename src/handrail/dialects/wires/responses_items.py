@@ -1,11 +1,11 @@
 """The items of one answer in OpenAI's Responses form, put together: from a whole body or from a stream's events.
 
 An answer is a list of items: messages, reasoning, calls, and whatever the provider ran itself. A stream announces an
-item, tells its texts in pieces, tells each text whole, then the item, then the whole answer. Servers that copy the form
-leave out any of these, so every account of an item completes what was known before and repeats nothing.
+item, sends its texts in pieces, then each text whole, then the item, then the whole answer. Servers that copy the form
+leave out any of these, so every account of an item adds to the earlier ones and repeats nothing.
 
-Rule 1: an item goes back as it was told at last, unknown fields and all: signatures and encrypted parts hang on that.
-Rule 2: what was said stays said. A later account may only add to it; a call that is told in two ways is an error, for
+Rule 1: an item goes back as it was sent last, with unknown fields: signatures and encrypted parts hang on that.
+Rule 2: no text is taken back. A later account may only add to it; a call that is sent in two ways is an error, for
         nobody knows which one the model meant.
 Rule 3: linear in the length of the stream: pieces are joined once, and compared only with a text as long.
 """
@@ -21,7 +21,15 @@ from handrail.calls import ToolCall
 from handrail.dialects import json_bodies, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.errors import Json
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn, Usage
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+    Usage,
+)
 
 CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
@@ -47,8 +55,8 @@ _WAITING: Mapping[str, str] = {
 """Items that the provider needs an answer to before it can continue, and what that answer is."""
 
 
-class Place(NamedTuple):
-    """Where in an item a text stands.
+class TextPosition(NamedTuple):
+    """The position of a text in an item.
 
     Attributes:
         kind: `text`, `refusal`, `summary`, `thought`, or `call`.
@@ -84,7 +92,7 @@ _APART = "\n\n"
 """Between two thoughts: summaries are paragraphs with headings of their own."""
 
 
-class Item:
+class OutputItem:
     """One item on its way."""
 
     __slots__ = ("call", "fields", "is_closed", "is_whole", "pieces", "type")
@@ -92,145 +100,173 @@ class Item:
     def __init__(self, type: str) -> None:
         self.type = type
         self.fields: dict[str, Json] = {}
-        self.pieces: dict[Place, list[str]] = {}
+        self.pieces: dict[TextPosition, list[str]] = {}
         self.is_whole = False
-        self.is_closed = False  # free text is, once nothing more can be said
+        self.is_closed = False  # set for free text once no more can follow
         self.call = -1  # which call of the answer it is
 
-    def said(self, place: Place) -> str:
-        """Return what has been said there."""
-        pieces = self.pieces.get(place)
+    def text_at(self, position: TextPosition) -> str:
+        """Return the text at a position so far."""
+        pieces = self.pieces.get(position)
         if not pieces:
             return ""
         if len(pieces) > 1:  # a character may have come in two
-            pieces[:] = [received.with_pairs_joined("".join(pieces))]
+            pieces[:] = [received.join_halves("".join(pieces))]
         return pieces[0]
 
     def arguments(self) -> str:
         """Return a call's arguments so far."""
-        said = self.said(Place("call"))
+        text = self.text_at(TextPosition("call"))
         if self.type != _FREE:
-            return said
-        opened = _FREE_OPENS if said or self.is_closed else ""
-        return f"{opened}{_within_json(said)}{_FREE_CLOSES if self.is_closed else ''}"
+            return text
+        if text or self.is_closed:
+            opened = _FREE_OPENS
+        else:
+            opened = ""
+        return f"{opened}{_within_json(text)}{_FREE_CLOSES if self.is_closed else ''}"
 
-    def as_told(self) -> dict[str, Json]:
-        """Return the item as the provider told it, or as it would have, had it come to that."""
+    def raw(self) -> dict[str, Json]:
+        """Return the item as the provider sent it; of one that broke off, as far as it came."""
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
         if field := CALLS.get(self.type):
-            return {**self.fields, "type": self.type, field: self.said(Place("call"))}
+            return {**self.fields, "type": self.type, field: self.text_at(TextPosition("call"))}
         parts: dict[str, list[Json]] = {}
-        for place in self.pieces:
-            part = _PARTS[place.kind]
-            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.said(place)})
-        role = {"role": "assistant"} if self.type == "message" else {}
+        for position in self.pieces:
+            part = _PARTS[position.kind]
+            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.text_at(position)})
+        if self.type == "message":
+            role = {"role": "assistant"}
+        else:
+            role = {}
         return {**self.fields, "type": self.type, **role, **parts}
 
 
-class Answer:
-    """All items of one answer, with what they say in the order in which it was said.
+class OutputAssembler:
+    """Assembles the items of one answer, with their texts in the order of arrival.
 
     Args:
         own_name: Returns the tool's own name for a wire name.
     """
 
     def __init__(self, own_name: Callable[[str], str]) -> None:
-        self.items: list[Item] = []
+        self.items: list[OutputItem] = []
         self._own_name = own_name
-        self._by_id: dict[str, Item] = {}
-        self._by_call_id: dict[str, Item] = {}
-        self._by_index: dict[int, Item] = {}
-        self._calls: list[Item] = []
+        self._by_id: dict[str, OutputItem] = {}
+        self._by_call_id: dict[str, OutputItem] = {}
+        self._by_index: dict[int, OutputItem] = {}
+        self._calls: list[OutputItem] = []
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._thoughts: list[str] = []
 
-    def announce(self, told: Json, index: Json) -> None:
-        """Take an item that begins. What it already says is kept until it is told again, piece by piece or whole."""
-        fields = json_bodies.mapping(told, "an item of the answer")
-        type, call_id = _type(fields), _text(fields, "call_id")
+    def announce(self, entry: Json, index: Json) -> None:
+        """Take an item that begins. Its texts wait until they are sent again, piece by piece or whole."""
+        fields = json_bodies.mapping(entry, "an item of the answer")
+        type = _type(fields)
+        call_id = _text(fields, "call_id")
         item = self._by_id.get(_text(fields, "id"))
         if item is None or item.type != type or (item.is_whole and _text(item.fields, "call_id") != call_id):
-            self._tell(self._begin(type), fields, index)
+            self._update(self._begin(type), fields, index)
         elif not item.is_whole:
-            self._tell(item, fields, index)
+            self._update(item, fields, index)
 
-    def complete(self, told: Json, index: Json, deltas: list[Delta]) -> None:
-        """Take an item that is whole, and say what was not said of it."""
-        fields = json_bodies.mapping(told, "an item of the answer")
-        item = self._announced(fields, _number(index)) or self._begin(_type(fields))
+    def complete(self, entry: Json, index: Json, deltas: list[Delta]) -> None:
+        """Take an item that is whole, and report what is new in it."""
+        fields = json_bodies.mapping(entry, "an item of the answer")
+        item = self._find_announced(fields, _number(index)) or self._begin(_type(fields))
         self._complete(item, fields, index, deltas)
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
-        """Take the list of all items at the answer's end, if there is one, and say whatever was told only there."""
+        """Take the list of all items at the answer's end, if there is one, and report what only it holds."""
         listed = [
-            json_bodies.mapping(told, "an item of the answer") for told in (output if isinstance(output, list) else ())
+            json_bodies.mapping(entry, "an item of the answer")
+            for entry in (output if isinstance(output, list) else ())
         ]
-        for fields, item in zip(listed, self._told_again(listed), strict=True):
+        for fields, item in zip(listed, self._match_items(listed), strict=True):
             if item is None or not item.is_whole:
                 self._complete(item or self._begin(_type(fields)), fields, None, deltas)
             elif item.type in CALLS:
                 self._say_rest(item, fields, deltas)
         for item in self.items:
-            for place, text in () if item.is_whole else _texts(item.fields, item.type):
-                if place not in item.pieces:  # else it was announced with its beginning
-                    self.say(item, place, text, deltas)
+            for position, text in () if item.is_whole else _texts(item.fields, item.type):
+                if position not in item.pieces:  # else it was announced with its beginning
+                    self.say(item, position, text, deltas)
             self._close_free_text(item, deltas)
 
-    def item_of(self, type: str, id: Json, index: Json) -> Item:
+    def find_item(self, type: str, id: Json, index: Json) -> OutputItem:
         """Return the item that an event speaks of: by its id, else by its index, else the last one."""
         number = _number(index)
-        item = self._by_id.get(id) if isinstance(id, str) else None
+        if isinstance(id, str):
+            item = self._by_id.get(id)
+        else:
+            item = None
         if item is None and number is not None:  # some gateways give an item another id in every event
             item = self._by_index.get(number)
-            item = None if item and item.is_whole else item
+            if item and item.is_whole:
+                item = None
+            else:
+                item = item
         if item is None and number is None and self.items:
             item = self.items[-1]
         if item is not None and item.type == type:
             return item
-        begun = self._begin(type)
-        self._tell(begun, {"id": id} if isinstance(id, str) and id else {}, index)
-        return begun
+        started = self._begin(type)
+        self._update(started, {"id": id} if isinstance(id, str) and id else {}, index)
+        return started
 
-    def say(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
+    def say(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
         """Add the next piece of an item's text."""
         if not text or item.is_closed:
             return
-        begins = place not in item.pieces
-        item.pieces.setdefault(place, []).append(text)
-        if place.kind == "text":
+        begins = position not in item.pieces
+        item.pieces.setdefault(position, []).append(text)
+        if position.kind == "text":
             self._text.append(text)
             deltas.append(TextDelta(text))
-        elif place.kind == "refusal":
+        elif position.kind == "refusal":
             self._refusal.append(text)
-        elif place.kind == "call":
-            shown = text if item.type != _FREE else f"{_FREE_OPENS if begins else ''}{_within_json(text)}"
+        elif position.kind == "call":
+            if item.type != _FREE:
+                shown = text
+            else:
+                shown = f"{_FREE_OPENS if begins else ''}{_within_json(text)}"
             deltas.append(ArgumentsDelta(item.call, self._name(item), shown))
         else:
-            thought = _APART + text if begins and self._thoughts else text
+            if begins and self._thoughts:
+                thought = _APART + text
+            else:
+                thought = text
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def whole(self, item: Item, place: Place, text: str, deltas: list[Delta]) -> None:
-        """Take a text that is told whole: what of it was not said yet is said now.
+    def whole(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
+        """Take a text that is sent whole, and report the part that is new.
 
         Raises:
-            ModelError: It is a call's, and contradicts what was said.
+            ModelError: It is a call's, and contradicts the pieces so far.
         """
-        said = item.said(place)
-        if len(text) > len(said) and text.startswith(said):
-            self.say(item, place, text[len(said) :], deltas)
-        elif place.kind == "call" and text and text != said and not _same_json(text, said):
-            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} are told twice, and differ")
+        so_far = item.text_at(position)
+        if len(text) > len(so_far) and text.startswith(so_far):
+            self.say(item, position, text[len(so_far) :], deltas)
+        elif position.kind == "call" and text and text != so_far and not _same_json(text, so_far):
+            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} were sent twice, and differ")
 
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
         refusal = "".join(self._refusal)
-        waits_for = self._waits_for() if finish == "stop" else ""
         if finish == "stop":
-            finish = "calls" if self._calls or waits_for else "refused" if refusal else "stop"
-        told = [received.that_go_back(item.as_told()) for item in self.items]
+            waits_for = self._waits_for()
+        else:
+            waits_for = ""
+        if finish == "stop":
+            if self._calls or waits_for:
+                finish = "calls"
+            elif refusal:
+                finish = "refused"
+            else:
+                finish = "stop"
+        output = [received.sendable_fields(item.raw()) for item in self.items]
         head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
         return Turn(
             "".join(self._text),
@@ -239,8 +275,8 @@ class Answer:
             finish,
             usage,
             refusal,
-            {**head, "output": told},
-            tuple(each for each, item in zip(told, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
+            {**head, "output": output},
+            tuple(each for each, item in zip(output, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
             waits_for,
         )
 
@@ -256,22 +292,22 @@ class Answer:
         ]
         return "; and for ".join(wanted)
 
-    def _call(self, item: Item) -> ToolCall:
+    def _call(self, item: OutputItem) -> ToolCall:
         id = _text(item.fields, "call_id") or _text(item.fields, "id")
         return ToolCall(id, self._name(item), item.arguments())
 
-    def _name(self, item: Item) -> str:
+    def _name(self, item: OutputItem) -> str:
         return self._own_name(_text(item.fields, "name"))
 
-    def _begin(self, type: str) -> Item:
-        item = Item(type)
+    def _begin(self, type: str) -> OutputItem:
+        item = OutputItem(type)
         self.items.append(item)
         if type in CALLS:
             item.call = len(self._calls)
             self._calls.append(item)
         return item
 
-    def _tell(self, item: Item, fields: Mapping[str, Json], index: Json) -> None:
+    def _update(self, item: OutputItem, fields: Mapping[str, Json], index: Json) -> None:
         item.fields.update(fields)
         if id := _text(fields, "id"):
             self._by_id[id] = item
@@ -280,78 +316,98 @@ class Answer:
         if (number := _number(index)) is not None:
             self._by_index[number] = item
 
-    def _complete(self, item: Item, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
-        self._tell(item, fields, index)
+    def _complete(self, item: OutputItem, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
+        self._update(item, fields, index)
         self._say_rest(item, fields, deltas)
         self._close_free_text(item, deltas)
         item.is_whole = True
 
-    def _close_free_text(self, item: Item, deltas: list[Delta]) -> None:
+    def _close_free_text(self, item: OutputItem, deltas: list[Delta]) -> None:
         if item.type == _FREE and not item.is_closed:
             item.is_closed = True
-            opened = "" if Place("call") in item.pieces else _FREE_OPENS
+            if TextPosition("call") in item.pieces:
+                opened = ""
+            else:
+                opened = _FREE_OPENS
             deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
 
-    def _say_rest(self, item: Item, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
-        for place, text in _texts(fields, item.type):
-            self.whole(item, place, text, deltas)
+    def _say_rest(self, item: OutputItem, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
+        for position, text in _texts(fields, item.type):
+            self.whole(item, position, text, deltas)
 
-    def _announced(self, fields: Mapping[str, Json], index: int | None) -> Item | None:
-        """Return the item that is now told whole. Only its own id can tell it a second time."""
-        type, found = _type(fields), self._by_id.get(_text(fields, "id"))
-        if found is not None and found.type == type:
-            return found
-        others = (self._by_index.get(-1 if index is None else index), self._by_call_id.get(_text(fields, "call_id")))
+    def _find_announced(self, fields: Mapping[str, Json], index: int | None) -> OutputItem | None:
+        """Return the item that is now sent whole. Only its own id can name it a second time."""
+        type = _type(fields)
+        item = self._by_id.get(_text(fields, "id"))
+        if item is not None and item.type == type:
+            return item
+        others = (
+            self._by_index.get(-1 if index is None else index),
+            self._by_call_id.get(_text(fields, "call_id")),
+        )
         return next((each for each in others if each and each.type == type and not each.is_whole), None)
 
-    def _told_again(self, listed: list[Mapping[str, Json]]) -> list[Item | None]:
-        """Return the item that each entry of the list at the answer's end tells once more, or None if it is a new one.
+    def _match_items(self, listed: list[Mapping[str, Json]]) -> list[OutputItem | None]:
+        """Return the item that each entry of the list at the answer's end repeats, or None if it is a new one.
 
-        By its ids; and what is then left in the order of each type, because some servers make up all ids anew.
+        By its ids; and what is then left in the order of each type, because some servers invent new ids there.
         """
         left = dict.fromkeys(self.items)
-        found: list[Item | None] = []
+        matches: list[OutputItem | None] = []
         for fields in listed:
             item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
-            item = item if item in left and item.type == _type(fields) else None
-            found.append(item)
+            if item in left and item.type == _type(fields):
+                item = item
+            else:
+                item = None
+            matches.append(item)
             if item is not None:
                 del left[item]
-        rest: dict[str, deque[Item]] = {}
+        rest: dict[str, deque[OutputItem]] = {}
         for item in left:
             rest.setdefault(item.type, deque()).append(item)
         for number, fields in enumerate(listed):
-            if found[number] is None and (others := rest.get(_type(fields))):
-                found[number] = others.popleft()
-        return found
+            if matches[number] is None and (others := rest.get(_type(fields))):
+                matches[number] = others.popleft()
+        return matches
 
 
-def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[Place, str]]:
+def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition, str]]:
     """Return all that an item says, and where."""
     if field := CALLS.get(type):
-        yield Place("call"), json_bodies.json_text(fields.get(field), "what a tool is called with")
-    said: dict[Place, list[str]] = {}
+        yield (
+            TextPosition("call"),
+            json_bodies.json_text(fields.get(field), "what a tool is called with"),
+        )
+    texts_by_position: dict[TextPosition, list[str]] = {}
     for field in ("summary", "content") if type in ("message", "reasoning") else ():
         parts = fields.get(field) or []
         if isinstance(parts, str):  # one text for the only part
-            parts = [{"type": "output_text" if type == "message" else "reasoning_text", "text": parts}]
+            parts = [
+                {
+                    "type": "output_text" if type == "message" else "reasoning_text",
+                    "text": parts,
+                }
+            ]
         for number, part in enumerate(json_bodies.items(parts, f"`{field}` of the answer")):
-            told = json_bodies.mapping(part, f"a part of `{field}`")
-            kind, key = _KINDS.get((type, field, str(told.get("type"))), ("", ""))
+            fields_of_part = json_bodies.mapping(part, f"a part of `{field}`")
+            kind, key = _KINDS.get((type, field, str(fields_of_part.get("type"))), ("", ""))
             if kind:
-                place = Place(kind, number if kind == "summary" else 0)
-                said.setdefault(place, []).append(json_bodies.string(told.get(key) or "", f"a part of `{field}`"))
-    yield from ((place, "".join(texts)) for place, texts in said.items())
+                position = TextPosition(kind, number if kind == "summary" else 0)
+                texts_by_position.setdefault(position, []).append(
+                    json_bodies.string(fields_of_part.get(key) or "", f"a part of `{field}`")
+                )
+    yield from ((position, "".join(texts)) for position, texts in texts_by_position.items())
 
 
 def _within_json(text: str) -> str:
-    """Return the text as it stands between the quotes of a JSON string."""
+    """Return the text as it is between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _same_json(told: str, said: str) -> bool:
+def _same_json(one: str, other: str) -> bool:
     try:
-        return bool(json.loads(told) == json.loads(said))
+        return bool(json.loads(one) == json.loads(other))
     except (ValueError, RecursionError):
         return False
 
@@ -362,8 +418,12 @@ def _type(fields: Mapping[str, Json]) -> str:
 
 def _text(fields: Mapping[str, Json], key: str) -> str:
     value = fields.get(key)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _number(index: Json) -> int | None:
-    return index if isinstance(index, int) else None
+    if isinstance(index, int):
+        return index
+    return None

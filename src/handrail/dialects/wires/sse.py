@@ -1,7 +1,7 @@
 """Server-sent events, split as they arrive: pieces of text or bytes in, whole events out.
 
 Follows the parsing rules of the HTML standard (section 9.2.6, "Interpreting an event stream"), with one leniency: an
-event that lacks its closing blank line at the end of the stream is told by `close`, because servers leave it out.
+event that lacks its closing blank line at the end of the stream is returned by `close`, because servers leave it out.
 
 Rule 1: a piece may be cut anywhere: inside a character, between CR and LF, inside a field name.
 Rule 2: every character is looked at a bounded number of times, however the stream is cut.
@@ -35,13 +35,16 @@ class EventSplitter:
         self._line: list[str] = []  # pieces of the line that has not ended yet
         self._data: list[str] = []
         self._type = ""
-        self._begun = False  # past the place where a byte order mark may stand
+        self._begun = False  # past the place of a byte order mark
         self._after_cr = False  # a CR ended the last piece: an LF that follows belongs to it
         self._any = False
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
         """Take the next piece and return the events that it completes."""
-        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
+        if isinstance(chunk, str):
+            text = chunk
+        else:
+            text = self._decoder.decode(chunk)
         if not text:
             return []
         if not self._begun:
@@ -53,7 +56,7 @@ class EventSplitter:
         if "\r" in text:
             self._after_cr = text.endswith("\r")
             text = text.replace("\r\n", "\n").replace("\r", "\n")
-        # Not `splitlines`: it also splits at U+2028 and others, which stand unescaped inside JSON strings.
+        # Not `splitlines`: it also splits at U+2028 and others, which are unescaped inside JSON strings.
         lines = text.split("\n")
         if len(lines) == 1:
             self._line.append(text)
@@ -77,7 +80,9 @@ class EventSplitter:
                 self._field(line)
             elif self._data:
                 events.append(ServerEvent("\n".join(self._data), self._type))
-                self._data, self._type, self._any = [], "", True
+                self._data = []
+                self._type = ""
+                self._any = True
             else:
                 self._type = ""
         return events
