@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from handrail.calls import ToolCall
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import RunSettings
+from handrail.core.execution import Deadline, RunSettings
 from handrail.core.policy import Policy, Rule
 from handrail.effects import (
     Approval,
@@ -70,7 +70,9 @@ def call(number: int, name: str, arguments="{}") -> ToolCall:
 def batch_of(
     *calls, tools=TOOLS, finish="calls", policy=None, budget=Budget(), spent=None, tell=None, now=None
 ) -> Batch:
-    conduct = RunSettings(policy or Policy(), now or ManualClock(), lambda: 1.0, run_id="r1", deadline=300.0, tell=tell)
+    conduct = RunSettings(
+        policy or Policy(), now or ManualClock(), lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=tell
+    )
     return Batch(calls, finish, tools, conduct, budget=budget, spent=spent or Spent(), turn=3)
 
 

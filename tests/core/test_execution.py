@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import BaseModel, field_validator
 
 from handrail import logs
@@ -200,7 +201,7 @@ def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_func
     tool = writing(check=parses)
     admit(ParsedCall(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
     assert f"in parses (test_execution.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
-    logs.raised("it raised", TypeError(), takes_less)
+    logs.log_exception("it raised", TypeError(), takes_less)
     assert f"TypeError in takes_less (test_execution.py:{takes_less.__code__.co_firstlineno})" in caplog.text
 
 
@@ -385,7 +386,7 @@ def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_re
 
 def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     world = World()
-    world.conduct.scope = "acme/"
+    world.conduct = replace(world.conduct, scope="acme/")
     refunded(world, **BY_KEY, timeout_s=10)
     claim = world.claim
     assert (claim.scope, claim.key, claim.run_id, claim.replay) == ("acme/refund", "refund:881", "r1", "key")
@@ -398,7 +399,7 @@ def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
 ])  # fmt: skip
 def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(declared, lease_s):
     world = World()
-    world.conduct.renews = True
+    world.conduct = replace(world.conduct, renews=True)
     refunded(world, **declared, timeout_s=600)
     assert world.claim.lease_s == lease_s
 
@@ -455,7 +456,7 @@ def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice
 def test_a_run_that_ends_while_a_dead_process_s_request_may_arrive_leaves_the_write_in_doubt(ended):
     world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=42.0), Verify=NotFound())
     if ended == "its time":
-        world.conduct.deadline = 11.0
+        world.conduct.deadline.at = 11.0
     else:
         world.answers["Wait"] = CallCancelled()
     result = refunded(world, **BY_VERIFY)
@@ -488,7 +489,7 @@ def test_whoever_waits_in_vain_for_another_s_write_is_told_that_it_is_in_progres
 ])  # fmt: skip
 def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_over(then, ended):
     world = World(Claim=[Claimed(ClaimState.BUSY)] * 35 + [then], Verify=Found("found"))
-    world.conduct.epoch = 2
+    world.conduct = replace(world.conduct, epoch=2)
     assert refunded(world, timeout_s=1, **BY_VERIFY).value == ended
     assert 30 < world.clock() < 90
 
@@ -644,7 +645,7 @@ def test_nothing_is_tried_again_when_the_wait_would_outlast_the_deadline():
 ])  # fmt: skip
 def test_an_attempt_gets_what_is_left_of_the_call_and_of_the_run(declared, run_left_s, allowed_s):
     world = World(Invoke=RESET, takes_s=2)
-    world.conduct.deadline = run_left_s
+    world.conduct.deadline.at = run_left_s
     world.carry(admitted(reading(**declared), city="Bern"))
     assert [invoke.timeout_s for invoke in world.seen(Invoke)] == pytest.approx(allowed_s)
 

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.core import execution
-from handrail.core.execution import claim_for
+from handrail.core.execution import Deadline, claim_for
 from handrail.effects import Claim, ClaimState, Settle, Wait
 from handrail.engine import executor
 from handrail.errors import Code
@@ -176,7 +177,7 @@ def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_o
     died = subprocess.run([sys.executable, "-c", DIES, f"sqlite:{place}"], cwd=ROOT, timeout=BOUND_S)
     assert died.returncode == -signal.SIGKILL
     world, store = World(Verify=hr.NotFound()), SqliteStore(place)
-    world.conduct.renews, world.conduct.deadline = True, float("inf")
+    world.conduct = replace(world.conduct, renews=True, deadline=Deadline())
     call = admitted(transfer(str), order="A")
     world.answers["Claim"] = store.claim(claim_for(call, world.conduct)).result(BOUND_S)
     store.close()
@@ -188,6 +189,6 @@ def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_o
 
 def replaced(store, write):
     """Return what claims the same write as its owner did."""
-    [[fingerprint]] = store.alone(lambda base: base.run("SELECT fingerprint FROM effects"))
+    [[fingerprint]] = store.use_connection(lambda base: base.run("SELECT fingerprint FROM effects"))
     claim = Claim(write.scope, write.key, bytes.fromhex(fingerprint), "r_other", "key", 600.0)
     return lambda: store.claim(claim).result(BOUND_S)

@@ -2,7 +2,7 @@
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.admission import Admitted, ParsedCall, admit
-from handrail.core.execution import RunSettings, execute
+from handrail.core.execution import Deadline, RunSettings, execute
 from handrail.core.policy import Policy
 from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
 from handrail.testing import ManualClock
@@ -38,7 +38,7 @@ class World:
         self.answers = {**SOON, **answers}
         self.effects, self.events = [], []
         self.conduct = RunSettings(
-            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=300.0, tell=self.events.append
+            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=self.events.append
         )
 
     def carry(self, call: Admitted) -> ToolResult:

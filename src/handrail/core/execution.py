@@ -86,13 +86,23 @@ class ExecutedCall(NamedTuple):
 Execution: TypeAlias = Generator[Effect[Admitted], Any, ExecutedCall]
 
 
-class RunSettings(Struct):
+class Deadline(Struct):
+    """When a run ends, on its clock; infinite without a time limit."""
+
+    at: float = float("inf")
+
+    def postpone(self, seconds: float) -> None:
+        """Put the end off, by what people took to answer."""
+        self.at += seconds
+
+
+class RunSettings(Struct, frozen=True):
     """How the calls of a run are carried out: what is the same for all of them.
 
     Attributes:
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
-        deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
+        deadline: When the run ends, on `now`. The active run alone moves it.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
@@ -107,7 +117,7 @@ class RunSettings(Struct):
     jitter: Callable[[], float]
     run_id: str = ""
     scope: str = ""
-    deadline: float = float("inf")
+    deadline: Deadline = field(default_factory=Deadline)
     result_bytes: int = results.DEFAULT_RESULT_BYTES
     backoff: retries.Backoff = field(default_factory=retries.Backoff)
     repair: bool = True
@@ -289,7 +299,7 @@ def _edit_note(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
 def _read(call: Admitted, settings: RunSettings, began: float | None) -> Generator[Effect[Admitted], Any, CallOutcome]:
     if began is None:
         began = settings.now()
-    deadline = min(began + call.tool.timeout_s, settings.deadline)
+    deadline = min(began + call.tool.timeout_s, settings.deadline.at)
     attempt = 0
     while True:
         attempt += 1
@@ -533,7 +543,7 @@ def _ask_ledger(
         most_s = tool.timeout_s
         if settings.epoch > 1 and claimed.state is ClaimState.BUSY:
             most_s = max(most_s, LONGEST_LEASE_S)
-        if settings.now() + wait_s >= min(began + most_s, settings.deadline):
+        if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
@@ -545,7 +555,7 @@ def _attempt_write(
     """Run a claimed write until it is known how it ended, or known that nobody knows."""
     tool = call.tool
     began = settings.now()
-    deadline = min(began + tool.timeout_s, settings.deadline)
+    deadline = min(began + tool.timeout_s, settings.deadline.at)
     attempt = 0
     doubtful = False
     while True:
@@ -617,7 +627,7 @@ def _verify_later(
     call: Admitted, settings: RunSettings, early_s: float
 ) -> Generator[Effect[Admitted], Any, Verification]:
     """Verify once nothing can arrive any more; `Unknown` where the run ends before that."""
-    if settings.now() + early_s >= settings.deadline:
+    if settings.now() + early_s >= settings.deadline.at:
         return Unknown()
     cancelled = yield from _wait(early_s, call)
     if cancelled is not None:
@@ -691,7 +701,7 @@ def start_attempt(call: Admitted, attempt: int, began: float, settings: RunSetti
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
     tool = call.tool
-    left_s = settings.deadline - began
+    left_s = settings.deadline.at - began
     if tool.timeout_s < left_s:
         left_s = tool.timeout_s
     if attempt > 1:
@@ -718,7 +728,7 @@ def _wait_before(
 def _allowed_s(tool: BaseTool, began: float, settings: RunSettings) -> float:
     """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
     declared_s = tool.attempt_timeout_s or tool.timeout_s
-    left_s = settings.deadline - began
+    left_s = settings.deadline.at - began
     if declared_s <= left_s:
         return declared_s
     return float(f"{max(left_s, 0.0):.3g}")

@@ -86,7 +86,7 @@ class Approvals:
     async def decide(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
         store, asked = self._store, replace(asked, principal=self._principal)
-        if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
+        if not isinstance(store, ApprovalStore) or not session.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._unkept(session, asked)
         try:
@@ -306,4 +306,4 @@ def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> Non
         if isinstance(approver, Withdrawing):
             approver.withdraw(asked, kept)
     except Exception as error:  # somebody else's code, which must not cost the word that was given
-        logs.raised("an approver raised when its question was taken back", error)
+        logs.log_exception("an approver raised when its question was taken back", error)

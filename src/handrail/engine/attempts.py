@@ -29,7 +29,7 @@ from handrail.errors import Code, ToolError
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import ProcessEnded, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
-from handrail.workers.threads import ThreadTask, attempted
+from handrail.workers.threads import ThreadTask, run_tool
 
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
@@ -103,7 +103,7 @@ class Attempts(Struct, eq=False):
         starts_here = flag is None and tool.in_place
         outcome: Outcome | None = None
         if starts_here:
-            outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
+            outcome = self.ground.first_step(start) if tool.is_async else run_tool(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self._end(watcher, lane, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
@@ -124,7 +124,7 @@ class Attempts(Struct, eq=False):
         elif tool.blocking:
             self._in_thread(attempt, start)
         else:
-            self._report(attempt, attempted(start))
+            self._report(attempt, run_tool(start))
         if self.under_way.get(lane) is attempt:  # it has not ended meanwhile
             self._set_alarm(attempt, effect.timeout_s)
 
@@ -216,7 +216,7 @@ class Attempts(Struct, eq=False):
             details.append(f"HTTP {status}")
         suffix = f" ({', '.join(details)})" if details else ""
         redacted = None if self.secrets is None else self.secrets.text
-        logs.raised(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
+        logs.log_exception(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
@@ -294,7 +294,7 @@ def _identity(value: Any) -> Any:
 def _interpret_interrupted(outcome: Outcome, attempt: Attempt) -> Outcome:
     """Return what an outcome means that came after the tool was interrupted."""
     match outcome:
-        case Raised(error=ProcessEnded(begun=False)):
+        case Raised(error=ProcessEnded(started=False)):
             return Unfinished(End.NOT_STARTED, attempt.by_cancel)
         case Returned(value=value):
             return Returned(value, late=True)

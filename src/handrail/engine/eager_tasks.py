@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from handrail.effects import End, Outcome, Unfinished
 from handrail.engine.scheduler import AsyncWork
-from handrail.workers.threads import raised, returned
+from handrail.workers.threads import wrap_error, wrap_value
 
 
 class EagerTasks:
@@ -55,7 +55,7 @@ class EagerTasks:
             runner.steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
             runner.waits_for = context.run(steps.send, None)
         except StopIteration as end:
-            outcome = returned(end.value)
+            outcome = wrap_value(end.value)
         except BaseException as error:
             outcome = _outcome_of(error)
         finally:
@@ -132,10 +132,10 @@ class EagerTask(Coroutine[Any, Any, None]):
 def _outcome_of(end: BaseException) -> Outcome:
     """Return how work ended whose last step ended with this exception; `StopIteration` is a coroutine's return."""
     if isinstance(end, StopIteration):
-        return returned(end.value)
+        return wrap_value(end.value)
     if isinstance(end, asyncio.CancelledError):
         return Unfinished(End.STOPPED, cancelled=True)
-    return raised(end)
+    return wrap_error(end)
 
 
 async def _awaited(what: Awaitable[Any]) -> Any:

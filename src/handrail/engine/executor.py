@@ -114,7 +114,7 @@ class BatchExecutor:
             ground=ground,
             now=host.now,
             troubled=self.troubled,
-            secrets=session.conduct.secrets,
+            secrets=session.settings.secrets,
         )
         self.people_asked = 0
         self.waited_until = 0.0
@@ -312,8 +312,7 @@ class BatchExecutor:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
         waited_s = self.host.now() - self.waited_until
         self.waited_until += waited_s
-        self.session.progress.spent.waited_s += waited_s
-        self.session.conduct.deadline += waited_s
+        self.session.postpone_deadline(waited_s)
 
     # ------------------------------------------------------------------ resources and rates
 
@@ -335,7 +334,7 @@ class BatchExecutor:
         """Wait for the run's end, which moves while people are asked."""
         if self.people_asked:
             self.extend_deadline()
-        left_s = self.session.conduct.deadline - self.host.now()
+        left_s = self.session.settings.deadline.at - self.host.now()
         if left_s <= 0:
             self.answer_pending(lane, pending, False)
         elif left_s != float("inf"):
@@ -355,7 +354,7 @@ class BatchExecutor:
             return
         now = self.host.now()
         key = tool.resolve_rate_key(call.arguments)
-        most_s = min(tool.timeout_s, self.session.conduct.deadline - now)
+        most_s = min(tool.timeout_s, self.session.settings.deadline.at - now)
         wait_s = self.host.services.limits.wait_s(tool.name, key, tool.rate_limit, now, most_s)
         if isinstance(wait_s, Failure):
             self.answer_pending(lane, pending, wait_s)
@@ -596,7 +595,7 @@ def store_unavailable(error: Exception) -> StoreUnavailable:
     """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
-    logs.raised("the store raised instead of answering", error)
+    logs.log_exception("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 
 

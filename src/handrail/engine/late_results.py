@@ -43,7 +43,7 @@ def settle(
     """
     if lease is None:
         return
-    settlement = _settlement(lane, lease, outcome, session.conduct.secrets)
+    settlement = _settlement(lane, lease, outcome, session.settings.secrets)
     if settlement is None or not (newest or settlement.state == "done"):
         return
     refused = partial(tell_refused, session, lane, settlement)
@@ -108,4 +108,4 @@ def _take_store_answer(
 
 
 def _log(session: ActiveRun, lane: CallState, error: BaseException) -> None:
-    logs.raised(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)
+    logs.log_exception(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)

@@ -26,8 +26,8 @@ from handrail.messages import ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
-from handrail.workers.processes import place_of
-from handrail.workers.threads import raised
+from handrail.workers.processes import locate_function
+from handrail.workers.threads import wrap_error
 
 
 class ModelCaller:
@@ -57,7 +57,7 @@ class ModelCaller:
 
     async def ask(self, session: ActiveRun, model: Model, asked: AskModel) -> Turn:
         """Ask the model within what is left of the run's time."""
-        left_s = session.conduct.deadline - self._now()
+        left_s = session.settings.deadline.at - self._now()
         tools = asked.tools
         if session.window is not None and await self._fold(session, session.window):
             tools = self.shown(session)
@@ -98,7 +98,7 @@ class ModelCaller:
                 raise
             raise _raised(model, error) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raised(error)  # what comes from the keyboard passes
+            wrap_error(error)  # what comes from the keyboard passes
             raise _raised(model, error) from error
         finally:
             patience.answered()
@@ -111,7 +111,7 @@ class ModelCaller:
     def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        owed = () if session.course is None else session.course.owed_among(tools)
+        owed = () if session.flow is None else session.flow.required_tools(tools)
         names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
@@ -131,7 +131,7 @@ class ModelCaller:
                     self._store.save_result(session.id, message.result.text)
                 )
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
-                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                logs.log_exception("an old result could not be kept, and stays in the conversation", error)
                 break
             messages[position] = folded(message, handle)
             folds += 1
@@ -183,7 +183,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
         if tool.then is not None:
             check_injected([tool.then.tool], injected)
         if tool.isolation != "none":
-            place_of(tool)
+            locate_function(tool)
         for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(

@@ -36,7 +36,7 @@ from handrail.tools.rate_limits import Limits
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import ProcessPool, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
-from handrail.workers.threads import ThreadPool, attempted, raised, returned
+from handrail.workers.threads import ThreadPool, run_tool, wrap_error, wrap_value
 
 PEOPLE_AT_ONCE = 16
 
@@ -143,7 +143,7 @@ class SharedResources:
         while self._opened:
             _, tool = self._opened.popitem()
             if isinstance(outcome := await _closed(tool), Raised):
-                logs.raised(f"the tool {tool.name!r} could not be closed", outcome.error)
+                logs.log_exception(f"the tool {tool.name!r} could not be closed", outcome.error)
         self.threads.close()
         self.processes.close()
         self._people.close()
@@ -151,7 +151,7 @@ class SharedResources:
 
 async def _closed(tool: BaseTool) -> Returned | Raised:
     """Close a tool here, and say how that ended."""
-    outcome = attempted(tool.close)
+    outcome = run_tool(tool.close)
     if isinstance(outcome, Returned) and outcome.pending:
         awaited = outcome.value
         return await outcome_of(lambda: awaited)
@@ -178,13 +178,13 @@ def cancelled_from_outside() -> bool:
 async def outcome_of(start: Callable[[], Awaitable[Any]]) -> Returned | Raised:
     """Start an async tool and say how it ended. Being cancelled is not an outcome: it passes."""
     try:
-        return returned(await start())
+        return wrap_value(await start())
     except asyncio.CancelledError:
         if cancelled_from_outside():
             raise
         return Raised(RuntimeError("the tool cancelled itself"))
     except BaseException as error:  # the one broad catch around a user's tool
-        return raised(error)
+        return wrap_error(error)
 
 
 NOT_ASKED = Approval(False, reason="the approval could not be asked for")
@@ -194,7 +194,7 @@ NOT_ASKED = Approval(False, reason="the approval could not be asked for")
 def approval_from(outcome: Returned | Raised) -> Approval | None:
     """Return the person's word from what an approver returned. Only a clear yes is one: "no" is a true value too."""
     if isinstance(outcome, Raised):
-        logs.raised("the approver raised instead of answering", outcome.error)
+        logs.log_exception("the approver raised instead of answering", outcome.error)
         return NOT_ASKED
     answer = outcome.value
     if isinstance(answer, Approval):

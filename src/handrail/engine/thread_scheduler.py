@@ -59,7 +59,7 @@ class ThreadScheduler:
         """Return when every call has its result. A keyboard interrupt cancels the calls first."""
         active = executor.session
         stop = partial(self.post, executor.cancel)
-        active.stops.append(stop)
+        active.add_stop(stop)
         if active.cancelled:
             stop()
         try:
@@ -72,7 +72,7 @@ class ThreadScheduler:
                 self._wait_for(executor, monotonic() + 2 * CANCEL_GRACE_S)
             raise interrupt from None
         finally:
-            active.stops.remove(stop)
+            active.remove_stop(stop)
             self._leave()
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:
@@ -154,10 +154,10 @@ class LoopThread:
     """One event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `fork_safety.begin`."""
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()
