@@ -1,4 +1,4 @@
-"""The world of the tutorial: a bank that is a folder. A payment is a file, so that a killed process leaves it there."""
+"""The world of the tutorial: a bank that is a folder, in which a payment is a file."""
 
 from pathlib import Path
 from uuid import uuid4
