@@ -18,7 +18,7 @@ test: .venv/dev.stamp ## Run lint, types and all tests.
 	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no killed processes; under a minute on two idle cores.
-	@$(BIN)/python -m pytest -q -x -n 2 -m "not (slow or server or corpus or proof)" $(ARGS)
+	@$(BIN)/python -m pytest -q -x -n 2 --hypothesis-profile=quick -m "not (slow or server or corpus or proof)" $(ARGS)
 
 docs: .venv/docs.stamp ## Build the site strictly into build/site.
 	@$(BIN)/python -m docs.build

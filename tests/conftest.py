@@ -18,6 +18,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+QUICK_EXAMPLES = 10
+settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)  # `make test-fast`
+
 
 @pytest.fixture
 def anyio_backend():
@@ -46,7 +49,8 @@ MARKED_BY_PATH = {
     "slow": [
         "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
         "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
-        "toolbox/test_sql.py", "core/test_planning.py", "schemas/test_schema_suite.py",
+        "toolbox/test_sql.py", "core/test_planning.py", "core/test_materialize.py", "schemas/test_schema_suite.py",
+        "dialects/wires/*", "dialects/prompts/*",
     ],
 }  # fmt: skip
 """What whole files need. A single test is marked where it stands."""
@@ -55,15 +59,25 @@ SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # where a module can
 SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark each test by its path, and `server` by what it asks for."""
     for item in items:
+        if config.getoption("--hypothesis-profile") == "quick":
+            draw_few_examples(item)
         path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         for marker, patterns in MARKED_BY_PATH.items():
             if any(fnmatch(path, pattern) for pattern in patterns):
                 item.add_marker(marker)
         if needs_server(item):
             item.add_marker("server")
+
+
+def draw_few_examples(item) -> None:
+    """Bound the examples of a property that has a number of its own, which no profile changes."""
+    function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.max_examples > QUICK_EXAMPLES:
+        function._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)
 
 
 def needs_server(item) -> bool:
