@@ -34,7 +34,7 @@ from handrail.engine.active_run import ActiveRun
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
 from handrail.futures import result_now, wait_for
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
-from handrail.journal.cursor import worked_s
+from handrail.journal.cursor import working_time_s
 from handrail.messages import Message, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun
@@ -130,7 +130,7 @@ class Nested(Struct, eq=False):
         if begun is not None:
             check_same_question(begun, question, how)
             budget = how.get("budget") or budget_from_json(input_from_json(begun.record.input).budget)
-            left_s += worked_s(begun.steps)
+            left_s += working_time_s(begun.steps)
         how["budget"] = replace(budget, time_s=left_s if budget.time_s is None else min(budget.time_s, left_s))
         if begun is None:
             return partial(runtime.run, question, run_id=run_id, **how)
