@@ -23,7 +23,7 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
 from handrail.futures import wait_for
-from handrail.journal.cursor import JournalCursor, worked_s
+from handrail.journal.cursor import JournalCursor, working_time_s
 from handrail.messages import Delta, Message, Options
 from handrail.ports import Observer, Selector
 from handrail.records import StoredRun
@@ -75,7 +75,7 @@ class ActiveRun(Struct, eq=False):
 
     def attach_journal(self, stored: StoredRun, *, now: Callable[[], float], replaying: bool) -> None:
         """Continue along a journal, as if no time had passed since its last step."""
-        self.started = now() - worked_s(stored.steps)
+        self.started = now() - working_time_s(stored.steps)
         deadline = Deadline(self.started + self.budget.time_s) if self.budget.time_s is not None else Deadline()
         self.settings = replace(self.settings, deadline=deadline, epoch=stored.record.epoch)
         if stored.record.cancel_requested and not replaying:

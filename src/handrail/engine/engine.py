@@ -330,7 +330,7 @@ class Engine:
 
     def release_run(self, active: ActiveRun) -> None:
         """Release a stored run that ended for its caller but not in the store, so that any process may resume it."""
-        if active.recording is not None and (entry := active.recording.left()):
+        if active.recording is not None and (entry := active.recording.release_entry()):
             self.unrecorded.enter(entry)
 
     def callable_tools(self) -> Toolset:
@@ -431,7 +431,7 @@ class Engine:
             ending = yield from self._converse(active, model)
             if recording is not None and (last := recording.last_entry(ending)):
                 yield self.runs.append_entry(last)
-                recording.entered()
+                recording.confirm_entry()
         except Fenced:
             ending = Ending("moved", "somebody else has taken this run over", last_text(active.progress.messages))
         except StoreUnavailable as error:
@@ -523,7 +523,7 @@ class Engine:
             return
         if (yield self.runs.append_entry(entry)):
             active.mark_cancelled()
-        recording.entered()
+        recording.confirm_entry()
 
     # ------------------------------------------------------------------ stored runs
 

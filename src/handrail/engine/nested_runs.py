@@ -33,7 +33,6 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine, Verb, current_call
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
-from handrail.journal.cursor import worked_s
 from handrail.messages import Message, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun
@@ -113,7 +112,7 @@ class Nested(Struct, eq=False):
         if stored is not None:
             check_same_question(stored, question, options)
             budget = options.get("budget") or budget_from_json(input_from_json(stored.record.input).budget)
-            left_s += worked_s(stored.steps)
+            left_s += working_time_s(stored.steps)
         options["budget"] = replace(budget, time_s=left_s if budget.time_s is None else min(budget.time_s, left_s))
         if stored is None:
             return verbs.run(engine, question, run_id=run_id, **options)
