@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast lint bench chaos storm clean
+.PHONY: help demo test test-fast docs bench chaos storm clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ test: .venv/dev.stamp ## Run lint, types and all tests.
 test-fast: .venv/dev.stamp ## Run the tests that need no corpus and no server.
 	@$(BIN)/python -m pytest -q -x -n 2 --ignore=tests/corpus $(ARGS)
 
+docs: .venv/docs.stamp ## Build the site strictly into build/site.
+	@$(BIN)/python -m docs.build
+
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -30,7 +33,7 @@ storm: .venv/dev.stamp ## End 500 processes in four ways while they carry the sa
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
 clean: ## Remove the environment and caches.
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "handrail needs Python 3.11 or newer with the module venv; none was found on PATH."; \
@@ -45,6 +48,10 @@ clean: ## Remove the environment and caches.
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
 	@$(call install,-e '.[dev]')
+	@touch $@ .venv/run.stamp
+
+.venv/docs.stamp: pyproject.toml | .venv/bin/python
+	@$(call install,-e '.[docs]')
 	@touch $@ .venv/run.stamp
 
 define install

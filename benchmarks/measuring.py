@@ -15,7 +15,7 @@ class Figure:
 
     Attributes:
         goal: The most it should be; None where there is none yet.
-        usual: What it was when docs/performance.md was written; more than twice of it is a gross regression.
+        usual: What it was when docs/explanation/performance.md was made; more than twice of it is a gross regression.
     """
 
     what: str

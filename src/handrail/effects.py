@@ -26,7 +26,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -130,13 +130,17 @@ class Approval(Struct, frozen=True):
     question: str = ""
 
 
-class Reserve(Struct, frozen=True):
-    """Wait until these resources are free, in the order of asking, then hold them until the call has ended.
+CallT = TypeVar("CallT")
+"""An admitted call, which the core defines: what an effect is for."""
+
+
+class Reserve(Struct, Generic[CallT], frozen=True):
+    """Wait until the call's resources are free, in the order of asking, then hold them until the call has ended.
 
     Then wait until the tool may be started by its rate.
     """
 
-    resources: Sequence[Resource]
+    call: CallT
 
 
 AGAIN = "/again-"
@@ -225,9 +229,10 @@ class Claimed(Struct, frozen=True):
     key: str = ""
 
 
-class Invoke(Struct):
-    """Start the tool once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
+class Invoke(Struct, Generic[CallT], frozen=True):
+    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
 
+    call: CallT
     attempt: int
     timeout_s: float
 
@@ -280,8 +285,10 @@ class Unfinished(Struct, frozen=True):
 Outcome: TypeAlias = Returned | Raised | Unfinished
 
 
-class Verify(Struct, frozen=True):
+class Verify(Struct, Generic[CallT], frozen=True):
     """Ask the tool's own `verify` whether the write of this call has happened."""
+
+    call: CallT
 
 
 class Found(Struct, frozen=True):
@@ -344,4 +351,4 @@ class CallCancelled(Exception):  # noqa: N818  # not an error: the run's end, th
     """The run was cancelled while a call was waiting."""
 
 
-Effect: TypeAlias = LookUp | AskHuman | Reserve | Claim | Invoke | Verify | Wait | Settle | Keep
+Effect: TypeAlias = LookUp | AskHuman | Reserve[CallT] | Claim | Invoke[CallT] | Verify[CallT] | Wait | Settle | Keep

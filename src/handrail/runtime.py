@@ -482,7 +482,7 @@ class Runtime:
             scheduler = AsyncioScheduler()
             object.__setattr__(self, "_scheduler", scheduler)
         executor = BatchExecutor(self._engine, scheduler, active, batch, runtime=self)
-        executor.pump()
+        executor.run_until_blocked()
         if not executor.over:
             await scheduler.wait_for(executor)
         if executor.error is not None:

@@ -134,7 +134,7 @@ class Steps:
         run_id = self._id_of_run(number)
         stored = (yield engine.runs.load_run(run_id)) if active.recording is not None else None
         stop = partial(engine.cancel, run_id)
-        active.stops.append(stop)
+        active.add_stop(stop)
         try:
             if stored is None:
                 self._check_may_begin(run_id)
@@ -149,7 +149,7 @@ class Steps:
             given = self._options_of(options, output, resuming=True)
             return self._leave_unless_ended((yield from verbs.resume(engine, run_id, **given)))
         finally:
-            active.stops.remove(stop)
+            active.remove_stop(stop)
 
     # ------------------------------------------------------------------ what a step checks
 

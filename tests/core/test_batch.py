@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from handrail.calls import ToolCall
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import RunSettings
+from handrail.core.execution import Deadline, RunSettings
 from handrail.core.policy import Policy, Rule
 from handrail.effects import (
     Approval,
@@ -70,7 +70,9 @@ def call(number: int, name: str, arguments="{}") -> ToolCall:
 def batch_of(
     *calls, tools=TOOLS, finish="calls", policy=None, budget=Budget(), spent=None, tell=None, now=None
 ) -> Batch:
-    conduct = RunSettings(policy or Policy(), now or ManualClock(), lambda: 1.0, run_id="r1", deadline=300.0, tell=tell)
+    conduct = RunSettings(
+        policy or Policy(), now or ManualClock(), lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=tell
+    )
     return Batch(calls, finish, tools, conduct, budget=budget, spent=spent or Spent(), turn=3)
 
 
@@ -265,11 +267,19 @@ def test_a_neighbour_does_not_wait_while_a_person_thinks():
     assert kinds == {"call_1": AskHuman, "call_2": Invoke}
 
 
-def test_an_edited_call_is_the_one_that_its_lane_holds():
+def test_an_edit_gives_another_call_which_the_effects_carry_and_the_lane_holds_in_the_end():
     batch = batch_of(call(1, "send", {"to": "a"}))
     lane, _ = batch.todo.popleft()
+    asked_about = lane.admitted
     batch.answer(lane, Approval(True, arguments={"to": "b"}))
-    assert lane.admitted.bound == {"to": "b"}
+    batch.answer(lane, Claimed(ClaimState.FRESH, fence=1))
+    lane, effect = batch.todo.pop()
+    assert effect.call.bound == {"to": "b"}
+    batch.answer(lane, Returned("sent"))
+    batch.answer(lane, None)
+    assert batch.done
+    assert lane.admitted == effect.call
+    assert asked_about.bound == {"to": "a"}
 
 
 def test_a_cancelled_batch_ends_what_has_not_begun():

@@ -1,22 +1,22 @@
 """The life of one call: what happens in which order, and what the model is told of every way it may go."""
 
 import json
-from datetime import date
-from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from msgspec.structs import replace
+from pydantic import BaseModel, field_validator
 
 from handrail import logs
 from handrail.calls import ToolCall
-from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S, ParsedCall, admit, admitted_at_once, read
+from handrail.core.admission import ParsedCall, admit, parse_call
+from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.core.policy import Decision, Policy, Rule, Verdict
+from handrail.core.quick_admission import admit_quickly
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -38,9 +38,8 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
 from handrail.events import AttemptFailed
-from handrail.sync import SyncRuntime
 from handrail.tools import keys
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.tool import FunctionTool
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import World, admitted
 
@@ -134,7 +133,7 @@ def test_a_call_that_never_gets_its_resource_was_not_started_and_may_be_tried_ag
 
 
 def test_a_call_without_a_tool_is_refused_before_its_arguments_are_looked_at():
-    refusal = read(ToolCall("c1", "lookup", "not json"), Toolset([look_up]), "calls")
+    refusal = parse_call(ToolCall("c1", "lookup", "not json"), Toolset([look_up]), "calls")
     assert (refusal.code, "`look_up`" in refusal.suggestion) == (Code.UNKNOWN_TOOL, True)
 
 
@@ -233,7 +232,7 @@ def test_a_policy_of_one_s_own_that_does_not_clearly_allow_has_not_allowed(tool,
 
     arguments = {"order": "881", "amount": 1} if tool.writes else {"city": "Paris"}
     call = ToolCall("c1", tool.name, json.dumps(arguments))
-    assert admitted_at_once(call, tool, Mine()) is None
+    assert admit_quickly(call, tool, Mine()) is None
     assert isinstance(admit(ParsedCall(call, tool, arguments), Mine()), Failure)
 
 
@@ -251,7 +250,7 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
 
     tool, arguments = FunctionTool(show, effect="read", timeout_s=5), {"file": "/etc//passwd"}
     call = ToolCall("c1", "show", json.dumps(arguments))
-    assert admitted_at_once(call, tool, Mine()) is None
+    assert admit_quickly(call, tool, Mine()) is None
     admit(ParsedCall(call, tool, arguments), Mine())
     assert seen == [{"file": "/etc/passwd", "lines": 10}]
 
@@ -311,8 +310,10 @@ def test_edited_arguments_are_what_the_tool_gets_and_what_is_claimed():
     call = admitted(writing(approve=True, key="refund:{order}", resource="order:{order}"), order="881", amount=20)
     world = World(AskHuman=Approval(True, arguments={"order": "882", "amount": 5}))
     result = world.carry(call)
-    assert call.bound == {"order": "882", "amount": 5}  # the driver starts the tool with these
-    assert [resource.key for reserve in world.seen(Reserve) for resource in reserve.resources] == ["order:882"]
+    (invoke,) = world.seen(Invoke)
+    assert invoke.call.bound == {"order": "882", "amount": 5}  # the driver starts the tool with these
+    assert call.bound == {"order": "881", "amount": 20}  # what was asked about stays what it was
+    assert [resource.key for reserve in world.seen(Reserve) for resource in reserve.call.resources] == ["order:882"]
     assert world.claim.key == "refund:882"
     assert world.claim.fingerprint == keys.fingerprint("refund", "", {"order": "882", "amount": 5})
     assert result.ok
@@ -385,7 +386,7 @@ def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_re
 
 def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     world = World()
-    world.conduct.scope = "acme/"
+    world.conduct = replace(world.conduct, scope="acme/")
     refunded(world, **BY_KEY, timeout_s=10)
     claim = world.claim
     assert (claim.scope, claim.key, claim.run_id, claim.replay) == ("acme/refund", "refund:881", "r1", "key")
@@ -398,7 +399,7 @@ def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
 ])  # fmt: skip
 def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(declared, lease_s):
     world = World()
-    world.conduct.renews = True
+    world.conduct = replace(world.conduct, renews=True)
     refunded(world, **declared, timeout_s=600)
     assert world.claim.lease_s == lease_s
 
@@ -455,7 +456,7 @@ def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice
 def test_a_run_that_ends_while_a_dead_process_s_request_may_arrive_leaves_the_write_in_doubt(ended):
     world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=42.0), Verify=NotFound())
     if ended == "its time":
-        world.conduct.deadline = 11.0
+        world.conduct.deadline.at = 11.0
     else:
         world.answers["Wait"] = CallCancelled()
     result = refunded(world, **BY_VERIFY)
@@ -488,7 +489,7 @@ def test_whoever_waits_in_vain_for_another_s_write_is_told_that_it_is_in_progres
 ])  # fmt: skip
 def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_over(then, ended):
     world = World(Claim=[Claimed(ClaimState.BUSY)] * 35 + [then], Verify=Found("found"))
-    world.conduct.epoch = 2
+    world.conduct = replace(world.conduct, epoch=2)
     assert refunded(world, timeout_s=1, **BY_VERIFY).value == ended
     assert 30 < world.clock() < 90
 
@@ -644,7 +645,7 @@ def test_nothing_is_tried_again_when_the_wait_would_outlast_the_deadline():
 ])  # fmt: skip
 def test_an_attempt_gets_what_is_left_of_the_call_and_of_the_run(declared, run_left_s, allowed_s):
     world = World(Invoke=RESET, takes_s=2)
-    world.conduct.deadline = run_left_s
+    world.conduct.deadline.at = run_left_s
     world.carry(admitted(reading(**declared), city="Bern"))
     assert [invoke.timeout_s for invoke in world.seen(Invoke)] == pytest.approx(allowed_s)
 
@@ -776,7 +777,7 @@ def test_the_tool_says_how_much_of_its_result_is_read():
 
 
 def test_repairs_are_told_to_the_model():
-    call = read(ToolCall("c1", "look_up", "{'city': 'Bern'}"), Toolset([reading()]), "calls")
+    call = parse_call(ToolCall("c1", "look_up", "{'city': 'Bern'}"), Toolset([reading()]), "calls")
     result = World(Invoke=Returned("cold")).carry(admit(call, Policy()))
     assert result.repairs == ("single_quotes",)
     assert "single_quotes" in result.text
@@ -838,223 +839,3 @@ def test_without_the_far_side_s_help_a_write_starts_again_only_when_it_certainly
         end = ends[min(number, len(ends) - 1)]
         assert first.attempt == number + 1
         assert end in without_effect or (declared == BY_VERIFY and found == NotFound() and end != RUNNING_ON)
-
-
-def measure(city: str, days: int = 1, share: float = 0.5) -> str:
-    """Measure something."""
-    return f"{city} {days} {share}"
-
-
-def count(city: str, days: int = 1, share: Literal[1, "all", True] | None = None, exact: bool = False) -> str:
-    """Count something. All of its parameters are such that what fits is what it takes."""
-    return f"{city!r} {days!r} {share!r} {exact!r}"
-
-
-VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
-WRITTEN = st.dictionaries(st.sampled_from(["city", "days", "share", "exact"]), VALUES).map(json.dumps)
-NEARLY_WRITTEN = st.tuples(
-    WRITTEN, st.integers(0, 40), st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"])
-)
-
-
-@pytest.mark.parametrize("fn", [measure, count])
-@settings(max_examples=500)
-@given(text=WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
-def test_what_is_admitted_at_once_is_what_every_check_would_have_admitted(fn, text):
-    tool = FunctionTool(fn, effect="read")
-    call = ToolCall("1", tool.name, text)
-    at_once = admitted_at_once(call, tool, Policy())
-    if at_once is not None:
-        known = read(call, Toolset([tool]), "calls")
-        assert isinstance(known, ParsedCall)
-        assert at_once == admit(known, Policy())
-
-
-class Color(Enum):
-    """Colors that a tool knows."""
-
-    RED = "red"
-
-
-class Named(BaseModel):
-    """A city with its name."""
-
-    name: str
-
-
-def from_day(day: date, city: str) -> str: ...
-
-
-def of_list(cities: list[str]) -> str: ...
-
-
-def of_model(city: Named) -> str: ...
-
-
-def within(days: Annotated[int, Field(ge=1)]) -> str: ...
-
-
-def within_by_default(days: int = Field(1, ge=1)) -> str: ...
-
-
-def of_changed(city: Annotated[str, AfterValidator(list)]) -> str: ...
-
-
-def of_color(color: Literal[Color.RED]) -> str: ...
-
-
-def of_a_list_by_default(city: str = [1]) -> str: ...
-
-
-@pytest.mark.parametrize(("fn", "kept"), [
-    (count, True), (from_day, False), (of_list, False), (of_model, False), (within, False), (within_by_default, False),
-    (of_changed, False), (of_color, False), (of_a_list_by_default, False), (measure, False),
-])  # fmt: skip
-def test_a_tool_takes_what_fits_as_it_stands_only_where_pydantic_turns_nothing_into_anything(fn, kept):
-    assert FunctionTool(fn, effect="read").as_written is kept
-
-
-def test_a_tool_that_binds_or_describes_its_arguments_in_its_own_way_is_asked_to():
-    class Loud(BaseTool):
-        """Says it loudly."""
-
-        effect = "read"
-
-        def run(self, city: str) -> str:
-            return city
-
-        @property
-        def bind(self):
-            return lambda arguments: {"city": arguments["city"].upper()}
-
-    described = FunctionTool(count, effect="read", parameters={"type": "object", "properties": {"city": {}}})
-    assert not described.as_written
-    at_once = admitted_at_once(ToolCall("1", "Loud", '{"city": "Paris"}'), Loud(), Policy())
-    assert at_once.bound == {"city": "PARIS"}
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyError("canary")])
-def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(error):
-    def leave(_):
-        raise error
-
-    def leaving(city: Annotated[str, AfterValidator(leave)]) -> str:
-        """Leave."""
-        return city
-
-    tool = FunctionTool(leaving, effect="read")
-    call = ToolCall("1", "leaving", '{"city": "Paris"}')
-    assert admitted_at_once(call, tool, Policy()) is None
-    assert admit(read(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
-
-
-@pytest.mark.parametrize(("city", "code"), [("Paris", Code.NOT_PERMITTED), ("Rome", None)])
-def test_a_policy_of_one_s_own_class_is_asked_about_every_call_and_once(city, code):
-    asked = []
-
-    class NoParis(Policy):
-        def judge(self, tool, arguments):
-            asked.append(arguments["city"])
-            if arguments["city"] == "Paris":
-                return Verdict(Decision.DENY, "low", "not Paris")
-            return super().judge(tool, arguments)
-
-    result = SyncRuntime([reading()], policy=NoParis()).call("look_up", {"city": city})
-    assert (result.failure.code if result.failure else None, asked) == (code, [city])
-
-
-@pytest.mark.parametrize("condition", ["path == '/etc/passwd'", "days > 100"])
-def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admitted_at_once(condition):
-    def look_into(path: Path, days: int = 1000) -> str:
-        """Look into a file."""
-        return f"{path} {days}"
-
-    tool, call = FunctionTool(look_into, effect="read"), ToolCall("1", "look_into", '{"path": "/etc//passwd"}')
-    policy = Policy(rules=[Rule("look_into", "deny", when=condition), Rule("*", "allow")])
-    assert admitted_at_once(call, tool, policy) is None
-    allowing = Policy(rules=[Rule("*", "allow")])
-    assert admitted_at_once(call, tool, allowing) == admit(read(call, Toolset([tool]), "calls"), allowing)
-
-
-@pytest.mark.parametrize(("setting", "value"), [
-    ("approve", True),
-    ("check", lambda city: "not today"),
-    ("resource", "city:{city}"),
-    ("isolation", "isolated"),
-    ("ends_run", True),
-    ("effect", "destructive"),
-    ("risk", "high"),
-    ("permission", "admin"),
-])  # fmt: skip
-def test_a_tool_does_not_change_once_a_set_has_it_and_another_has_what_it_is_told(setting, value):
-    tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
-    Toolset([tool])
-    assert admitted_at_once(call, tool, Policy()) is not None
-    with pytest.raises(ToolDefinitionError, match=rf"`{setting}` holds .* `tool.replace\({setting}=...\)`"):
-        setattr(tool, setting, value)
-    with pytest.raises(ToolDefinitionError, match=f"`{setting}` holds"):
-        delattr(tool, setting)
-    assert admitted_at_once(call, tool, Policy()) is not None
-    assert admitted_at_once(call, tool.replace(**{setting: value}), Policy()) is None
-
-
-class Particular(BaseTool):
-    """Looks something up, but not in Paris."""
-
-    effect = "read"
-
-    def run(self, city: str) -> str:
-        return city
-
-
-class ByRule(Particular):
-    """Has a rule by inheritance."""
-
-    def check_rule(self, bound):
-        return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
-
-
-class ByArguments(Particular):
-    """Has a check by inheritance."""
-
-    def check_arguments(self, parsed):
-        return (
-            Failure(Code.INVALID_ARGUMENTS, "not Paris")
-            if parsed["city"] == "Paris"
-            else super().check_arguments(parsed)
-        )
-
-
-@pytest.mark.parametrize("tool", [ByRule(), ByArguments()])
-def test_a_tool_class_that_checks_in_its_own_way_is_asked_about_every_call(tool):
-    assert admitted_at_once(ToolCall("1", tool.name, '{"city": "Paris"}'), tool, Policy()) is None
-    assert admitted_at_once(ToolCall("1", "Particular", '{"city": "Paris"}'), Particular(), Policy()) is not None
-
-
-def test_a_plain_call_is_admitted_at_once():
-    tool = FunctionTool(measure, effect="read")
-    at_once = admitted_at_once(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tool, Policy())
-    assert at_once is not None
-    assert at_once.bound == {"city": "巴黎", "days": 2, "share": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("declared", "policy"),
-    [
-        ({"effect": "write"}, Policy()),
-        ({"approve": "days > 3"}, Policy()),
-        ({"check": lambda **_: "no"}, Policy()),
-        ({"resource": "city:{city}"}, Policy()),
-        ({"rate": "1/h"}, Policy()),
-        ({"max_concurrency": 1}, Policy()),
-        ({"isolation": "process"}, Policy()),
-        ({"ends_run": True}, Policy()),
-        ({"required_approvals": 2}, Policy()),
-        ({"permission": "admin"}, Policy()),
-        ({"risk": "high"}, Policy()),
-        ({}, Policy(rules=[Rule("measure", "deny")])),
-    ],
-)
-def test_a_call_in_which_anybody_else_has_a_say_is_not_admitted_at_once(declared, policy):
-    tool = FunctionTool(measure, **{"effect": "read", **declared})
-    assert admitted_at_once(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy) is None

@@ -56,9 +56,9 @@ def test_a_program_of_the_guide_runs_without_a_warning(program):
 @pytest.mark.parametrize("program", GUIDE, ids=lambda program: program.name)
 def test_a_program_of_the_guide_is_short_and_shown(program):
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 40
-    page = (EXAMPLES.parent / "docs/guide.md").read_text(encoding="utf-8")
+    pages = [page.read_text(encoding="utf-8") for page in (EXAMPLES.parent / "docs/how-to").glob("*.md")]
     for kind in ("file", "output"):
-        assert f"<!-- {kind}: examples/guide/{program.name} -->" in page
+        assert any(f"<!-- {kind}: examples/guide/{program.name} -->" in page for page in pages)
 
 
 @pytest.mark.parametrize(("call", "expected"), [
@@ -134,6 +134,6 @@ def test_a_dialect_of_one_file_is_a_dialect():
 @pytest.mark.parametrize("program", sorted((EXAMPLES / "flow").glob("*.py")), ids=lambda program: program.name)
 def test_a_program_about_flow_is_short_and_shown(program):
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 50
-    page = (EXAMPLES.parent / "docs/flow.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "docs/how-to/keep-control-of-the-flow.md").read_text(encoding="utf-8")
     for kind in ("file", "output"):
         assert f"<!-- {kind}: examples/flow/{program.name} -->" in page

@@ -13,7 +13,7 @@ import handrail as hr
 from handrail.stores.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
-INDEX, PROMISES = ROOT / "docs/README.md", ROOT / "docs/promises.md"
+INDEX, PROMISES = ROOT / "docs/README.md", ROOT / "docs/explanation/promises.md"
 TROUBLES = [
     "a-retry-created-the-ticket-twice", "a-query-hung-the-service", "two-calls-raced", "a-result-blew-the-context",
     "the-wrong-tool-was-picked", "the-model-did-not-know-how-to-go-on",
@@ -63,7 +63,7 @@ def test_the_tests_that_a_page_names_are_there(page):
 def test_both_readmes_lead_to_every_trouble_and_to_the_promises(readme):
     text = text_of(ROOT / readme)
     assert [trouble for trouble in TROUBLES if f"(docs/how-to/{trouble}.md)" not in text] == []
-    assert "(docs/promises.md)" in text
+    assert "(docs/explanation/promises.md)" in text
 
 
 def test_the_index_leads_to_every_page():

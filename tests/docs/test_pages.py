@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from docs import build
 from handrail.errors import Code
 from tests.support import dialect_page
 from tests.support.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOT_PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```", re.S)
 _DIFFERENT_EACH_TIME = {
     r"r_[0-9a-f]{8,32}\b": "r_5f0c31aa",  # runs and handles
@@ -68,8 +70,9 @@ def test_a_block_is_the_file_or_what_it_prints(page, block):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_of_a_page_leads_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    lost = [found["target"] for found in LINK.finditer(text) if not (page.parent / found["target"]).exists()]
-    assert lost == []
+    targets = {found["target"]: (page.parent / found["target"]).resolve() for found in LINK.finditer(text)}
+    generated = {build.DOCS / path for path in build.generated_pages()}
+    assert [link for link, target in targets.items() if not (target.exists() or target in generated)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -101,13 +104,16 @@ def test_the_page_on_dialects_shows_one_call_in_each_of_them():
 
 
 def test_the_page_on_errors_has_a_row_for_every_code():
-    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
     assert [code for code in Code if f"| `{code}` |" not in text] == []
 
 
 def write() -> None:
     """Put files and outputs into the pages, and draw the picture."""
     dialect_page.write()
+    configuration = build.DOCS / "reference/configuration.md"
+    text = configuration.read_text(encoding="utf-8")
+    configuration.write_text(build.PROVIDER_REGION.sub(lambda _: build.provider_table(), text), encoding="utf-8")
     PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")

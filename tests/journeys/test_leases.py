@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import handrail as hr
 from handrail.core import execution
-from handrail.core.execution import claim_of
+from handrail.core.execution import Deadline, claim_for
 from handrail.effects import Claim, ClaimState, Settle, Wait
 from handrail.engine import executor
 from handrail.errors import Code
@@ -176,9 +177,9 @@ def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_o
     died = subprocess.run([sys.executable, "-c", DIES, f"sqlite:{place}"], cwd=ROOT, timeout=BOUND_S)
     assert died.returncode == -signal.SIGKILL
     world, store = World(Verify=hr.NotFound()), SqliteStore(place)
-    world.conduct.renews, world.conduct.deadline = True, float("inf")
+    world.conduct = replace(world.conduct, renews=True, deadline=Deadline())
     call = admitted(transfer(str), order="A")
-    world.answers["Claim"] = store.claim(claim_of(call, world.conduct)).result(BOUND_S)
+    world.answers["Claim"] = store.claim(claim_for(call, world.conduct)).result(BOUND_S)
     store.close()
     assert world.carry(call).value == "done"
     assert world.kinds == ["Claim", "Verify", "Wait", "Verify", "Invoke", "Settle"]

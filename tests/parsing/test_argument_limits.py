@@ -6,7 +6,7 @@ import pytest
 
 import handrail as hr
 from handrail.core import planning
-from handrail.core.execution import ParsedCall, read
+from handrail.core.admission import ParsedCall, parse_call
 from handrail.errors import ConfigError, ToolDefinitionError
 from handrail.parsing import strictjson
 from handrail.tools.toolset import Toolset
@@ -73,7 +73,7 @@ def test_a_list_written_as_text_counts_as_what_it_is_read_as(drive):
 
 @pytest.mark.parametrize("text", ["null", "", "{}"])
 def test_null_stands_for_no_arguments_where_none_are_required(text):
-    found = read(hr.ToolCall("c", "keep", text), Toolset([keeping(effect="write")]), "calls")
+    found = parse_call(hr.ToolCall("c", "keep", text), Toolset([keeping(effect="write")]), "calls")
     assert isinstance(found, ParsedCall) and found.arguments == {}
 
 
@@ -82,7 +82,7 @@ def test_null_is_refused_where_an_argument_is_required():
         """Find a city."""
         return city
 
-    found = read(hr.ToolCall("c", "find", "null"), Toolset([hr.FunctionTool(find, effect="read")]), "calls")
+    found = parse_call(hr.ToolCall("c", "find", "null"), Toolset([hr.FunctionTool(find, effect="read")]), "calls")
     assert found.code == "BAD_JSON"
 
 

@@ -1,4 +1,4 @@
-"""The part of `docs/dialects.md` that shows one call in every dialect, made from the dialects themselves."""
+"""The part of `docs/reference/dialects.md` that shows one call in every dialect, made from the dialects themselves."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from handrail.errors import Json
 from handrail.messages import Options
 from tests.support.weather import QUESTION, TOOLS, answer_in, every_dialect
 
-PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/dialects.md"
 REGION = re.compile(r"(?<=<!-- dialects -->\n).*?(?=<!-- end of dialects -->)", re.S)
 
 

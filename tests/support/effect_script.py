@@ -1,7 +1,8 @@
 """Calls carried by hand: how they are made, and a world that answers their effects from a table."""
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.core.execution import Admitted, ParsedCall, RunSettings, admit, carry_out
+from handrail.core.admission import Admitted, ParsedCall, admit
+from handrail.core.execution import Deadline, RunSettings, execute
 from handrail.core.policy import Policy
 from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
 from handrail.testing import ManualClock
@@ -37,17 +38,17 @@ class World:
         self.answers = {**SOON, **answers}
         self.effects, self.events = [], []
         self.conduct = RunSettings(
-            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=300.0, tell=self.events.append
+            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=self.events.append
         )
 
     def carry(self, call: Admitted) -> ToolResult:
         """Carry a call to its end."""
-        life, answer = carry_out(call, self.conduct), None
+        execution, answer = execute(call, self.conduct), None
         while True:
             try:
-                effect = life.throw(answer) if isinstance(answer, Exception) else life.send(answer)
+                effect = execution.throw(answer) if isinstance(answer, Exception) else execution.send(answer)
             except StopIteration as over:
-                return over.value
+                return over.value.result
             self.effects.append(effect)
             answer = self._answer(effect)
 

@@ -1,4 +1,4 @@
-"""The part of `docs/lint.md` that lists the rules with their examples, made from the rules themselves."""
+"""The part of `docs/reference/lint.md` that lists the rules with their examples, made from the rules themselves."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from handrail import linting
 from handrail.linting import Settings
 from tests.support.dialect_page import fenced, laid_out
 
-PAGE = Path(__file__).parents[2] / "docs" / "lint.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/lint.md"
 REGION = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- end of rules -->)", re.S)
 FEW = 2
 

@@ -21,7 +21,7 @@ from handrail.toolbox.web import WebSearch
 from handrail.toolbox.webpage import ReadPage
 from handrail.toolbox.wikipedia import Wikipedia
 
-PAGE = Path(__file__).parents[2] / "docs/toolbox.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/toolbox/README.md"
 
 
 @pytest.fixture(scope="module")

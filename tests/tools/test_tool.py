@@ -9,7 +9,7 @@ import threading
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, get_type_hints
 
 import pytest
 from pydantic import BaseModel, Field
@@ -21,7 +21,7 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
-from handrail.tools.tool import BaseTool, FunctionTool, Then, tool
+from handrail.tools.tool import BaseTool, FunctionTool, Then, ToolSettings, tool
 from handrail.tools.toolset import Toolset
 from tests.support.drivers import BOUND_S
 
@@ -33,6 +33,16 @@ def get_weather(city: str, days: int = 1) -> dict:
         city: Its name.
     """
     return {"city": city, "days": days}
+
+
+def test_what_type_checkers_take_for_the_settings_are_the_attributes_of_a_tool():
+    attributes = get_type_hints(BaseTool)
+    assert get_type_hints(ToolSettings) == {name: attributes[name] for name in BaseTool._DECLARABLE}
+
+
+def test_a_function_is_made_a_tool_with_settings_without_being_decorated():
+    made = tool(get_weather, effect="read", timeout_s=5)
+    assert (made.fn, made.effect, made.timeout_s) == (get_weather, "read", 5)
 
 
 # ---------------------------------------------------------------------- from a function (A1, A4)

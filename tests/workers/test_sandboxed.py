@@ -349,7 +349,7 @@ def call(number, of_arm, *arguments):
 add_key, request_key, keyctl = (248, 217), (249, 218), (250, 219)
 """
 
-# Each ends with what it got, or raises. Most were tried on ready-made sandboxes too; see docs/isolation.md.
+# Each ends with what it got, or raises. Most were tried on ready-made sandboxes too; see docs/reference/isolation.md.
 PROBES = {
     "read the users": "got = open('/etc/passwd').read()",
     "read a secret in the environment": "got = os.environ['PROBE_SECRET']",

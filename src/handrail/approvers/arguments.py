@@ -18,8 +18,12 @@ from secrets import token_hex
 from handrail.errors import Json
 from handrail.invisible import misleads
 
-_LONGEST_TEXT, _HEAD, _TAIL = 1200, 800, 200
-_MOST_PARTS, _FIRST_PARTS, _LAST_PARTS = 40, 25, 10
+_LONGEST_TEXT = 1200
+_HEAD = 800
+_TAIL = 200
+_MOST_PARTS = 40
+_FIRST_PARTS = 25
+_LAST_PARTS = 10
 _MOST_WARNINGS = 3
 _LOOKED_AT = 10_000
 

@@ -42,11 +42,19 @@ from handrail.schemas.validation import Checker
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]
 
 _WORDS: Mapping[str, Word] = {
-    "a": "approve", "approve": "approve", "y": "approve", "yes": "approve",
-    "d": "deny", "deny": "deny", "n": "deny", "no": "deny",
-    "e": "edit", "edit": "edit",
-    "l": "leave", "leave": "leave",
-}  # fmt: skip
+    "a": "approve",
+    "approve": "approve",
+    "y": "approve",
+    "yes": "approve",
+    "d": "deny",
+    "deny": "deny",
+    "n": "deny",
+    "no": "deny",
+    "e": "edit",
+    "edit": "edit",
+    "l": "leave",
+    "leave": "leave",
+}
 
 # Apart from whatever else the terminal shows, in line with the timeline of the command line.
 _INDENT = " " * 9
@@ -73,7 +81,10 @@ class TerminalApprover:
         self, *, input: TextIO | None = None, output: TextIO | None = None, by: str = "", editor: str | None = None
     ) -> None:
         self._input, self._output, self.by = input, output, by or _login_name()
-        self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "") if editor is None else editor
+        if editor is None:
+            self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "")
+        else:
+            self.editor = editor
         self._one_at_a_time = Lock()
         self.visit = 0
         self._shown: AskHuman | None = None
@@ -119,14 +130,19 @@ class TerminalApprover:
 
     def _keyboard(self) -> TextIO | None:
         keyboard = self._input or sys.stdin  # None when the process was started with stdin closed
-        return keyboard if keyboard is not None and not keyboard.closed and keyboard.isatty() else None
+        if keyboard is not None and not keyboard.closed and keyboard.isatty():
+            return keyboard
+        return None
 
 
 class _Question:
     """One question, from its first line to the answer."""
 
     def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
-        self._keyboard, self._screen, self._approver, self._visit = keyboard, screen, approver, visit
+        self._keyboard = keyboard
+        self._screen = screen
+        self._approver = approver
+        self._visit = visit
         self._by = approver.by
         self._draft = ""
 
@@ -164,12 +180,18 @@ class _Question:
 
     def _others(self, asked: AskHuman) -> str:
         """Say who has agreed and whose word does not count."""
-        agreed = f"; {printable(', '.join(asked.agreed))} did" if asked.agreed else ""
+        if asked.agreed:
+            agreed = f"; {printable(', '.join(asked.agreed))} did"
+        else:
+            agreed = ""
         return agreed + (f"; not {printable(asked.principal)}, whom the run acts for" if asked.principal else "")
 
     def _name(self, asked: AskHuman) -> str:
         """Ask who agrees; return nothing, and say why, where that does not count."""
-        usual = "" if not_counted(self._by, asked.agreed, asked.principal) else self._by
+        if not_counted(self._by, asked.agreed, asked.principal):
+            usual = ""
+        else:
+            usual = self._by
         name = self._line(f"Your name{f' ({printable(usual)})' if usual else ''}: ").strip() or usual
         if why := not_counted(name, asked.agreed, asked.principal):
             self._say(f"{_INDENT}This does not count: {printable(why)}.\n")
@@ -178,10 +200,14 @@ class _Question:
 
     def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Let the person edit the arguments. Arguments that do not fit the schema are refused, to be edited again."""
-        editor, before = self._approver.editor, self._draft or exact(arguments)
+        editor = self._approver.editor
+        before = self._draft or exact(arguments)
         self._draft = ""
         try:
-            self._draft = edit_in(editor, before) if editor else self._edited_line(before)
+            if editor:
+                self._draft = edit_in(editor, before)
+            else:
+                self._draft = self._edited_line(before)
             edited = _read(self._draft, self._asked.parameters)
         except (OSError, ValueError) as error:
             self._say(f"{_INDENT}Nothing was changed: {printable(str(error)).removesuffix('.')}.\n")
@@ -204,7 +230,10 @@ class _Question:
                 self._look_whether_left()
                 with suppress(subprocess.TimeoutExpired):
                     editing.wait(_LOOK_S)
-            edited = editing.stdout.read().decode() if editing.stdout else ""
+            if editing.stdout:
+                edited = editing.stdout.read().decode()
+            else:
+                edited = ""
         if code:
             raise OSError("the edit was left")
         return edited
@@ -245,7 +274,10 @@ def _read(text: str, parameters: Mapping[str, Json]) -> Mapping[str, Json]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError("arguments are a JSON object")
-    checked = Checker(dict(parameters)).check(value) if parameters else None
+    if parameters:
+        checked = Checker(dict(parameters)).check(value)
+    else:
+        checked = None
     if isinstance(checked, Failure):
         raise ValueError(checked.message)
     return value
@@ -276,7 +308,12 @@ def _line_editor(prompt: str, line: str, keyboard: TextIO, screen: TextIO) -> It
 
     before = termios.tcgetattr(keyboard)
     words = [sys.executable, "-I", "-c", _EDIT_LINE, prompt, line]
-    with subprocess.Popen(words, stdin=keyboard, stdout=subprocess.PIPE, stderr=screen) as editing:
+    with subprocess.Popen(
+        words,
+        stdin=keyboard,
+        stdout=subprocess.PIPE,
+        stderr=screen,
+    ) as editing:
         try:
             yield editing
         finally:
@@ -326,18 +363,30 @@ def _room(screen: TextIO) -> int:
         columns = os.get_terminal_size(screen.fileno()).columns
     except (OSError, ValueError):  # no terminal, or no file at all
         columns = 0
-    return columns - len(_INDENT) if columns > 2 * len(_INDENT) else 0
+    if columns > 2 * len(_INDENT):
+        return columns - len(_INDENT)
+    return 0
 
 
 def _wrapped(line: str, screen: TextIO) -> list[str]:
     """Break a line of prose at its spaces to fit the screen; nothing else changes."""
     room = _room(screen)
-    return (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room else []) or [line]
+    return (
+        wrap(
+            line,
+            room,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if room
+        else []
+    ) or [line]
 
 
 def _folded(line: str, screen: TextIO) -> Iterator[str]:
     """Break a line of JSON at the screen's edge without losing a character; indent continuations by two more."""
-    room, row = _room(screen), ""
+    room = _room(screen)
+    row = ""
     inset = " " * (len(line) - len(line.lstrip()) + 2)
     for char in line:
         if room and _cells(row) + _cells(char) > room and row.strip():

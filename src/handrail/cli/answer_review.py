@@ -18,7 +18,7 @@ from handrail.cli import cases
 from handrail.cli.cases import Document
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
-from handrail.core import execution
+from handrail.core import admission
 from handrail.errors import Failure, Json, ModelError
 from handrail.messages import Finish, Turn
 from handrail.parsing import jsontext
@@ -44,8 +44,14 @@ class JudgedCall(Struct, frozen=True):
         """Return the call: `arguments` is the model's own text, `value` what is read in it."""
         told: Document = {"id": self.call.id, "name": self.call.name, "arguments": self.call.arguments}
         told |= {"tool": self.tool} if self.tool else {}
-        told |= {"value": self.arguments, "repairs": list(self.repairs), "lossy": any(map(_is_guess, self.repairs))}
-        return told if self.failure is None else {**told, "failure": self.failure.as_json()}
+        told |= {
+            "value": self.arguments,
+            "repairs": list(self.repairs),
+            "lossy": any(map(_is_guess, self.repairs)),
+        }
+        if self.failure is None:
+            return told
+        return {**told, "failure": self.failure.as_json()}
 
 
 class JudgedTurn(Struct, frozen=True):
@@ -77,7 +83,8 @@ class JudgedTurn(Struct, frozen=True):
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield what a person reads, as pairs of a label and a text of one or more lines."""
-        turn, usage = self.turn, self.turn.usage
+        turn = self.turn
+        usage = self.turn.usage
         for label, text in (("reasoning", turn.reasoning), ("text", turn.text), ("refusal", turn.refusal)):
             if text:
                 yield label, text
@@ -132,7 +139,7 @@ def _judged(call: ToolCall, finish: Finish, tools: Toolset | None) -> JudgedCall
         if isinstance(parsed, Failure):
             return JudgedCall(call, failure=parsed)
         return JudgedCall(call, "", parsed.value, parsed.repairs)
-    known = execution.read(call, tools, finish)
+    known = admission.parse_call(call, tools, finish)
     if isinstance(known, Failure):
         return JudgedCall(call, failure=known)
     tool = known.tool
@@ -141,8 +148,14 @@ def _judged(call: ToolCall, finish: Finish, tools: Toolset | None) -> JudgedCall
     if isinstance(checked, Failure):
         return replace(read, failure=checked)
     bound = tool.bind(checked.arguments)
-    read = replace(read, arguments=checked.arguments, repairs=(*known.repairs, *checked.repairs))
-    return replace(read, failure=bound) if isinstance(bound, Failure) else read
+    read = replace(
+        read,
+        arguments=checked.arguments,
+        repairs=(*known.repairs, *checked.repairs),
+    )
+    if isinstance(bound, Failure):
+        return replace(read, failure=bound)
+    return read
 
 
 def _lines_of(judged: JudgedCall) -> Iterator[str]:

@@ -108,7 +108,9 @@ def tools_at(places: Iterable[str]) -> Toolset | None:
 def tools_in(case: Mapping[str, Json], otherwise: Toolset | None) -> Toolset | None:
     """Return the tools that a case brings along, else those of the command line."""
     told = case.get("tools")
-    return otherwise if told is None else Toolset(described(told))
+    if told is None:
+        return otherwise
+    return Toolset(described(told))
 
 
 def described(definitions: Json) -> list[BaseTool]:
@@ -127,14 +129,23 @@ def described(definitions: Json) -> list[BaseTool]:
 
 
 def _described(definition: Json, number: int) -> BaseTool:
-    function = definition.get("function", definition) if isinstance(definition, Mapping) else None
+    if isinstance(definition, Mapping):
+        function = definition.get("function", definition)
+    else:
+        function = None
     if not (isinstance(function, Mapping) and isinstance(function.get("name"), str) and function["name"]):
         raise ConfigError(f"tool {number} has no `name`; a definition has `name`, `description` and `parameters`")
     parameters: Json = next((function[key] for key in _SCHEMA_KEYS if function.get(key)), {})
     if not isinstance(parameters, Mapping):
         raise ConfigError(f"the parameters of tool {function['name']!r} are no JSON Schema")
     description = str(function.get("description") or "")
-    return FunctionTool(_never, name=function["name"], description=description, parameters=parameters, effect="read")
+    return FunctionTool(
+        _never,
+        name=function["name"],
+        description=description,
+        parameters=parameters,
+        effect="read",
+    )
 
 
 def _never(**_: Any) -> None:

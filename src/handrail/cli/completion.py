@@ -35,7 +35,10 @@ def names(known: Callable[[click.Context], Iterable[str]]) -> Completer:
             except (HandrailError, OSError):
                 return []
         typed = context.params.get(str(parameter.name))
-        before = set(typed) if isinstance(typed, list | tuple) else set()
+        if isinstance(typed, list | tuple):
+            before = set(typed)
+        else:
+            before = set()
         return [CompletionItem(name) for name in found if name.startswith(incomplete) and name not in before]
 
     return complete

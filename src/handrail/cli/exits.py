@@ -59,12 +59,16 @@ _OF_FAILURE: Mapping[str, Exit] = {
 
 def of_error(error: HandrailError) -> Exit:
     """Return the code for an exception: 2 for what the caller must set right, 1 for what went wrong."""
-    return Exit.USAGE if isinstance(error, SetupError) else Exit.ERROR
+    if isinstance(error, SetupError):
+        return Exit.USAGE
+    return Exit.ERROR
 
 
 def of_failure(failure: Failure | None) -> Exit:
     """Return the code for one call."""
-    return Exit.OK if failure is None else _OF_FAILURE.get(failure.code, Exit.ERROR)
+    if failure is None:
+        return Exit.OK
+    return _OF_FAILURE.get(failure.code, Exit.ERROR)
 
 
 def of_run(status: str, failures: Iterable[Failure | None]) -> Exit:
@@ -73,4 +77,6 @@ def of_run(status: str, failures: Iterable[Failure | None]) -> Exit:
     ended = _OF_STATUS.get(status, Exit.ERROR)
     if Exit.IN_DOUBT in met:
         return Exit.IN_DOUBT
-    return Exit.DENIED if ended is Exit.OK and Exit.DENIED in met else ended
+    if ended is Exit.OK and Exit.DENIED in met:
+        return Exit.DENIED
+    return ended

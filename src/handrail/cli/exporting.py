@@ -42,13 +42,21 @@ def _openai(run: RunHistory, tools: Toolset | None) -> Lines:
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 """One turn of a prompt in ChatML. Nothing that anybody said holds these marks: a prompt breaks them."""
 
-_SPEAKERS: Mapping[str, str] = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
+_SPEAKERS: Mapping[str, str] = {
+    "system": "system",
+    "user": "human",
+    "assistant": "gpt",
+    "tool": "tool",
+}
 
 
 def _hermes(run: RunHistory, tools: Toolset | None) -> Lines:
     prompt = DIALECTS["hermes-2-pro"].encode_request(mended(run.messages).messages, tools)
     said = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
-    described = {} if tools is None else {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
+    if tools is None:
+        described = {}
+    else:
+        described = {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
     yield {"id": run.begun.record.run_id, "conversations": said, **described}
 
 

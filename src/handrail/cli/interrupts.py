@@ -63,7 +63,8 @@ async def driven(
 @contextmanager
 def _on_interrupt(cancel: Callable[[], bool]) -> Iterator[None]:
     """Call `cancel` at the first SIGINT, and raise at the second or when there was nothing to cancel."""
-    loop, times = asyncio.get_running_loop(), 0
+    loop = asyncio.get_running_loop()
+    times = 0
 
     def interrupt() -> None:
         nonlocal times

@@ -23,7 +23,12 @@ from handrail.invisible import json_text
 
 def record_of(event: Event, at_s: float) -> dict[str, Json]:
     """Return an event as a JSON object; values that have no JSON form appear as their `repr`."""
-    return {"v": 1, "at_s": round(at_s, 3), "event": _spelled(type(event).__name__), **_fields_of(event)}
+    return {
+        "v": 1,
+        "at_s": round(at_s, 3),
+        "event": _spelled(type(event).__name__),
+        **_fields_of(event),
+    }
 
 
 class Recorder:
@@ -79,7 +84,9 @@ def _plain(value: Any) -> Json:
 def _kind_of(value: Any) -> dict[str, Json]:
     """Name which of several a value is, where its fields do not tell: the deltas of a stream."""
     name = type(value).__name__
-    return {"kind": _spelled(name.removesuffix("Delta"))} if name.endswith("Delta") else {}
+    if name.endswith("Delta"):
+        return {"kind": _spelled(name.removesuffix("Delta"))}
+    return {}
 
 
 def _spelled(name: str) -> str:

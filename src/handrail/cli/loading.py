@@ -72,7 +72,9 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
 def _split(place: str) -> tuple[str, str]:
     """Part the attribute from the place; a drive letter's colon is none."""
     path, colon, attribute = place.rpartition(":")
-    return (path, attribute) if colon and path and attribute.isidentifier() else (place, "")
+    if colon and path and attribute.isidentifier():
+        return (path, attribute)
+    return (place, "")
 
 
 def _declared(value: Any) -> Iterator[BaseTool]:
@@ -119,7 +121,9 @@ def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
     value = getattr(module, attribute)
     if isinstance(value, type) and issubclass(value, BaseTool | Toolset):
         raise _class_of_tools(attribute, value, path)
-    return value if isinstance(value, Toolset) else Toolset(value if isinstance(value, Sequence) else [value])
+    if isinstance(value, Toolset):
+        return value
+    return Toolset(value if isinstance(value, Sequence) else [value])
 
 
 def _hint(module: ModuleType) -> str:
@@ -164,7 +168,9 @@ def _module(path: str) -> ModuleType:
     file = file_at(path) if is_file else Path()
     try:
         with redirect_stdout(sys.stderr):
-            return _from_file(file) if is_file else _from_path(path)
+            if is_file:
+                return _from_file(file)
+            return _from_path(path)
     except HandrailError:
         raise
     except SyntaxError as error:
@@ -181,7 +187,8 @@ def _module(path: str) -> ModuleType:
 
 def _from_file(path: Path) -> ModuleType:
     """Import a file as `python FILE` would find what it imports itself."""
-    folder, name = str(path.resolve().parent), path.stem
+    folder = str(path.resolve().parent)
+    name = path.stem
     if folder not in sys.path:
         sys.path.insert(0, folder)
     # A name of its own, so that a file called like an installed module does not shadow it.
@@ -204,4 +211,6 @@ def _from_path(name: str) -> ModuleType:
 def _line(error: BaseException) -> str:
     """Say where in the user's own code an import went wrong."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "at import"
+    if frames:
+        return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+    return "at import"

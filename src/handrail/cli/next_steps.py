@@ -29,7 +29,10 @@ def way_on(store: object, run: Run, setup: Setup, place: str) -> str:
     if run.status == "waiting" and isinstance(store, ApprovalStore):
         asked = [question for question in result_now(store.list_approvals()) if is_within(question.run_id, run.id)]
     within = {question.run_id for question in asked} - {run.id}  # `--yes-to` does not speak for an agent's own runtime
-    lines = list(_consents(run, setup)) if run.status == "waiting" and not within else []
+    if run.status == "waiting" and not within:
+        lines = list(_consents(run, setup))
+    else:
+        lines = []
     if not isinstance(store, RunStore):
         lost = f"this run is kept nowhere, so nobody can approve it later; keep it: --store {STORE_HERE}"
         return "\n".join([*lines, lost] if run.status == "waiting" else lines)
@@ -58,7 +61,10 @@ def lines_on(steps: Sequence[JournalStep], run_id: str, kept: object, place: str
     doubts = list(dict.fromkeys(filter(None, map(doubt_in, steps))))
     lines: list[str] = []
     for doubt in doubts:
-        row = _row(kept, run_id, doubt) if doubt.scope and isinstance(kept, LedgerStore) else None
+        if doubt.scope and isinstance(kept, LedgerStore):
+            row = _row(kept, run_id, doubt)
+        else:
+            row = None
         lines += _line(doubt.tool, row, run_id, place)
     return list(dict.fromkeys(lines))
 
@@ -81,6 +87,12 @@ def _line(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterat
         yield f"{tool} may or may not have happened; a person must look, and say what became of it"
         yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"
     else:
-        happened = "happened" if row.state == "done" else "did not happen"
-        said = f"{row.resolved_by} has said since that it" if row.resolved_by else "it is known since that it"
+        if row.state == "done":
+            happened = "happened"
+        else:
+            happened = "did not happen"
+        if row.resolved_by:
+            said = f"{row.resolved_by} has said since that it"
+        else:
+            said = "it is known since that it"
         yield f"{tool} was in doubt when the model was told of it; {said} {happened}"

@@ -51,22 +51,34 @@ class Commands(click.Group):
 # ---------------------------------------------------------------------- single options
 
 tools = click.option(
-    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completion.files,
+    "--tools",
+    "places",
+    metavar="PLACE",
+    multiple=True,
+    shell_complete=completion.files,
     help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE (JSON or YAML). May be repeated.",
-)  # fmt: skip
+)
 wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 as_jsonl = click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Take every line as a JSON case of its own; print one for each."
 )
 described = click.option(
-    "--tools", "places", metavar="PLACE", multiple=True, shell_complete=completion.files,
+    "--tools",
+    "places",
+    metavar="PLACE",
+    multiple=True,
+    shell_complete=completion.files,
     help="Where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE, or definitions in FILE.json.",
-)  # fmt: skip
+)
 dialect = click.option(
-    "--dialect", "name", metavar="NAME", required=True, shell_complete=completion.dialects,
+    "--dialect",
+    "name",
+    metavar="NAME",
+    required=True,
+    shell_complete=completion.dialects,
     help="How it is written: a wire such as openai-chat, or the prompt of a model family.",
-)  # fmt: skip
+)
 raw = click.option("--raw", is_flag=True, help="Show what looks like a secret too: in calls, results and --wire.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result and errors.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and results whole.")
@@ -88,7 +100,8 @@ class _Printable(logging.Formatter):
 @contextmanager
 def _log_shown() -> Iterator[None]:
     """Print the log whole: what a tool raised, with the text and the traceback that it keeps for level DEBUG."""
-    handler, before = logging.StreamHandler(), log.level
+    handler = logging.StreamHandler()
+    before = log.level
     handler.setFormatter(_Printable())
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
@@ -100,18 +113,24 @@ def _log_shown() -> Iterator[None]:
 
 
 debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_note_debug,
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_debug,
     help="Show every message, and tracebacks. Also HANDRAIL_DEBUG=1.",
-)  # fmt: skip
+)
 
 
 def model(*, required: bool) -> Callable[[F], F]:
     """`--model PROVIDER:NAME`; where a model is required, HANDRAIL_MODEL is the default."""
     return click.option(
-        "--model", metavar="PROVIDER:NAME", envvar="HANDRAIL_MODEL" if required else None, required=required,
+        "--model",
+        metavar="PROVIDER:NAME",
+        envvar="HANDRAIL_MODEL" if required else None,
+        required=required,
         show_envvar=required,
         help="Model to ask, such as openai:NAME, or openai:NAME@http://localhost:8000/v1 for a compatible server.",
-    )  # fmt: skip
+    )
 
 
 STORE_HERE = "sqlite:///handrail.db"
@@ -129,7 +148,10 @@ def default_store() -> str:
     HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the current folder if it
     exists, else memory: nothing is written to a disk unless somebody has named a place.
     """
-    here = STORE_HERE if Path(STORE_HERE.removeprefix("sqlite:///")).is_file() else NO_STORE
+    if Path(STORE_HERE.removeprefix("sqlite:///")).is_file():
+        here = STORE_HERE
+    else:
+        here = NO_STORE
     return os.environ.get("HANDRAIL_STORE") or store_setting("place") or here
 
 
@@ -154,19 +176,24 @@ def store_setting(name: str) -> str:
 
 
 store = click.option(
-    "--store", metavar="PLACE", default=default_store,
+    "--store",
+    metavar="PLACE",
+    default=default_store,
     show_default="HANDRAIL_STORE, the settings, or handrail.db where it is there",
     help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
-)  # fmt: skip
+)
 store_argument = click.argument("store", required=False, default=default_store)
 
 
 def decided_by(command: F) -> F:
     """`--by NAME`: who decides, for the record."""
     return click.option(
-        "--by", metavar="NAME", default=lambda: TerminalApprover().by, show_default="your login name",
+        "--by",
+        metavar="NAME",
+        default=lambda: TerminalApprover().by,
+        show_default="your login name",
         help="Who decides, for the record.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 # ---------------------------------------------------------------------- what a runtime is made from
@@ -196,23 +223,33 @@ class Setup(Struct, frozen=True):
     def runtime(self, *observers: Observer, store: str | Store = NO_STORE, scope: str = "") -> Runtime:
         """Return a runtime; it is the caller's to close."""
         return Runtime(
-            self.tools, store=store, policy=self.policy, observers=observers, approver=self.consent,
-            principal=self.consent.terminal.by, scope=scope,
-        )  # fmt: skip
+            self.tools,
+            store=store,
+            policy=self.policy,
+            observers=observers,
+            approver=self.consent,
+            principal=self.consent.terminal.by,
+            scope=scope,
+        )
 
 
 _SETUP = (
     tools,
     click.option(
-        "--yes-to", metavar="RISK", default="",
+        "--yes-to",
+        metavar="RISK",
+        default="",
         help="Approve calls up to this risk unasked: low, medium or high, which is every call.",
     ),
     click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
     click.option(
-        "--inject", "injections", metavar="NAME=VALUE", multiple=True,
+        "--inject",
+        "injections",
+        metavar="NAME=VALUE",
+        multiple=True,
         help="Fill a parameter that the model never sees, as text. May be given several times.",
     ),
-)  # fmt: skip
+)
 
 
 def setup(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,9 +257,16 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_setup(
-        places: tuple[str, ...], yes_to: str, rules: Path | None, injections: tuple[str, ...], **others: Any
+        places: tuple[str, ...],
+        yes_to: str,
+        rules: Path | None,
+        injections: tuple[str, ...],
+        **others: Any,
     ) -> Any:
-        policy = Policy.from_toml(file_at(rules)) if rules else Policy()
+        if rules:
+            policy = Policy.from_toml(file_at(rules))
+        else:
+            policy = Policy()
         consent = Consent(TerminalApprover(), _highest_risk(yes_to))
         return command(setup=Setup(tools_from(places), policy, consent, injections_from(injections), places), **others)
 
@@ -234,15 +278,38 @@ _LEAST_ONE = click.IntRange(min=1)
 
 def _budget(usual: Budget) -> Sequence[Callable[[F], F]]:
     return (
-        click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=usual.time_s,
-                     show_default=True, help="Time that a run may take; what people take to answer does not count."),
-        click.option("--max-calls", metavar="N", type=_LEAST_ONE, default=usual.calls, show_default=True,
-                     help="Calls that a run may make."),
-        click.option("--max-turns", metavar="N", type=_LEAST_ONE, default=usual.turns, show_default=True,
-                     help="Answers that the model may give."),
-        click.option("--max-tokens", metavar="N", type=_LEAST_ONE, default=usual.tokens,
-                     help="Tokens that a run may use, in and out."),
-    )  # fmt: skip
+        click.option(
+            "--max-seconds",
+            metavar="S",
+            type=click.FloatRange(min=0, min_open=True),
+            default=usual.time_s,
+            show_default=True,
+            help="Time that a run may take; what people take to answer does not count.",
+        ),
+        click.option(
+            "--max-calls",
+            metavar="N",
+            type=_LEAST_ONE,
+            default=usual.calls,
+            show_default=True,
+            help="Calls that a run may make.",
+        ),
+        click.option(
+            "--max-turns",
+            metavar="N",
+            type=_LEAST_ONE,
+            default=usual.turns,
+            show_default=True,
+            help="Answers that the model may give.",
+        ),
+        click.option(
+            "--max-tokens",
+            metavar="N",
+            type=_LEAST_ONE,
+            default=usual.tokens,
+            help="Tokens that a run may use, in and out.",
+        ),
+    )
 
 
 _BUDGET = _budget(Budget())
@@ -254,7 +321,12 @@ def budget(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_budget(max_seconds: float, max_calls: int, max_turns: int, max_tokens: int | None, **others: Any) -> Any:
-        made = Budget(time_s=max_seconds, calls=max_calls, turns=max_turns, tokens=max_tokens)
+        made = Budget(
+            time_s=max_seconds,
+            calls=max_calls,
+            turns=max_turns,
+            tokens=max_tokens,
+        )
         return command(budget=made, **others)
 
     return _with(_BUDGET, with_budget)
@@ -267,7 +339,12 @@ def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_limits(
         max_seconds: float | None, max_calls: int | None, max_turns: int | None, max_tokens: int | None, **others: Any
     ) -> Any:
-        told = {"time_s": max_seconds, "calls": max_calls, "turns": max_turns, "tokens": max_tokens}
+        told = {
+            "time_s": max_seconds,
+            "calls": max_calls,
+            "turns": max_turns,
+            "tokens": max_tokens,
+        }
         limits = {name: limit for name, limit in told.items() if limit is not None}
         return command(limits=limits, **others)
 
@@ -284,7 +361,11 @@ def _highest_risk(said: str) -> Risk | None:
     named = {word.strip().lower() for word in said.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
         raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
-    return max((risk for risk in get_args(Risk) if risk in named), key=get_args(Risk).index, default=None)
+    return max(
+        (risk for risk in get_args(Risk) if risk in named),
+        key=get_args(Risk).index,
+        default=None,
+    )
 
 
 def injections_from(said: Iterable[str]) -> Mapping[str, str]:

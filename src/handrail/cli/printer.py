@@ -86,7 +86,8 @@ class Printer:
                 self._questions.discard(call.id)
         self._held.append(event)
         if not self._questions:
-            held, self._held = self._held, []
+            held = self._held
+            self._held = []
             try:
                 for each in held:
                     self._print(each)
@@ -116,14 +117,22 @@ class Printer:
     def _piece(self, text: str) -> None:
         target = self.answers or self.console
         if self._text is None:
-            self._text = Flow(target.width, _INDENT) if target.is_terminal else Flow(None)
+            if target.is_terminal:
+                self._text = Flow(target.width, _INDENT)
+            else:
+                self._text = Flow(None)
             target.print()
-        target.print(Text(printable(self._text.feed(text), keep="\n\t")), end="", soft_wrap=True)
+        target.print(
+            Text(printable(self._text.feed(text), keep="\n\t")),
+            end="",
+            soft_wrap=True,
+        )
 
     def close(self) -> None:
         """End the streamed text that stands open, if any."""
         if self._text is not None:
-            rest, self._text = self._text.close(), None
+            rest = self._text.close()
+            self._text = None
             (self.answers or self.console).print(Text(printable(rest, keep="\n\t")), soft_wrap=True)
 
     def _rows(self, line: Line) -> Sequence[Text]:
@@ -140,7 +149,10 @@ class Printer:
         if not line.whole:
             words.truncate(self.console.width - len(_INDENT), overflow="ellipsis")
         clock = f"{self.now() - self._started:6.1f} "
-        head = Text.assemble((clock, "dim"), (f"{mark} ", style)) if mark else Text(_INDENT)
+        if mark:
+            head = Text.assemble((clock, "dim"), (f"{mark} ", style))
+        else:
+            head = Text(_INDENT)
         return _beside(head, words, self.console)
 
     # ------------------------------------------------------------------ words of ours around a run
@@ -177,7 +189,8 @@ class Flow:
     """
 
     def __init__(self, width: int | None, indent: str = "") -> None:
-        self._width, self._indent = width, indent
+        self._width = width
+        self._indent = indent
         self._column = 0
         self._word = ""
 
@@ -193,21 +206,26 @@ class Flow:
 
     def _char(self, char: str) -> str:
         if char == "\n":
-            shown, self._column = self._flushed() + "\n", 0
+            shown = self._flushed() + "\n"
+            self._column = 0
             return shown
         self._word += char
-        return self._flushed() if char == " " or cell_len(char) > 1 else ""
+        if char == " " or cell_len(char) > 1:
+            return self._flushed()
+        return ""
 
     def _flushed(self) -> str:
         """Place the word that has come to its end, on this line or the next."""
-        word, self._word = self._word, ""
+        word = self._word
+        self._word = ""
         if not word:
             return ""
         assert self._width is not None
         cells = cell_len(word)
         begins = "" if self._column else self._indent
         if self._column and self._column + cell_len(word.rstrip()) > self._width:
-            begins, self._column = f"\n{self._indent}", 0
+            begins = f"\n{self._indent}"
+            self._column = 0
         self._column = (self._column or len(self._indent)) + cells
         return begins + word
 
@@ -217,7 +235,12 @@ def console(file: TextIO | None = None) -> Console:
 
     Lines are wrapped and cut only on a terminal, or if COLUMNS is set.
     """
-    made = _Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False)
+    made = _Console(
+        file=file or sys.stdout,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = NO_EDGE
     return made
@@ -246,7 +269,8 @@ def print_entry(target: Console, head: str, words: str) -> None:
 
     A file or a pipe has no edge, so there it is one line.
     """
-    line, told = f"{printable(head)}  ", Text(printable(words))
+    line = f"{printable(head)}  "
+    told = Text(printable(words))
     if cell_len(line) + told.cell_len <= target.width:
         rows = [Text(line) + told]
     else:
@@ -257,15 +281,19 @@ def print_entry(target: Console, head: str, words: str) -> None:
         target.print(row, soft_wrap=True)
 
 
-_LEAST_ROOM, _BELOW = 20, "    "
+_LEAST_ROOM = 20
+_BELOW = "    "
 """Columns: in fewer, words are hard to read, so they stand below, set in."""
 
 
 def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:
     """Wrap words beside a head; on a terminal too narrow for that, below it."""
-    room, above = target.width - head.cell_len, []
+    room = target.width - head.cell_len
+    above = []
     if room < min(_LEAST_ROOM, words.cell_len):
-        above, head, room = [head], Text(_BELOW), max(_LEAST_ROOM, target.width - len(_BELOW))
+        above = [head]
+        head = Text(_BELOW)
+        room = max(_LEAST_ROOM, target.width - len(_BELOW))
     lines = words.wrap(target, room, overflow="fold") or [Text()]
     rows = above + [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
     for row in rows:

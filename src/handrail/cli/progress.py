@@ -25,18 +25,32 @@ _jsonl = click.option("--jsonl", "as_jsonl", is_flag=True, help="Print every eve
 class Watch:
     """Watches one run. The answer goes to stdout, what happens meanwhile to stderr."""
 
-    def __init__(self, *, as_json: bool, as_jsonl: bool, wire: bool, quiet: bool, verbose: bool, raw: bool) -> None:
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        as_jsonl: bool,
+        wire: bool,
+        quiet: bool,
+        verbose: bool,
+        raw: bool,
+    ) -> None:
         if as_json and as_jsonl:
             raise click.UsageError("--json prints one document and --jsonl one line per event; choose one.")
-        self.detail: Detail = "ends" if quiet or as_json or as_jsonl else "all" if verbose else "short"
+        self.detail: Detail = "all" if verbose else "short"
+        if quiet or as_json or as_jsonl:
+            self.detail = "ends"
         self.printer = Printer(Timeline(detail=self.detail, wire=wire and not as_jsonl, raw=raw), console(sys.stderr))
         self._recorder = Recorder(sys.stdout, wire=wire, raw=raw) if as_jsonl else None
-        self._as_json, self._redactor = as_json, None if raw else Redactor()
+        self._redactor = None if raw else Redactor()
+        self._as_json = as_json
 
     @property
     def observers(self) -> Sequence[Observer]:
         """Who is told of events."""
-        return [self.printer, self._recorder] if self._recorder else [self.printer]
+        if self._recorder:
+            return [self.printer, self._recorder]
+        return [self.printer]
 
     def conclude(self, run: Run, *, debugging: bool) -> Exit:
         """Print what came of the run; return the exit code."""
@@ -62,9 +76,22 @@ def watched(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_watch(
-        as_json: bool, as_jsonl: bool, wire: bool, quiet: bool, verbose: bool, raw: bool, **others: Any
+        as_json: bool,
+        as_jsonl: bool,
+        wire: bool,
+        quiet: bool,
+        verbose: bool,
+        raw: bool,
+        **others: Any,
     ) -> Any:
-        how = Watch(as_json=as_json, as_jsonl=as_jsonl, wire=wire, quiet=quiet, verbose=verbose, raw=raw)
+        how = Watch(
+            as_json=as_json,
+            as_jsonl=as_jsonl,
+            wire=wire,
+            quiet=quiet,
+            verbose=verbose,
+            raw=raw,
+        )
         return command(watch=how, **others)
 
     decorated: Callable[..., Any] = with_watch

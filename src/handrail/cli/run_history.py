@@ -75,10 +75,17 @@ class RunHistory(Struct, frozen=True):
     def ending(self) -> tuple[str, str, str]:
         """How it stands, why, and the answer or the last thing that the model said."""
         record = self.begun.record
-        ended: Mapping[str, Any] = record.result if isinstance(record.result, Mapping) else {}
+        ended: Mapping[str, Any]
+        if isinstance(record.result, Mapping):
+            ended = record.result
+        else:
+            ended = {}
         if record.status in ("running", "queued"):  # what it ended with once is the past
             return record.status, "", last_text(self.messages)
-        status = ended.get("status", record.status) if record.status == "done" else record.status
+        if record.status == "done":
+            status = ended.get("status", record.status)
+        else:
+            status = record.status
         return str(status), str(ended.get("reason", "")), str(ended.get("text", "")) or last_text(self.messages)
 
     def as_run(self) -> Run:
@@ -131,11 +138,19 @@ def _separated(turn: Turn, results: Sequence[ToolResult]) -> Turn:
     known = {result.call_id for result in results}
     apart: list[ToolCall] = []
     for call in turn.calls:
-        glued = jsontext.split(call.arguments, turn.finish) if f"{call.id}_2" in known else None
-        ids = (call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1))) if glued else ()
+        if f"{call.id}_2" in known:
+            glued = jsontext.split(call.arguments, turn.finish)
+        else:
+            glued = None
+        if glued:
+            ids = (call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1)))
+        else:
+            ids = ()
         pieces = [ToolCall(id, call.name, text) for id, text in zip(ids, glued or (), strict=True)]
         apart += pieces or [call]
-    return turn if len(apart) == len(turn.calls) else replace(turn, calls=apart, raw=None)
+    if len(apart) == len(turn.calls):
+        return turn
+    return replace(turn, calls=apart, raw=None)
 
 
 def _in_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult | None]:
@@ -157,7 +172,8 @@ def lines_of(
     Args:
         words: What people were asked about calls, by the key of the call's step.
     """
-    turn, at = told.turn, told.answered_s
+    turn = told.turn
+    at = told.answered_s
     yield at, Line("turn", about=f"turn {told.number}", whole=True)
     if turn.text and turn.calls:
         yield at, Line("said", turn.text, whole=True)
@@ -177,7 +193,10 @@ def _word(asked: ApprovalRequest) -> Line:
     match asked.state:
         case "approved" | "used":
             told = json.dumps(asked.edited, ensure_ascii=False)
-            edited = f", with {told} instead" if asked.edited is not None else ""
+            if asked.edited is not None:
+                edited = f", with {told} instead"
+            else:
+                edited = ""
             return Line("granted", f"approved by {asked.by}{edited}{because}", asked.tool, whole=True)
         case "denied":
             return Line("denied", f"denied by {asked.by}{because}", asked.tool, whole=True)
@@ -194,10 +213,18 @@ def _result(result: ToolResult, whole: bool) -> Iterator[Line]:
         if result.failure.suggestion:
             yield Line("advice", result.failure.suggestion, whole=True)
         return
-    how = [f"{result.attempts} attempts"] if result.attempts > 1 else []
+    if result.attempts > 1:
+        how = [f"{result.attempts} attempts"]
+    else:
+        how = []
     how += ["repeated from before"] if result.replayed else []
     yield _shown("result", f"{', '.join(how)}  " if how else "", result.text, result.name, whole)
 
 
 def _shown(kind: Kind, head: str, text: str, name: str, whole: bool) -> Line:
-    return Line(kind, head + (text if whole else shortened(text)), name, whole=whole)
+    return Line(
+        kind,
+        head + (text if whole else shortened(text)),
+        name,
+        whole=whole,
+    )

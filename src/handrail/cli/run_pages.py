@@ -19,8 +19,13 @@ def stands(record: RunRecord) -> str:
     """Return how a run stands; of one that is over, how it ended."""
     if record.is_poisoned and (record.status == "poisoned" or is_gone(record.owner)):
         return "poisoned"
-    ended = record.result.get("status", "") if isinstance(record.result, Mapping) else ""
-    return str(ended or record.status) if record.status == "done" else record.status
+    if isinstance(record.result, Mapping):
+        ended = record.result.get("status", "")
+    else:
+        ended = ""
+    if record.status == "done":
+        return str(ended or record.status)
+    return record.status
 
 
 def question_in(record: RunRecord) -> str:
@@ -34,29 +39,56 @@ def question_in(record: RunRecord) -> str:
 def facts(record: RunRecord) -> dict[str, Json]:
     """Return what is known of a run without its steps."""
     return {
-        "run_id": record.run_id, "status": record.status, "ended": stands(record), "question": question_in(record),
-        "created": record.created, "updated": record.updated, "epoch": record.epoch,
-        "cancel_requested": record.cancel_requested, "forked_from": record.forked_from, "forked_at": record.forked_at,
+        "run_id": record.run_id,
+        "status": record.status,
+        "ended": stands(record),
+        "question": question_in(record),
+        "created": record.created,
+        "updated": record.updated,
+        "epoch": record.epoch,
+        "cancel_requested": record.cancel_requested,
+        "forked_from": record.forked_from,
+        "forked_at": record.forked_at,
         "takeovers": record.takeovers,
-    }  # fmt: skip
+    }
 
 
 def document(told: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str, Json]:
     """Return everything that is known of a run."""
     turns = [
         {
-            "turn": each.number, "text": each.turn.text, "finish": each.turn.finish,
+            "turn": each.number,
+            "text": each.turn.text,
+            "finish": each.turn.finish,
             "calls": [
-                {"id": call.id, "name": call.name, "arguments": call.arguments, "has_result": result is not None}
+                {
+                    "id": call.id,
+                    "name": call.name,
+                    "arguments": call.arguments,
+                    "has_result": result is not None,
+                }
                 for call, result in zip(each.turn.calls, each.results, strict=True)
             ],
         }
         for each in told.turns
-    ]  # fmt: skip
-    asked = [{"id": each.id, "tool": each.tool, "state": each.state, "arguments": each.arguments} for each in questions]
+    ]
+    asked = [
+        {
+            "id": each.id,
+            "tool": each.tool,
+            "state": each.state,
+            "arguments": each.arguments,
+        }
+        for each in questions
+    ]
     told_so_far = told.as_run().as_json()
     about = {**facts(told.begun.record), "model": told.asked.model}
-    return {**about, "turns": turns, "questions": asked, "result": told_so_far}
+    return {
+        **about,
+        "turns": turns,
+        "questions": asked,
+        "result": told_so_far,
+    }
 
 
 class Page:
@@ -65,20 +97,27 @@ class Page:
     def __init__(
         self, told: RunHistory, questions: Sequence[ApprovalRequest], place: str, doubts: Sequence[str] = ()
     ) -> None:
-        self._told, self._questions, self._place, self._doubts = told, questions, place, doubts
+        self._told = told
+        self._questions = questions
+        self._place = place
+        self._doubts = doubts
         self._at_s = 0.0
         self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
 
     def head(self) -> None:
         """Who asked what, of whom, when."""
-        record, (status, reason, _) = self._told.begun.record, self._told.ending
+        record = self._told.begun.record
+        (status, reason, _) = self._told.ending
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
             ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
             ("model", self._told.asked.model or "an object, which cannot be kept"),
         ]
         if record.takeovers:
-            times = "once" if record.takeovers == 1 else f"{record.takeovers} times in a row"
+            if record.takeovers == 1:
+                times = "once"
+            else:
+                times = f"{record.takeovers} times in a row"
             rows.append(("taken over", f"{times} from a process that died in it"))
         rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
         print_columns(console(), rows)

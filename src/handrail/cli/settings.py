@@ -28,7 +28,10 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
             continue
         found: Any = _read(path)
         for step in ("tool", "handrail") if path.name == "pyproject.toml" else ():
-            found = found.get(step, {}) if isinstance(found, dict) else found
+            if isinstance(found, dict):
+                found = found.get(step, {})
+            else:
+                found = found
         if isinstance(found, dict):
             _check_tables(found, path)
             found = found.get(command, {})
@@ -43,7 +46,10 @@ def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
     for name in settings:
         if name not in TABLES:
             near = nearest(name, TABLES)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(TABLES)}"
+            if near:
+                advice = f"did you mean {near[0]!r}?"
+            else:
+                advice = f"known are {', '.join(TABLES)}"
             raise ConfigError(f"{path} has {name!r}, which is no setting of handrail; {advice}")
 
 

@@ -95,7 +95,10 @@ class Port(Generic[T]):
         return cast(T, store)
 
     def _missing(self, place: str) -> ConfigError:
-        one = "" if place == STORE_HERE else f"; name one that does: {WAYS_TO_NAME_A_STORE}"
+        if place == STORE_HERE:
+            one = ""
+        else:
+            one = f"; name one that does: {WAYS_TO_NAME_A_STORE}"
         return ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
 
 
@@ -116,7 +119,10 @@ def whole_id(given: str, known: Iterable[str]) -> str:
     if not given or not begun or given in begun:
         return given
     if len(begun) > 1:
-        more = f" and {len(begun) - _MOST_NAMED} more" if len(begun) > _MOST_NAMED else ""
+        if len(begun) > _MOST_NAMED:
+            more = f" and {len(begun) - _MOST_NAMED} more"
+        else:
+            more = ""
         raise ConfigError(f"{given!r} begins several ids: {', '.join(begun[:_MOST_NAMED])}{more}; write more of it")
     return begun[0]
 
@@ -137,7 +143,10 @@ def run_named(kept: object, given: str) -> str:
 
 def command_line(words: str, place: str) -> str:
     """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
-    named = "" if place == default_store() else f" --store {quote(shown(place))}"
+    if place == default_store():
+        named = ""
+    else:
+        named = f" --store {quote(shown(place))}"
     return f"handrail {words}{named}"
 
 

@@ -6,12 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 720, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 180, 30, 50
+WIDTH = 720
+HEIGHT = 400
+_LEFT = 60
+_RIGHT = 180
+_TOP = 30
+_BOTTOM = 50
 _COLOURS = ("#0b6e99", "#c2410c", "#3f7d20", "#7e3ff2", "#9a6b00", "#b0125b")
 
 
-def line_chart(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str, across: str, up: str) -> str:
+def line_chart(
+    lines: Mapping[str, Sequence[tuple[int, float]]],
+    *,
+    title: str,
+    across: str,
+    up: str,
+) -> str:
     """Return a chart of shares from 0 to 1 against counts, on a logarithmic scale.
 
     Args:
@@ -25,15 +35,34 @@ def line_chart(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str, 
         'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         _text(_LEFT, 18, title, weight="bold"),
-        _text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 10, across, anchor="middle"),
+        _text(
+            (_LEFT + WIDTH - _RIGHT) / 2,
+            HEIGHT - 10,
+            across,
+            anchor="middle",
+        ),
         _text(8, _TOP - 4, up),
     ]
     for tenth in range(0, 11, 2):
         y = _y(tenth / 10)
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}" stroke="#ddd"/>')
-        parts.append(_text(_LEFT - 8, y + 4, f"{tenth / 10:.1f}", anchor="end"))
+        parts.append(
+            _text(
+                _LEFT - 8,
+                y + 4,
+                f"{tenth / 10:.1f}",
+                anchor="end",
+            )
+        )
     for count in counts:
-        parts.append(_text(_x(count, counts), HEIGHT - _BOTTOM + 18, f"{count:,}", anchor="middle"))
+        parts.append(
+            _text(
+                _x(count, counts),
+                HEIGHT - _BOTTOM + 18,
+                f"{count:,}",
+                anchor="middle",
+            )
+        )
     for number, (name, points) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         places = [(_x(count, counts), _y(share)) for count, share in points]
@@ -47,8 +76,12 @@ def line_chart(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str, 
 
 
 def _x(count: int, counts: Sequence[int]) -> float:
-    first, last = math.log(counts[0]), math.log(counts[-1])
-    along = (math.log(count) - first) / (last - first) if last > first else 0.5
+    first = math.log(counts[0])
+    last = math.log(counts[-1])
+    if last > first:
+        along = (math.log(count) - first) / (last - first)
+    else:
+        along = 0.5
     return _LEFT + 20 + along * (WIDTH - _LEFT - _RIGHT - 40)
 
 

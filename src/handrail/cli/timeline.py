@@ -45,9 +45,25 @@ from handrail.events import (
 from handrail.messages import TextDelta, Turn
 
 Kind: TypeAlias = Literal[
-    "turn", "said", "call", "repaired", "refused", "retry", "result", "failed", "ask", "granted", "denied", "waiting",
-    "late", "advice", "ended", "wire", "note", "progress",
-]  # fmt: skip
+    "turn",
+    "said",
+    "call",
+    "repaired",
+    "refused",
+    "retry",
+    "result",
+    "failed",
+    "ask",
+    "granted",
+    "denied",
+    "waiting",
+    "late",
+    "advice",
+    "ended",
+    "wire",
+    "note",
+    "progress",
+]
 
 Detail: TypeAlias = Literal["ends", "short", "all"]
 """How much is told: only ends that are no answer, everything shortened, or everything whole."""
@@ -93,7 +109,9 @@ class Timeline:
         self, *, streams: bool = False, detail: Detail = "short", wire: bool = False, raw: bool = False
     ) -> None:
         self._redactor = None if raw else Redactor()
-        self._streams, self._detail, self._wire = streams, detail, wire
+        self._streams = streams
+        self._detail = detail
+        self._wire = wire
         self._names: dict[str, str] = {}
         self._streamed = False
         self._selected: Sequence[str] = ()
@@ -104,7 +122,9 @@ class Timeline:
         if self._detail == "ends" and not isinstance(event, RunEnded | HttpExchange):
             return []
         told = list(self._told(event))
-        return told if self._redactor is None else [self._redacted(each, self._redactor) for each in told]
+        if self._redactor is None:
+            return told
+        return [self._redacted(each, self._redactor) for each in told]
 
     @staticmethod
     def _redacted(told: Told, redactor: Redactor) -> Told:
@@ -126,7 +146,12 @@ class Timeline:
             case CallAdmitted(call=call, repairs=repairs) if repairs:
                 yield Line("repaired", f"repaired: {', '.join(repairs)}", self._name(call), whole=True)
             case AttemptFailed(call=call, attempt=attempt, reason=reason, retry_in_s=wait_s):
-                yield Line("retry", f"attempt {attempt}: {reason}; {_then(wait_s)}", self._name(call), whole=True)
+                yield Line(
+                    "retry",
+                    f"attempt {attempt}: {reason}; {_then(wait_s)}",
+                    self._name(call),
+                    whole=True,
+                )
             case ApprovalAsked(call=call, reason=reason):
                 yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
             case ApprovalGiven(call=call):
@@ -134,7 +159,10 @@ class Timeline:
             case CallFinished(call=call):
                 yield from self._finished(event, self._name(call))
             case FinishedLate(call=call, error=error):
-                how = f"failed late: {error}" if error else "finished late, after the model had been told otherwise"
+                if error:
+                    how = f"failed late: {error}"
+                else:
+                    how = "finished late, after the model had been told otherwise"
                 yield Line("late", how, self._name(call), whole=True)
             case HttpExchange() if self._wire:
                 yield Line("wire", exchange_text(event), whole=True)
@@ -157,7 +185,10 @@ class Timeline:
             case HistoryMended(notes=notes):
                 yield from (Line("note", f"the conversation was mended: {note}", whole=True) for note in notes)
             case ContextFolded(results=results, tokens=tokens):
-                folded = "1 old result" if results == 1 else f"{results} old results"
+                if results == 1:
+                    folded = "1 old result"
+                else:
+                    folded = f"{results} old results"
                 told = f"{folded} can be read by a handle from now on; about {tokens} tokens stay"
                 yield Line("note", told, whole=True)
             case AskedOtherwise(way=way, now=now, reason=reason):
@@ -170,9 +201,13 @@ class Timeline:
 
     def _is_news(self, event: Progressed) -> bool:
         """Whether a tool has come a tenth further, or says something else than before."""
-        tenth = int(10 * event.done / event.total) if event.total else int(event.done)
+        if event.total:
+            tenth = int(10 * event.done / event.total)
+        else:
+            tenth = int(event.done)
         told = (tenth, event.note)
-        is_news, self._progress[event.call.id] = self._progress.get(event.call.id) != told, told
+        is_news = self._progress.get(event.call.id) != told
+        self._progress[event.call.id] = told
         return is_news
 
     def _answered(self, answer: Turn) -> Iterator[Told]:
@@ -189,13 +224,24 @@ class Timeline:
         result = event.result
         if result.failure is not None:
             kind: Kind = "failed" if result.attempts else "refused"
-            yield Line(kind, f"{result.failure.code}: {result.failure.message}", name, whole=True)
+            yield Line(
+                kind,
+                f"{result.failure.code}: {result.failure.message}",
+                name,
+                whole=True,
+            )
             if result.failure.suggestion:
                 yield Line("advice", result.failure.suggestion, whole=True)
             return
-        tries = f", {result.attempts} attempts" if result.attempts > 1 else ""
+        if result.attempts > 1:
+            tries = f", {result.attempts} attempts"
+        else:
+            tries = ""
         again = ", repeated from before" if result.replayed else ""
-        took = "known from before" if event.recalled else f"{event.seconds:.2f} s{tries}{again}"
+        if event.recalled:
+            took = "known from before"
+        else:
+            took = f"{event.seconds:.2f} s{tries}{again}"
         yield self._shown("result", f"{took}  ", result.text, name)
 
     def _shown(self, kind: Kind, head: str, text: str, name: str) -> Line:
@@ -216,27 +262,40 @@ def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
     names = {}
     for call in apart:
         seen[call.name] += 1
-        names[call.id] = f"{call.name}#{seen[call.name]}" if several[call.name] > 1 else call.name
+        if several[call.name] > 1:
+            names[call.id] = f"{call.name}#{seen[call.name]}"
+        else:
+            names[call.id] = call.name
     width = max(map(len, names.values()), default=0)
     return {id: name.ljust(width) for id, name in names.items()}
 
 
 def _ending(event: RunEnded) -> str:
     """Say how a run ended; one that waits is named, so that it can be found again."""
-    said = event.reason if event.status in _TOLD_BY_THEIR_REASON else f"{event.status}: {event.reason}"
-    return f"{said} (run {event.run_id})" if event.status == "waiting" else said
+    if event.status in _TOLD_BY_THEIR_REASON:
+        said = event.reason
+    else:
+        said = f"{event.status}: {event.reason}"
+    if event.status == "waiting":
+        return f"{said} (run {event.run_id})"
+    return said
 
 
 def _share(event: Progressed) -> str:
     """Say how far a tool has come: in hundredths where it knows of how much."""
-    far = f"{event.done / event.total:.0%}" if event.total else f"{event.done:g}"
+    if event.total:
+        far = f"{event.done / event.total:.0%}"
+    else:
+        far = f"{event.done:g}"
     return f"{far}  {event.note}" if event.note else far
 
 
 def _then(wait_s: float | None) -> str:
     if wait_s is None:
         return "no further attempt"
-    return f"again in {wait_s:.1f} s" if wait_s >= 0.05 else "again at once"
+    if wait_s >= 0.05:
+        return f"again in {wait_s:.1f} s"
+    return "again at once"
 
 
 def _given(event: ApprovalGiven, name: str) -> Line:
@@ -245,12 +304,22 @@ def _given(event: ApprovalGiven, name: str) -> Line:
         return Line("waiting", "nobody is there to approve it", name, whole=True)
     by = f" by {answer.by}" if answer.by else ""
     if not answer.granted:
-        return Line("denied", f"denied{by}{f': {answer.reason}' if answer.reason else ''}", name, whole=True)
-    edited = "" if answer.arguments is None else ", with edited arguments"
+        return Line(
+            "denied",
+            f"denied{by}{f': {answer.reason}' if answer.reason else ''}",
+            name,
+            whole=True,
+        )
+    if answer.arguments is None:
+        edited = ""
+    else:
+        edited = ", with edited arguments"
     return Line("granted", f"approved{by}{edited}", name, whole=True)
 
 
 def shortened(text: str) -> str:
     """Return text as one line of bounded length."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= MOST_SHOWN_CHARS else f"{flat[:MOST_SHOWN_CHARS]}…"
+    if len(flat) <= MOST_SHOWN_CHARS:
+        return flat
+    return f"{flat[:MOST_SHOWN_CHARS]}…"

@@ -50,15 +50,27 @@ def _has_own_key_ring() -> bool:
 
 def _has_user_namespaces() -> bool:
     """Whether an ordinary user may create one. As root it is tried as `nobody`, the user of a sandbox."""
-    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if os.geteuid() == 0:
+        as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    else:
+        as_nobody = []
     try:
         command = [*as_nobody, "unshare", "--user", "true"]
-        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+        return (
+            subprocess.run(
+                command,
+                capture_output=True,
+                timeout=10,
+                check=False,
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
 def _landlock_abi() -> int:
     """Return the version of Landlock that the kernel offers, -1 for none."""
-    number, flags = ctypes.c_long(_LANDLOCK_CREATE_RULESET), ctypes.c_uint32(_LANDLOCK_CREATE_RULESET_VERSION)
+    number = ctypes.c_long(_LANDLOCK_CREATE_RULESET)
+    flags = ctypes.c_uint32(_LANDLOCK_CREATE_RULESET_VERSION)
     return int(ctypes.CDLL(None).syscall(number, None, ctypes.c_size_t(0), flags))

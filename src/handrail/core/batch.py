@@ -1,41 +1,31 @@
 """The calls of one turn, carried on together: which may go on next, until each has its one result.
 
-A batch is a table of lanes, one per call. It performs nothing: `todo` holds what a driver is to do next, and `answer`
-takes what came of it. So one batch serves every driver, and a test can answer in any order it likes.
+A batch is a table of calls and how far each has come. It performs nothing: `todo` holds what a driver is to do next,
+and `answer` takes what came of it. So one batch serves every driver, and a test can answer in any order it likes.
 
 Rule 1: `results` has one entry per call, in the order of the calls, whatever the driver answers.
-Rule 2: a lane starts when every lane that it waits for has ended, however it ended.
+Rule 2: a call starts when every call that it waits for has ended, however it ended.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
+from handrail.core.admission import Admitted, ParsedCall, admit, parse_call, refuse_call
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import (
-    Admitted,
-    Life,
-    ParsedCall,
-    RunSettings,
-    admit,
-    admitted_at_once,
-    carry_out,
-    claim_of,
-    invoke,
-    is_plain,
-    read,
-    refused,
-    result_of,
-)
+from handrail.core.execution import Execution, RunSettings, claim_for, execute
+from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
 from handrail.core.policy import Decision
+from handrail.core.quick_admission import admit_quickly
 from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
@@ -47,12 +37,17 @@ from handrail.tools.toolset import Toolset
 
 
 class CallState(Struct, eq=False):
-    """One call on its way. `admitted` is None until it has passed every check.
+    """One call on its way.
 
     Attributes:
         index: Its place among the calls of the batch.
         place: Its place in the turn, for journal and keys; a step that follows a call stands behind all calls.
         key: Of a write that declares none, where it is not to follow from its place.
+        admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
+            perhaps edited by a person.
+        execution: None of a plain call that has not taken a third step.
+        pending: The call as it was parsed, while it waits for others.
+        since: When it was begun, on the run's clock, without the time that people took.
     """
 
     index: int
@@ -60,12 +55,12 @@ class CallState(Struct, eq=False):
     place: int
     key: str = ""
     admitted: Admitted | None = None
-    life: Life | None = None
+    execution: Execution | None = None
     pending: ParsedCall | None = None
     since: float = 0.0
 
 
-Todo: TypeAlias = tuple[CallState, Effect]
+NextEffect: TypeAlias = tuple[CallState, Effect[Admitted]]
 
 
 class CallPosition(Struct, frozen=True):
@@ -76,19 +71,19 @@ class CallPosition(Struct, frozen=True):
 
 
 class Batch:
-    """The lanes of one turn.
+    """The calls of one turn.
 
     Args:
         calls: As the model wrote them.
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
-        known: Results that are known already, by the place of the call: those calls are not carried out again.
-        slots: Of calls that code makes, one for each. What they say is meant: nothing in them refers to another call,
-            and the same write again is done again.
+        recorded: Results that are recorded already, by the place of the call: those calls are not carried out again.
+        positions: Of calls that code makes, one for each. What they say is meant: nothing in them refers to another
+            call, and the same write again is done again.
 
     Attributes:
         prescribes: One of its tools declares what follows, or that the run ends.
-        followed: What became of the step that followed a call, by the place of the call; see `following`.
+        followed: What became of the step that followed a call, by the place of the call; see `follow_ups`.
     """
 
     def __init__(
@@ -96,70 +91,89 @@ class Batch:
         calls: Sequence[ToolCall],
         finish: Finish,
         tools: Toolset,
-        conduct: RunSettings,
+        settings: RunSettings,
         *,
         budget: Budget,
         spent: Spent,
         turn: int = 1,
-        known: Mapping[int, ToolResult] | None = None,
-        slots: Sequence[CallPosition] = (),
+        recorded: Mapping[int, ToolResult] | None = None,
+        positions: Sequence[CallPosition] = (),
     ) -> None:
-        began = conduct.now()
+        began = settings.now()
         self.lanes = [CallState(index, call, index, since=began) for index, call in enumerate(calls)]
-        for lane, slot in zip(self.lanes, slots, strict=False):
-            lane.place, lane.key = slot.place, slot.key
-        self.prescribes, self.by_code = False, bool(slots)
+        for lane, position in zip(self.lanes, positions, strict=False):
+            lane.place = position.place
+            lane.key = position.key
+        self.prescribes = False
+        self.by_code = bool(positions)
         self.followed: dict[int, ToolResult] = {}
         self.results: list[ToolResult | None] = [None] * len(calls)
-        self.todo: deque[Todo] = deque()
+        self.todo: deque[NextEffect] = deque()
         self.left = len(calls)
-        self._conduct, self._budget, self._spent, self._turn = conduct, budget, spent, turn
-        self._known = known or {}
+        self._settings = settings
+        self._budget = budget
+        self._spent = spent
+        self._turn = turn
+        self._recorded = recorded or {}
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
-        self._ended: deque[int] = deque()  # lanes whose followers are still to be told
+        self._ended: deque[int] = deque()  # those whose followers are still to be started
         self._open(finish, tools)
 
+    # ------------------------------------------------------------------ opening
+
     def _open(self, finish: Finish, tools: Toolset) -> None:
-        conduct, policy, planned = self._conduct, self._conduct.policy, False
-        at_once = finish in CLEAN_ENDS and not (self.by_code or self._known or conduct.refusal)
-        by_name = tools.by_name
+        """Start every call that waits for nobody."""
+        settings = self._settings
+        may_be_quick = finish in CLEAN_ENDS and not (self.by_code or self._recorded or settings.refusal)
+        must_plan = False
         for lane in self.lanes:
-            call = lane.call
-            if at_once and placeholders.none_in(call.arguments) and (tool := by_name.get(call.name)) is not None:
-                admitted = admitted_at_once(call, tool, policy)
-                if admitted is not None:
-                    failure = budgets.spend_call(self._budget, self._spent, call.name)
-                    self._start(lane, failure or admitted, plain=True)
-                    continue
-            known = read(lane.call, tools, finish, repair=conduct.repair, sees=policy.sees)
-            if type(known) is Failure:
-                recalled = self._known.get(lane.place)
-                self._end(lane, recalled or refused(lane.call, known), recalled=recalled is not None)
-            elif self.by_code:
-                self._begin(lane, known)
-            elif known.tool.resource or known.tool.after or "$" in lane.call.arguments:
-                lane.pending, planned = known, True
+            if may_be_quick and self._start_quickly(lane, tools):
+                continue
+            parsed = parse_call(lane.call, tools, finish, repair=settings.repair, sees=settings.policy.sees)
+            if type(parsed) is Failure:
+                self._end_unparsed(lane, parsed)
+            elif self._may_wait(parsed):
+                lane.pending = parsed
+                must_plan = True
             else:
-                self._begin(lane, known)  # it touches nothing shared and refers to nothing, so it waits for nobody
-        if planned:
+                self._begin(lane, parsed)
+        if must_plan:
             self._plan()
 
+    def _start_quickly(self, lane: CallState, tools: Toolset) -> bool:
+        """Start a plain call by quick admission; return whether it was admitted."""
+        call = lane.call
+        if not placeholders.none_in(call.arguments):
+            return False
+        tool = tools.by_name.get(call.name)
+        if tool is None:
+            return False
+        admitted = admit_quickly(call, tool, self._settings.policy)
+        if admitted is None:
+            return False
+        failure = budgets.spend_call(self._budget, self._spent, call.name)
+        if failure is not None:
+            self._end(lane, refuse_call(call, failure))
+        else:
+            self._start_plain(lane, admitted)
+        return True
+
+    def _may_wait(self, parsed: ParsedCall) -> bool:
+        """Whether a call may touch what others touch or refer to another one, so that it is to be planned."""
+        if self.by_code:
+            return False
+        return bool(parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments)
+
     def _plan(self) -> None:
-        steps = [
-            planning.step_of(lane.call.id, lane.pending.tool, lane.pending.arguments)
-            if lane.pending
-            else planning.Step(lane.call.id, lane.call.name, {})
-            for lane in self.lanes
-        ]
-        plan = planning.plan_steps(steps)
+        """Work out which call waits for which, and start those that wait for nobody."""
+        plan = planning.plan_steps([_step_to_plan(lane) for lane in self.lanes])
         self._uses = plan.uses
-        self._waits = {
-            index: {other for other in wait if self.results[other] is None} for index, wait in enumerate(plan.waits_for)
-        }
-        for index, wait in self._waits.items():
-            for other in wait:
+        for index, others in enumerate(plan.waits_for):
+            waits = {other for other in others if self.results[other] is None}
+            self._waits[index] = waits
+            for other in waits:
                 self._followers.setdefault(other, []).append(index)
         for lane in self.lanes:
             if lane.pending is not None and not self._waits[lane.index]:
@@ -170,6 +184,8 @@ class Batch:
         """The positions of this turn's calls by id, computed once for all references."""
         return planning.positions(lane.call.id for lane in self.lanes)
 
+    # ------------------------------------------------------------------ looking
+
     @property
     def done(self) -> bool:
         """Whether every call has its result."""
@@ -178,11 +194,7 @@ class Batch:
     @property
     def writes(self) -> bool:
         """Whether a call that has no result yet may be a write."""
-        open_lanes = [lane for lane in self.lanes if self.results[lane.index] is None]
-        return any(
-            lane.admitted.tool.writes if lane.admitted else lane.pending is None or lane.pending.tool.writes
-            for lane in open_lanes
-        )
+        return any(_may_write(lane) for lane in self.lanes if self.results[lane.index] is None)
 
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
@@ -193,158 +205,236 @@ class Batch:
         """Return scope, key and fingerprint of a write as the ledger has it; empty ones where it was never one."""
         if lane.admitted is None:
             return "", "", ""
-        claim = claim_of(lane.admitted, self._conduct)
+        claim = claim_for(lane.admitted, self._settings)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
     def place_of(self, lane: CallState) -> str:
         """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
-        return keys.default_key(self._conduct.stem or self._conduct.run_id, self._turn, lane.place)
+        return keys.default_key(self._settings.stem or self._settings.run_id, self._turn, lane.place)
+
+    # ------------------------------------------------------------------ answers
 
     def answer(self, lane: CallState, answer: Any) -> None:
-        """Take the answer to a lane's last effect."""
-        life = lane.life
-        if life is None:
+        """Take the answer to a call's last effect."""
+        execution = lane.execution
+        if execution is None:
             admitted = lane.admitted
             if type(answer) is Returned and not answer.late and admitted is not None:
-                result = result_of(admitted, answer, self._conduct)
+                result = take_last_step(admitted, answer, self._settings)
                 if result is not None:
                     self._end(lane, result)
                     return
-            life = self._alive(lane)
+            execution = self._begin_execution(lane)
         try:
-            self.todo.append((lane, life.send(answer)))
-        except StopIteration as ended:
-            self._end(lane, ended.value)
+            effect = execution.send(answer)
+        except StopIteration as stop:
+            self._finish(lane, stop)
+        else:
+            self.todo.append((lane, effect))
 
     def throw(self, lane: CallState, error: Exception) -> None:
-        """Answer a lane's last effect with an exception that its life knows: `CallCancelled`, `StoreUnavailable`."""
-        try:
-            self.todo.append((lane, self._alive(lane).throw(error)))
-        except StopIteration as ended:
-            self._end(lane, ended.value)
+        """Answer a call's last effect with an exception that its execution expects.
 
-    def _alive(self, lane: CallState) -> Life:
-        """Return the life of a lane; that of a plain call is begun here, up to the step that it has taken already."""
-        if lane.life is None:
-            assert lane.admitted is not None
-            lane.life = carry_out(lane.admitted, self._conduct, lane.since)
-            next(lane.life)
-        return lane.life
+        Args:
+            error: `CallCancelled` or `StoreUnavailable`.
+        """
+        execution = lane.execution or self._begin_execution(lane)
+        try:
+            effect = execution.throw(error)
+        except StopIteration as stop:
+            self._finish(lane, stop)
+        else:
+            self.todo.append((lane, effect))
+
+    def _begin_execution(self, lane: CallState) -> Execution:
+        """Begin the execution of a plain call, up to the step that it has taken already."""
+        assert lane.admitted is not None
+        execution = execute(lane.admitted, self._settings, lane.since)
+        next(execution)
+        lane.execution = execution
+        return execution
+
+    def _finish(self, lane: CallState, stop: StopIteration) -> None:
+        """End a call whose execution has returned."""
+        call, result = stop.value
+        lane.admitted = call
+        self._end(lane, result)
 
     def cancel_unstarted(self) -> None:
-        """End every call that has not begun its life. Those under way are the driver's to end."""
+        """End every call that has not begun its execution. Those under way are the driver's to end."""
         for lane in self.lanes:
-            if (pending := lane.pending) is not None:
+            pending = lane.pending
+            if pending is not None:
                 lane.pending = None
                 failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
-                self._end(lane, refused(lane.call, failure, pending.repairs))
+                self._end(lane, refuse_call(lane.call, failure, pending.repairs))
 
-    def _begin(self, lane: CallState, pending: ParsedCall) -> None:
-        """Admit a call whose turn it is, and start its life."""
+    # ------------------------------------------------------------------ starting
+
+    def _begin(self, lane: CallState, parsed: ParsedCall) -> None:
+        """Admit a call whose turn it is, and start its execution."""
         if lane.pending is not None:  # it had to wait
-            lane.pending, lane.since = None, self._conduct.now()
-        admitted = self._admitted(lane, pending)
-        if pending.tool.then is not None or pending.tool.ends_run:
+            lane.pending = None
+            lane.since = self._settings.now()
+        admitted = self._admit(lane, parsed)
+        if parsed.tool.then is not None or parsed.tool.ends_run:
             self.prescribes = True
-        if self._known and (result := self._known.get(lane.place)) is not None:
+        recorded = self._recorded.get(lane.place)
+        if recorded is not None:
             lane.admitted = None if type(admitted) is Failure else admitted
-            self._end(lane, result, recalled=True)
+            self._end(lane, recorded, recalled=True)
+        elif type(admitted) is Failure:
+            self._end(lane, refuse_call(lane.call, admitted, parsed.repairs))
+        elif is_plain(admitted):
+            self._start_plain(lane, admitted)
         else:
-            self._start(lane, admitted, pending.repairs)
+            self._start(lane, admitted)
 
-    def _start(
-        self, lane: CallState, admitted: Admitted | Failure, repairs: Sequence[str] = (), *, plain: bool = False
-    ) -> None:
-        """Start the life of a call that was admitted, or end one that was not."""
-        if type(admitted) is Failure:
-            self._end(lane, refused(lane.call, admitted, repairs))
-            return
+    def _start_plain(self, lane: CallState, admitted: Admitted) -> None:
+        """Take the first step of a plain call. Its execution is begun when it turns out to need more than the last."""
         lane.admitted = admitted
-        if self._conduct.tell is not None:
-            self._conduct.tell(_event(admitted))
-        if plain or is_plain(admitted):
-            # What it asks for first is known. Its life is begun when it turns out to be more than this one step.
-            self.todo.append((lane, invoke(admitted.tool, 1, lane.since, self._conduct)))
-        else:
-            if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
-                admitted.place = keys.default_key(self._conduct.run_id, self._turn, lane.place)
-            lane.life = carry_out(admitted, self._conduct)
-            self.todo.append((lane, next(lane.life)))
+        self._tell_admitted(admitted)
+        self.todo.append((lane, take_first_step(admitted, lane.since, self._settings)))
 
-    def _admitted(self, lane: CallState, pending: ParsedCall) -> Admitted | Failure:
-        if not self.by_code and (pending.repairs or not placeholders.none_in(lane.call.arguments)):
-            earlier = (each.call for each in islice(self.lanes, lane.index))
-            if left_open := placeholders.refusal(pending.arguments, earlier):
-                return left_open
-        if not self.by_code and ((self._uses and self._uses[lane.index]) or "$" in lane.call.arguments):
-            filled = self._filled(lane, pending)
+    def _start(self, lane: CallState, admitted: Admitted) -> None:
+        """Start the execution of a call that was admitted."""
+        if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
+            place = keys.default_key(self._settings.run_id, self._turn, lane.place)
+            admitted = replace(admitted, place=place)
+        lane.admitted = admitted
+        self._tell_admitted(admitted)
+        lane.execution = execute(admitted, self._settings)
+        self.todo.append((lane, next(lane.execution)))
+
+    def _tell_admitted(self, admitted: Admitted) -> None:
+        if self._settings.tell is not None:
+            self._settings.tell(_admission_event(admitted))
+
+    def _admit(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
+        """Admit a call, and count it."""
+        if self.by_code:
+            admitted = self._check(lane, parsed)
+            if type(admitted) is not Failure:
+                admitted = replace(admitted, guarded=False)
+        else:
+            filled = self._fill(lane, parsed)
             if isinstance(filled, Failure):
                 return filled
-            pending = filled
-        stem = self._conduct.stem or self._conduct.run_id
-        refusal = self._conduct.refusal
-        if refusal is not None and not self.by_code and (said := refusal(pending.tool.name)):
-            return said
-        place = lane.key or (keys.default_key(stem, self._turn, lane.place) if pending.tool.writes else "")
-        admitted = admit(pending, self._conduct.policy, place, self._conduct.tell)
+            failure = self._refuse_by_flow(filled)
+            admitted = failure or self._check(lane, filled)
         if type(admitted) is Failure:
             return admitted
-        admitted.guarded = not self.by_code
-        return budgets.spend_call(self._budget, self._spent, pending.tool.name) or admitted
+        return budgets.spend_call(self._budget, self._spent, parsed.tool.name) or admitted
 
-    def _filled(self, lane: CallState, pending: ParsedCall) -> ParsedCall | Failure:
+    def _check(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
+        default_key = lane.key
+        if parsed.tool.writes and not default_key:
+            default_key = self.place_of(lane)
+        return admit(parsed, self._settings.policy, default_key, self._settings.tell)
+
+    def _refuse_by_flow(self, parsed: ParsedCall) -> Failure | None:
+        """Return why the model may not call a tool at this step of the run; None where it may."""
+        if self._settings.refusal is None:
+            return None
+        return self._settings.refusal(parsed.tool.name)
+
+    def _fill(self, lane: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
+        """Return the call with references to earlier results replaced, or why it holds what is no value."""
+        text = lane.call.arguments
+        if parsed.repairs or not placeholders.none_in(text):
+            failure = placeholders.refusal(parsed.arguments, self._calls_before(lane))
+            if failure is not None:
+                return failure
+        if (self._uses and self._uses[lane.index]) or "$" in text:
+            return self._fill_references(lane, parsed)
+        return parsed
+
+    def _calls_before(self, lane: CallState) -> Iterable[ToolCall]:
+        return (earlier.call for earlier in islice(self.lanes, lane.index))
+
+    def _fill_references(self, lane: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
         """Return the call with references to earlier results replaced by what they name."""
-        values = {
-            index: results.plain(result.value)
-            for index in (self._uses[lane.index] if self._uses else ())
-            if (result := self.results[index]) is not None and result.ok
-        }
+        values: dict[int, Json] = {}
+        for index in self._uses[lane.index] if self._uses else ():
+            result = self.results[index]
+            if result is not None and result.ok:
+                values[index] = results.plain(result.value)
+        inline = parsed.tool.inline_references
         try:
-            arguments = planning.filled(
-                pending.arguments, self._positions, values, lane.index, inline=pending.tool.inline_references
-            )  # fmt: skip
-            return ParsedCall(pending.call, pending.tool, arguments, pending.repairs)
+            arguments = planning.filled(parsed.arguments, self._positions, values, lane.index, inline=inline)
         except planning.NoSuchResult as error:
             return Failure(
                 Code.INVALID_ARGUMENTS,
                 f"A reference to another call's result cannot be followed: {error}.",
                 "Call the tool that gives this value first, then use the value itself.",
             )
+        return replace(parsed, arguments=arguments)
+
+    # ------------------------------------------------------------------ ending
+
+    def _end_unparsed(self, lane: CallState, failure: Failure) -> None:
+        """End a call that cannot be parsed, with its recorded result if it has one."""
+        recorded = self._recorded.get(lane.place)
+        if recorded is not None:
+            self._end(lane, recorded, recalled=True)
+        else:
+            self._end(lane, refuse_call(lane.call, failure))
 
     def _end(self, lane: CallState, result: ToolResult, *, recalled: bool = False) -> None:
-        """Record a result and start the lanes that waited for it."""
+        """Record a result and start the calls that waited for it."""
         self.results[lane.index] = result
         self.left -= 1
-        if self._conduct.tell is not None:
-            self._conduct.tell(CallFinished(lane.call, result, self._conduct.now() - lane.since, recalled))
+        settings = self._settings
+        if settings.tell is not None:
+            settings.tell(CallFinished(lane.call, result, settings.now() - lane.since, recalled))
         if lane.index in self._followers:
             self._ended.append(lane.index)
             if len(self._ended) == 1:  # else the loop that brought us here goes on with it
-                self._go_on()
+                self._start_followers()
 
-    def _go_on(self) -> None:
-        """Start the lanes that waited for one that has ended. A loop: one end may cause the next at once."""
+    def _start_followers(self) -> None:
+        """Start the calls that waited for one that has ended. A loop: one end may cause the next at once."""
         while self._ended:
-            for index in self._followers.pop(self._ended[0]):
-                self._waits[index].discard(self._ended[0])
+            ended = self._ended[0]
+            for index in self._followers.pop(ended):
+                self._waits[index].discard(ended)
                 follower = self.lanes[index]
                 if not self._waits[index] and follower.pending is not None:
                     self._begin(follower, follower.pending)
             self._ended.popleft()
 
 
-def _event(admitted: Admitted) -> CallAdmitted:
-    tool, verdict = admitted.tool, admitted.verdict
+def _may_write(lane: CallState) -> bool:
+    """Whether a call without a result may be a write: its tool is one, or is not known yet."""
+    call = lane.admitted or lane.pending
+    return call is None or call.tool.writes
+
+
+def _step_to_plan(lane: CallState) -> planning.Step:
+    if lane.pending is None:
+        return planning.Step(lane.call.id, lane.call.name, {})
+    return planning.step_of(lane.call.id, lane.pending.tool, lane.pending.arguments)
+
+
+def _admission_event(admitted: Admitted) -> CallAdmitted:
     return CallAdmitted(
-        admitted.call, _copied(admitted.arguments), admitted.repairs, admitted.key, verdict.risk, verdict.reason,
-        tool.pin, tool.isolation,
-    )  # fmt: skip
+        admitted.call,
+        _copy_arguments(admitted.arguments),
+        admitted.repairs,
+        key=admitted.key,
+        risk=admitted.verdict.risk,
+        why=admitted.verdict.reason,
+        pin=admitted.tool.pin,
+        isolation=admitted.tool.isolation,
+    )
 
 
-def _copied(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+def _copy_arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return arguments that an observer may do anything to."""
-    flat = _UNCHANGING.issuperset(map(type, arguments.values()))
-    return dict(arguments) if flat else strictjson.copied(arguments)
+    if _UNCHANGING.issuperset(map(type, arguments.values())):
+        return dict(arguments)
+    copied: Mapping[str, Json] = strictjson.copied(arguments)
+    return copied
 
 
 _UNCHANGING = frozenset((str, int, float, bool, type(None)))

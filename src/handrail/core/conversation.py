@@ -110,8 +110,6 @@ def conversation(
         course: Which calls must be made or must not, if there are rules for it.
     """
     spent = progress.spent
-    if course is not None:
-        conduct.refusal = course.refusal
     while True:
         if over := budgets.used_up(budget, spent, conduct.now() - started):
             return Ending("budget", over, last_text(progress.messages))

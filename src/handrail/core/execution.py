@@ -1,30 +1,30 @@
-"""The life of one call, from the model's text to the result that the model reads. Start reading here.
+"""How a call that was admitted is carried out, up to the result that the model reads. Start reading here.
 
-    read      name -> tool, text -> JSON                                          pure
-    admit     schema -> business rule -> permission, rules, risk                  pure
-    carry_out look up -> approval -> resources -> claim -> invoke, retry -> settle -> shape  a generator of effects
+    admission   the model's text -> a call that may run                                    pure
+    execute     look up -> approval -> resources -> claim -> invoke, retry -> settle -> shape
+                                                                                           a generator of effects
 
-The order is a security property: nothing is validated before it is JSON, nothing is judged before it is valid, nobody
-is asked about a call that may not run, and nothing is claimed while somebody sleeps over an approval. It is written
-once, here, and is not for users to arrange.
+The order is a security property: nobody is asked about a call that may not run, and nothing is claimed while somebody
+sleeps over an approval. It is written once, here, and is not for users to arrange.
 
 Rule 1: nothing here performs anything, reads a clock of its own, or draws a random number of its own.
-Rule 2: whatever happens, `carry_out` returns one `ToolResult`.
+Rule 2: whatever happens, `execute` returns one `ToolResult`.
+Rule 3: a call never changes. An edit by a person gives another one, and each effect carries the call that it is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from pydantic_core import from_json
 
-from handrail import logs
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import ToolResult
 from handrail.core import materialize, results, retries
-from handrail.core.policy import Decision, Policy, Verdict
+from handrail.core.admission import Admitted, ParsedCall, Tell, admit, refuse_call
+from handrail.core.policy import Decision, Policy
 from handrail.core.redaction import Known
 from handrail.effects import (
     AGAIN,
@@ -44,7 +44,6 @@ from handrail.effects import (
     Outcome,
     Raised,
     Reserve,
-    Resource,
     Returned,
     Settle,
     SettledState,
@@ -54,17 +53,12 @@ from handrail.effects import (
     Verify,
     Wait,
 )
-from handrail.errors import Code, Failure, Json, SetupError, StoreUnavailable, TooLarge
-from handrail.events import AttemptFailed, Event
-from handrail.messages import Finish
-from handrail.parsing import jsontext, strictjson
-from handrail.sandboxes import levels
+from handrail.errors import Code, Failure, Json, StoreUnavailable, TooLarge
+from handrail.events import AttemptFailed
+from handrail.parsing import strictjson
 from handrail.schemas.validation import NULLS_LEFT_OUT
-from handrail.schemas.violations import count_values
 from handrail.tools import keys
-from handrail.tools.declaration import SettingError
 from handrail.tools.tool import BaseTool
-from handrail.tools.toolset import Toolset
 
 LEASE_BEYOND_TIMEOUT_S = 30.0
 LONGEST_LEASE_S = 90.0
@@ -73,58 +67,42 @@ LONGEST_LEASE_S = 90.0
 Not for class verify: a request of the dead process may arrive until the hour is over, and `verify` would miss it.
 """
 _SHORTEST_ATTEMPT_S = 0.01
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
-_ALLOW = Decision.ALLOW
+_FIRST_LOOK_S = 0.05
+_LONGEST_LOOK_S = 1.0
 _PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
-_LONGEST_EDIT_TOLD = 500
+_LONGEST_EDIT_SHOWN = 500
 _MOST_QUESTIONS = 10
 """How often a call asks for another approval because another call has used its own."""
 _VERIFIED = "the answer was lost; it was verified that this happened"
 
-Life: TypeAlias = Generator[Effect, Any, ToolResult]
-Tell: TypeAlias = Callable[[Event], None]
+
+class ExecutedCall(NamedTuple):
+    """A call as it was carried out, perhaps edited by a person, and its result."""
+
+    call: Admitted
+    result: ToolResult
 
 
-class ParsedCall(Struct):
-    """A call whose tool is known and whose arguments are JSON."""
-
-    call: ToolCall
-    tool: BaseTool
-    arguments: dict[str, Json]
-    repairs: Sequence[str] = ()
+Execution: TypeAlias = Generator[Effect[Admitted], Any, ExecutedCall]
 
 
-class Admitted(Struct):
-    """A call that may run, or may be asked about.
+class Deadline(Struct):
+    """When a run ends, on its clock; infinite without a time limit."""
 
-    `arguments` are valid JSON values, as events and keys see them; `bound` are what the tool's function gets.
-    """
+    at: float = float("inf")
 
-    call: ToolCall
-    tool: BaseTool
-    arguments: Mapping[str, Json]
-    bound: Mapping[str, Any]
-    verdict: Verdict
-    repairs: Sequence[str] = ()
-    key: str = ""
-    resources: Sequence[Resource] = ()
-    note: str = ""
-    """A sentence for the model beside the result, from before the call ran."""
-    place: str = ""
-    """Where in its run the call stands; known of those that a person may be asked about."""
-    approval: str = ""
-    """The id of the kept question whose approval the claim uses; see `effects.Claim`."""
-    guarded: bool = True
-    """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
+    def postpone(self, seconds: float) -> None:
+        """Put the end off, by what people took to answer."""
+        self.at += seconds
 
 
-class RunSettings(Struct):
+class RunSettings(Struct, frozen=True):
     """How the calls of a run are carried out: what is the same for all of them.
 
     Attributes:
         now: Monotonic seconds.
         jitter: A number from [0, 1], for the wait before a retry.
-        deadline: When the run ends, on `now`; infinite without a time limit. A driver moves it by what people took.
+        deadline: When the run ends, on `now`. The active run alone moves it.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
         stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
@@ -139,7 +117,7 @@ class RunSettings(Struct):
     jitter: Callable[[], float]
     run_id: str = ""
     scope: str = ""
-    deadline: float = float("inf")
+    deadline: Deadline = field(default_factory=Deadline)
     result_bytes: int = results.DEFAULT_RESULT_BYTES
     backoff: retries.Backoff = field(default_factory=retries.Backoff)
     repair: bool = True
@@ -153,162 +131,10 @@ class RunSettings(Struct):
     refusal: Callable[[str], Failure | None] | None = None
 
 
-# ---------------------------------------------------------------------- admission
-
-
-def read(
-    call: ToolCall,
-    tools: Toolset,
-    finish: Finish,
-    *,
-    repair: bool = True,
-    sees: Callable[[BaseTool], bool] | None = None,
-) -> ParsedCall | Failure:
-    """Find the tool and read the arguments. A cut call is never repaired; a write takes no lossy repair.
-
-    Args:
-        sees: Which tools may be named to the model when it asked for one that is not there.
-    """
-    tool = tools.resolve(call.name, sees)
-    if type(tool) is Failure:
-        return tool
-    text = call.arguments
-    if text == "null" and not tool.parameters.get("required"):
-        text = ""  # some models write null for no arguments
-    if len(text) * 4 > tool.argument_bytes and (failure := _too_long(text, tool)):
-        return failure
-    parsed = jsontext.parse(text, finish, repair, lossy=not tool.writes)
-    if type(parsed) is Failure:
-        return parsed
-    # A value takes two characters at least, with its comma.
-    if len(text) // 2 > tool.argument_values and (failure := _too_many(parsed.value, tool)):
-        return failure
-    return ParsedCall(call, tool, parsed.value, parsed.repairs)
-
-
-def _too_long(text: str, tool: BaseTool) -> Failure | None:
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return _oversized(tool, f"take {size:,} bytes", f"{tool.argument_bytes:,}") if size > tool.argument_bytes else None
-
-
-def _too_many(arguments: dict[str, Json], tool: BaseTool) -> Failure | None:
-    most = tool.argument_values
-    # The arguments themselves are counted too.
-    many = count_values(arguments, most + 1) > most + 1
-    return _oversized(tool, f"hold more than {most:,} keys and items", f"{most:,}") if many else None
-
-
-def _oversized(tool: BaseTool, how: str, most: str) -> Failure:
-    return Failure(
-        Code.INVALID_ARGUMENTS,
-        f"The arguments of `{tool.name}` {how}; at most {most} are taken.",
-        "Call again with less; split the work into several smaller calls.",
-    )
-
-
-def admitted_at_once(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
-    """Return what `read` and `admit` would return for a call such as most are; None leaves it to them.
-
-    Such is a call of a plain tool with a flat object that fits as it stands, and that the policy allows. A policy
-    class of one's own is not asked here, since it would be asked about what it refuses a second time.
-    """
-    if (fits := tool.plain_check) is None or policy.__class__ is not Policy:
-        return None
-    arguments = strictjson.flat(call.arguments)
-    try:
-        if arguments is None or not fits(arguments):
-            return None
-        bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
-        if type(bound) is Failure:
-            return None
-        if policy.rules:  # what decides by arguments sees what the tool gets
-            arguments = tool.normalize_arguments(arguments, bound)
-        verdict = policy.judge(tool, arguments)
-        if verdict.decision is not _ALLOW:
-            return None
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # something that JSON cannot hold, or the author's own validator: `admit` tells what it is
-        return None
-    return Admitted(call, tool, arguments, bound, verdict)
-
-
-def admit(read: ParsedCall, policy: Policy, place: str = "", tell: Tell | None = None) -> Admitted | Failure:
-    """Check the arguments, the tool's own rule, and the policy.
-
-    What the author's own code raises on the way (a validator, a key function) refuses the call: when unsure whether
-    something may run, it may not.
-
-    Args:
-        place: The call's place in its run; the key of a write whose tool declares none.
-        tell: Learns of such an exception.
-
-    Raises:
-        SetupError: The tool cannot be used as it is declared.
-    """
-    try:
-        return _checked(read, policy, place)
-    except (SetupError, KeyboardInterrupt):
-        raise
-    except SettingError as failed:
-        error = failed.__cause__ or failed
-        return _not_admitted(read, error, f" because its `{failed.setting}` raised", failed.function, tell)
-    except BaseException as error:  # a validator that calls `sys.exit` refuses its call; it ends nothing else
-        return _not_admitted(read, error, "", None, tell)
-
-
-def _not_admitted(read: ParsedCall, error: BaseException, why: str, function: Any, tell: Tell | None) -> Failure:
-    """Refuse a call because the author's code raised during its admission, and log where."""
-    raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-    logs.raised(f"{read.tool.name} was not admitted{why} (reference {raised.reference})", error, function)
-    if tell is not None:
-        tell(AttemptFailed(read.call, 0, f"not admitted{why}: {raised.words}", None))
-    return retries.internal(read.tool.name, raised.reference)
-
-
-def _checked(read: ParsedCall, policy: Policy, place: str) -> Admitted | Failure:
-    tool = read.tool
-    checked = tool.check_arguments(read.arguments)
-    if isinstance(checked, Failure):
-        return checked
-    if checked.repairs and (failure := _too_many(checked.arguments, tool)):  # a text may now be a list
-        return failure
-    bound = tool.bind(checked.arguments)
-    if isinstance(bound, Failure):
-        return bound
-    if tool.isolation != "none" and (refused := levels.refusal(tool.name, tool.isolation)):
-        return refused
-    if broken := tool.check_rule(bound):
-        return broken
-    # What decides sees what the tool gets: a type may make one value of several texts (a path, an identifier, a date).
-    arguments = checked.arguments
-    if tool.writes or tool.resource or tool.approve or policy.rules or type(policy) is not Policy:
-        arguments = tool.normalize_arguments(arguments, bound)
-    verdict = policy.judge(tool, arguments)
-    if not isinstance(verdict, Verdict):
-        raise TypeError(f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict")
-    if verdict.decision is Decision.DENY:
-        return Failure(
-            Code.NOT_PERMITTED,
-            f"This run may not use `{tool.name}` like this: {verdict.reason}.",
-            "Go on without it, or tell the user what would need to be allowed.",
-        )
-    key = tool.resolve_key(arguments, place) if tool.writes else ""
-    if isinstance(key, Failure):
-        return key
-    repairs = (*read.repairs, *checked.repairs) if checked.repairs else read.repairs
-    touched = tool.resolve_resources(arguments) if tool.resource else ()
-    if tool.concurrency_slot is not None:
-        touched = (*touched, tool.concurrency_slot)
-    return Admitted(read.call, tool, arguments, bound, verdict, repairs, key, touched)
-
-
-# ---------------------------------------------------------------------- carrying out
-
-
 class CallOutcome(Struct):
     """How a call ended, before its result is shaped for the model."""
 
+    call: Admitted
     value: Any = None
     failure: Failure | None = None
     attempts: int = 0
@@ -318,114 +144,126 @@ class CallOutcome(Struct):
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
 
 
-def is_plain(call: Admitted) -> bool:
-    """Whether a call is a read that asks nobody and touches nothing shared: its life begins with Invoke."""
-    return not (call.tool.writes or call.resources or call.tool.rate_limit or call.verdict.decision is Decision.ASK)
+class HeldClaim(NamedTuple):
+    """A claim of a call, and what the ledger answered."""
+
+    call: Admitted
+    claim: Claim
+    claimed: Claimed
 
 
-def result_of(call: Admitted, outcome: Returned, conduct: RunSettings) -> ToolResult | None:
-    """Return the result of a plain call whose first attempt returned, or None when its life has more to do.
-
-    It is what `carry_out` would return: most calls are such, and their lives need not be begun.
-    """
-    if call.repairs or call.note:
-        return None
-    tool, value = call.tool, outcome.value
-    text = results.fitting(value, tool.result_bytes or conduct.result_bytes)
-    if type(text) is str and (conduct.secrets is None or conduct.secrets.text(text) == text):
-        return ToolResult(call.call.id, tool.name, value, None, text, 1)
-    if text is not None and materialize.are_in(value):  # they are at their end by now: what they gave is in the text
-        outcome.value = from_json(text)
-    return None
-
-
-def carry_out(call: Admitted, conduct: RunSettings, began: float | None = None) -> Life:
+def execute(call: Admitted, settings: RunSettings, began: float | None = None) -> Execution:
     """Yield what must happen for this call, in order; return its result.
 
     Args:
         began: When a plain call was begun, if that was before now.
     """
     try:
-        known: Claimed | None = None
+        claimed: Claimed | None = None
         if call.verdict.decision is Decision.ASK:
             # Before a person is asked: nobody needs to approve a write that is done or under way.
-            known = yield from _looked_up(call, conduct)
-            if known is None:
-                answer = yield _question(call, call.verdict.reason, call.place)
-                if refusal := _heeded(answer, call, conduct):
-                    return refused(call.call, refusal, call.repairs)
-        # After the approval, so that nothing is held while somebody sleeps.
-        if known is None and (call.resources or call.tool.rate_limit) and (failure := (yield from _reserved(call))):
-            return refused(call.call, failure, call.repairs)
-        ended = yield from (_write(call, conduct, known) if call.tool.writes else _read(call, conduct, began))
+            claimed = yield from _look_up(call, settings)
+            if claimed is None:
+                approval: Approval | None = yield _question(call, call.verdict.reason, call.place)
+                approved = _apply_approval(call, approval, settings)
+                if isinstance(approved, Failure):
+                    return _refuse(call, approved)
+                call = approved
+        if claimed is None and (call.resources or call.tool.rate_limit):
+            # After the approval, so that nothing is held while somebody sleeps.
+            failure = yield from _reserve(call)
+            if failure is not None:
+                return _refuse(call, failure)
+        if call.tool.writes:
+            outcome = yield from _write(call, settings, claimed)
+        else:
+            outcome = yield from _read(call, settings, began)
     except CallCancelled:
-        ended = CallOutcome(
-            failure=Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started.")
-        )
+        outcome = CallOutcome(call, failure=_cancelled_before_start(call))
     except StoreUnavailable:
-        ended = CallOutcome(failure=_store_silent(call.tool.name))
-    return (yield from _told(call, ended, conduct))
+        outcome = CallOutcome(call, failure=_store_unavailable(call))
+    result = yield from _shape_result(outcome, settings)
+    return ExecutedCall(outcome.call, result)
 
 
-def _reserved(call: Admitted) -> Generator[Effect, Any, Failure | None]:
+def _refuse(call: Admitted, failure: Failure) -> ExecutedCall:
+    return ExecutedCall(call, refuse_call(call.call, failure, call.repairs))
+
+
+def _reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
     """Wait for the call's turn on its resources; return why it does not come in time, if it does not."""
-    reserved: bool | Failure = yield Reserve(call.resources)
-    return None if reserved is True else reserved or retries.not_started(call.tool.name)
+    reserved: bool | Failure = yield Reserve(call)
+    if reserved is True:
+        return None
+    return reserved or retries.not_started(call.tool.name)
 
 
-def _question(call: Admitted, reason: str, place: str) -> AskHuman:
+# ---------------------------------------------------------------------- approval
+
+
+def _question(call: Admitted, reason: str, place: str, refused: str = "") -> AskHuman:
+    """Return what a person agrees to: the tool as it describes itself, and exactly these arguments."""
     tool = call.tool
-    # What a person agrees to is this: the tool as it describes itself, and exactly these arguments.
     return AskHuman(
-        call.call, strictjson.copied(call.arguments), call.verdict.risk, reason, tool.description, place,
-        keys.digest({"pin": tool.pin, "arguments": call.arguments}), tool.pin, tool.parameters,
-        max(call.verdict.required_approvals, tool.required_approvals), writes=tool.writes,
-    )  # fmt: skip
+        call.call,
+        strictjson.copied(call.arguments),
+        call.verdict.risk,
+        reason=reason,
+        description=tool.description,
+        place=place,
+        digest=keys.digest({"pin": tool.pin, "arguments": call.arguments}),
+        pin=tool.pin,
+        parameters=tool.parameters,
+        required_approvals=_required_approvals(call),
+        writes=tool.writes,
+        refused=refused,
+    )
 
 
-def refused(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> ToolResult:
-    """Return the result of a call that did not run."""
-    return ToolResult(call.id, call.name, None, failure, results.failure_text(failure), repairs=repairs)
+def _required_approvals(call: Admitted) -> int:
+    return max(call.verdict.required_approvals, call.tool.required_approvals)
 
 
-def _heeded(answer: Approval | None, call: Admitted, conduct: RunSettings) -> Failure | None:
-    """Take a person's word, perhaps with edited arguments; return why the call does not run, if it does not."""
+def _apply_approval(call: Admitted, approval: Approval | None, settings: RunSettings) -> Admitted | Failure:
+    """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
     name = call.tool.name
-    if answer is None:
+    if approval is None:
         return _pending(call, f"`{name}`")
-    if answer.expired:
+    if approval.expired:
         return Failure(
             Code.APPROVAL_EXPIRED,
             f"Nobody approved `{name}` in time, so it was not done.",
             "Go on without it, or tell the user that it needs to be asked for again.",
         )
-    if not answer.granted:
-        because = f": {answer.reason}" if answer.reason else ""
+    if not approval.granted:
+        reason = f": {approval.reason}" if approval.reason else ""
         return Failure(
             Code.NOT_APPROVED,
-            f"A person did not approve `{name}`{because}.",
+            f"A person did not approve `{name}`{reason}.",
             "Do not ask for the same again; heed the reason, or ask the user how to go on.",
         )
-    call.approval = answer.question
-    return _edited(call, answer.arguments, conduct) if answer.arguments is not None else None
+    call = replace(call, approval=approval.question)
+    if approval.arguments is None:
+        return call
+    return _apply_edit(call, approval.arguments, settings)
 
 
-def _pending(call: Admitted, what: str) -> Failure:
-    """Return that somebody is still to answer; `what` needs it."""
-    needs = "a person's approval, and nobody has answered yet"
-    required_approvals = max(call.verdict.required_approvals, call.tool.required_approvals)
-    if required_approvals > 1:
-        needs = f"the approval of {required_approvals} people, and not all of them have answered yet"
+def _pending(call: Admitted, subject: str) -> Failure:
+    """Return that somebody is still to answer; `subject` needs it."""
+    people = _required_approvals(call)
+    missing = "a person's approval, and nobody has answered yet"
+    if people > 1:
+        missing = f"the approval of {people} people, and not all of them have answered yet"
     return Failure(
         Code.APPROVAL_PENDING,
-        f"{what} needs {needs}.",
+        f"{subject} needs {missing}.",
         "Do not call it again meanwhile; tell the user that it waits for approval.",
     )
 
 
-def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings) -> Failure | None:
-    """Give the call the arguments that a person wrote, once they have passed every check: a person can mistype too."""
-    edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), conduct.policy, call.key, conduct.tell)
+def _apply_edit(call: Admitted, arguments: Mapping[str, Json], settings: RunSettings) -> Admitted | Failure:
+    """Return the call with the arguments that a person wrote, or why these are refused: a person can mistype too."""
+    edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), settings.policy, call.key, settings.tell)
     if isinstance(edited, Failure):
         return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
     if edited.verdict.required_approvals > call.verdict.required_approvals:
@@ -433,107 +271,157 @@ def _edited(call: Admitted, arguments: Mapping[str, Json], conduct: RunSettings)
             Code.NOT_APPROVED,
             f"A person changed the arguments, and like this `{call.tool.name}` needs the approval of "
             f"{edited.verdict.required_approvals} people. They wrote: "
-            f"{keys.canonical(edited.arguments)[:_LONGEST_EDIT_TOLD]}",
+            f"{keys.canonical(edited.arguments)[:_LONGEST_EDIT_SHOWN]}",
             "Call it again with these arguments, so that all of them are asked about the same.",
         )
-    changed = {name: each for name, each in edited.arguments.items() if call.arguments.get(name, ...) != each}
-    dropped = [name for name in call.arguments if name not in edited.arguments]
-    call.note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_TOLD]}"
-    call.note += f", without {', '.join(dropped)}" if dropped else ""
-    # In place: the driver looks at the call too, when it starts the tool and when it lets go of its resources.
-    call.arguments, call.bound = edited.arguments, edited.bound
-    call.key, call.resources = edited.key, edited.resources
-    return None
+    return replace(
+        call,
+        arguments=edited.arguments,
+        bound=edited.bound,
+        key=edited.key,
+        resources=edited.resources,
+        note=_edit_note(call.arguments, edited.arguments),
+    )
 
 
-def _read(call: Admitted, conduct: RunSettings, began: float | None) -> Generator[Effect, Any, CallOutcome]:
-    began = conduct.now() if began is None else began
-    deadline = min(began + call.tool.timeout_s, conduct.deadline)
+def _edit_note(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
+    changed = {name: value for name, value in after.items() if before.get(name, ...) != value}
+    dropped = [name for name in before if name not in after]
+    note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_SHOWN]}"
+    if dropped:
+        note += f", without {', '.join(dropped)}"
+    return note
+
+
+# ---------------------------------------------------------------------- reads
+
+
+def _read(call: Admitted, settings: RunSettings, began: float | None) -> Generator[Effect[Admitted], Any, CallOutcome]:
+    if began is None:
+        began = settings.now()
+    deadline = min(began + call.tool.timeout_s, settings.deadline.at)
     attempt = 0
     while True:
         attempt += 1
-        outcome = yield invoke(call.tool, attempt, began, conduct)
+        outcome = yield start_attempt(call, attempt, began, settings)
         if isinstance(outcome, Returned):
-            return CallOutcome(_at_rest(outcome.value), attempts=attempt, note=_late(outcome))
-        diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool, began, conduct))
-        wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline, conduct)
-        _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
-        failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, call.tool.name))
+            return _returned(call, outcome, attempt)
+        diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool, began, settings))
+        wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline=deadline, settings=settings)
+        _tell_attempt_failed(call, attempt, outcome, diagnosis, wait_s, settings)
+        failure: Failure | None = diagnosis.failure
+        if wait_s is not None:
+            failure = yield from _wait(wait_s, call)
         if failure is not None:
-            return CallOutcome(failure=failure, attempts=attempt)
+            return CallOutcome(call, failure=failure, attempts=attempt)
 
 
-def _at_rest(value: Any) -> Any:
+def _returned(call: Admitted, outcome: Returned, attempts: int) -> CallOutcome:
+    note = "it finished after its deadline" if outcome.late else ""
+    return CallOutcome(call, _materialized(outcome.value), attempts=attempts, note=note)
+
+
+def _materialized(value: Any) -> Any:
     """Return a value that may be looked at twice, by the ledger and for the model."""
     try:
         if not materialize.are_in(value):
             return value
         read = materialize.read(value)
+        if not materialize.are_in(read):
+            return read
         # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
-        return from_json(results.encoded(read)) if materialize.are_in(read) else read
+        return from_json(results.encoded(read))
     except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
         return value
 
 
-def _write(call: Admitted, conduct: RunSettings, known: Claimed | None = None) -> Generator[Effect, Any, CallOutcome]:
+# ---------------------------------------------------------------------- writes
+
+
+def _write(
+    call: Admitted, settings: RunSettings, claimed: Claimed | None = None
+) -> Generator[Effect[Admitted], Any, CallOutcome]:
     """Claim and perform a write; ask a person whether to do it again if its tool leaves that to a person.
 
     Args:
-        known: What the ledger answers to the claim, if it was looked up already.
+        claimed: What the ledger answers to the claim, if it was looked up already.
     """
-    ended: CallOutcome | None = None
-    reason, place, own_key = call.verdict.reason, call.place, call.key
+    outcome: CallOutcome | None = None
+    own_key = call.key
+    reason = call.verdict.reason
+    place = call.place
     while True:
         try:
-            held = (claim_of(call, conduct), known) if known else (yield from _approved(call, conduct, reason, place))
+            held = yield from _take_claim(call, claimed, reason, place, settings)
         except (StoreUnavailable, CallCancelled):
-            if ended is None:
+            if outcome is None:
                 raise
-            return ended  # it was to be done again, and was not: what was known of it before is still true
+            return outcome  # it was to be done again, and was not: what was known of it before is still true
         if isinstance(held, Failure):
-            return ended or CallOutcome(failure=held)
-        claim, claimed = held
-        known, act = None, call.key
-        again, state = yield from _performed(claim, claimed, call, conduct)
-        again.done_under = claimed.key or (act if act != own_key else "")
-        if ended is not None and ended.failure is not None and again.failure is not None and again.failure.retryable:
-            return ended  # it was in doubt, and was not done again: a word that it may be called anew would hide that
-        ended = again
-        question = _asks_again(claim, claimed, state, call)
+            return outcome or CallOutcome(call, failure=held)
+        claimed = None
+        again, state = yield from _perform(held, settings)
+        again.done_under = held.claimed.key or (held.call.key if held.call.key != own_key else "")
+        if outcome is not None and _would_hide(outcome, again):
+            return outcome
+        outcome = again
+        question = _question_to_repeat(held, state)
         if question is None:
-            return ended
-        reason, place = question.reason, question.place
-        try:
-            answer: Approval | None = yield question
-        except (StoreUnavailable, CallCancelled):
-            return ended
-        if answer is None:
-            so_far = f"`{call.tool.name}` was already done." if ended.failure is None else ended.failure.message
-            return CallOutcome(failure=_pending(call, f"{so_far} To be done again it"), attempts=ended.attempts)
-        if answer.granted and _heeded(answer, call, conduct) is None:
-            if call.key == act:  # else the edited arguments name another act, which is done once as ever
-                # What a person has done again is a new write: under the old key it would be the old one.
-                call.key = act if claimed.repeated else _key_again(call, claimed)
-                call.guarded = False
-            # Its resources went to others while it was asked about; the edited arguments may name different ones.
-            if call.resources and (yield from _reserved(call)):
-                return ended
-            continue
-        return ended
+            return outcome
+        reason = question.reason
+        place = question.place
+        repeated = yield from _ask_to_repeat(held, question, outcome, settings)
+        if isinstance(repeated, CallOutcome):
+            return repeated
+        call = repeated
 
 
-def claim_of(call: Admitted, conduct: RunSettings) -> Claim:
+def _would_hide(outcome: CallOutcome, again: CallOutcome) -> bool:
+    """Whether a write was in doubt and was not done again: a word that it may be called anew would hide the doubt."""
+    return outcome.failure is not None and again.failure is not None and again.failure.retryable
+
+
+def _ask_to_repeat(
+    held: HeldClaim, question: AskHuman, outcome: CallOutcome, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Admitted | CallOutcome]:
+    """Ask whether to do a write again; return the call to do, or how the call ends."""
+    call = held.call
+    try:
+        approval: Approval | None = yield question
+    except (StoreUnavailable, CallCancelled):
+        return outcome
+    if approval is None:
+        so_far = f"`{call.tool.name}` was already done."
+        if outcome.failure is not None:
+            so_far = outcome.failure.message
+        return CallOutcome(call, failure=_pending(call, f"{so_far} To be done again it"), attempts=outcome.attempts)
+    repeated = _apply_approval(call, approval, settings)
+    if isinstance(repeated, Failure):
+        return outcome
+    if repeated.key == call.key:  # else the edited arguments name another act, which is done once as ever
+        # What a person has done again is a new write: under the old key it would be the old one.
+        key = call.key if held.claimed.repeated else _key_again(call, held.claimed)
+        repeated = replace(repeated, key=key, guarded=False)
+    if repeated.resources:
+        # Its resources went to others while it was asked about; the edited arguments may name different ones.
+        failure = yield from _reserve(repeated)
+        if failure is not None:
+            return outcome
+    return repeated
+
+
+def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: what it is called in the ledger, and how it is guarded there."""
     tool = call.tool
     return Claim(
-        f"{conduct.scope}{tool.name}",
-        call.key,
-        keys.fingerprint(tool.name, tool.version, call.arguments),
-        conduct.run_id,
-        tool.replay_class,
-        _lease_s(tool, conduct),
+        scope=f"{settings.scope}{tool.name}",
+        key=call.key,
+        fingerprint=keys.fingerprint(tool.name, tool.version, call.arguments),
+        run_id=settings.run_id,
+        replay=tool.replay_class,
+        lease_s=_lease_s(tool, settings),
         guard=call.guarded and not tool.repeatable,
-        epoch=conduct.epoch,
+        epoch=settings.epoch,
         locks=tuple(each.key for each in call.resources if each.exclusive),
         key_ttl_s=tool.key_ttl_s,
         repeat_window_s=tool.repeat_window_s,
@@ -541,28 +429,40 @@ def claim_of(call: Admitted, conduct: RunSettings) -> Claim:
     )
 
 
-def _looked_up(call: Admitted, conduct: RunSettings) -> Generator[Effect, Any, Claimed | None]:
+def _look_up(call: Admitted, settings: RunSettings) -> Generator[Effect[Admitted], Any, Claimed | None]:
     """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
-    if not (call.tool.writes and conduct.looks_up):
+    if not (call.tool.writes and settings.looks_up):
         return None
-    claimed: Claimed | None = yield from _claimed(LookUp(claim_of(call, conduct)), call.tool, conduct)
+    claimed: Claimed | None = yield from _ask_ledger(LookUp(claim_for(call, settings)), call.tool, settings)
     return claimed
 
 
-def _approved(
-    call: Admitted, conduct: RunSettings, reason: str, place: str
-) -> Generator[Effect, Any, tuple[Claim, Claimed] | Failure]:
-    """Claim under the call's approval; if another call has used it, ask for another approval."""
+def _take_claim(
+    call: Admitted, claimed: Claimed | None, reason: str, place: str, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
+    """Claim under the call's approval; if another call has used it, ask for another approval.
+
+    Args:
+        claimed: The ledger's answer, if it was looked up already.
+        reason: Why a person is asked.
+        place: Where the call stands, for a question.
+    """
+    if claimed is not None:
+        return HeldClaim(call, claim_for(call, settings), claimed)
     for _ in range(_MOST_QUESTIONS):
-        claim = claim_of(call, conduct)
-        claimed: Claimed = yield from _claimed(claim, call.tool, conduct)
-        if claimed.state is not ClaimState.UNAPPROVED:
-            return claim, claimed
-        answer = yield replace(_question(call, reason, place), refused=call.approval)
-        if failure := _heeded(answer, call, conduct):
-            return failure
-        if call.resources and (failure := (yield from _reserved(call))):
-            return failure
+        claim = claim_for(call, settings)
+        answer: Claimed = yield from _ask_ledger(claim, call.tool, settings)
+        if answer.state is not ClaimState.UNAPPROVED:
+            return HeldClaim(call, claim, answer)
+        approval: Approval | None = yield _question(call, reason, place, refused=call.approval)
+        approved = _apply_approval(call, approval, settings)
+        if isinstance(approved, Failure):
+            return approved
+        call = approved
+        if call.resources:
+            failure = yield from _reserve(call)
+            if failure is not None:
+                return failure
     return Failure(
         Code.NOT_APPROVED,
         f"`{call.tool.name}` was not started: other calls have used each approval that was given.",
@@ -570,30 +470,40 @@ def _approved(
     )
 
 
-def _performed(
-    claim: Claim, claimed: Claimed, call: Admitted, conduct: RunSettings
-) -> Generator[Effect, Any, tuple[CallOutcome, SettledState | None]]:
+def _perform(
+    held: HeldClaim, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
     """Do what a claim's answer allows and record how it ended; None where nothing was this call's to do."""
+    claim = held.claim
+    claimed = held.claimed
     match claimed.state:
         case ClaimState.FRESH | ClaimState.AGAIN:
-            ended, state = yield from _write_attempts(call, conduct)
+            outcome, state = yield from _attempt_write(held.call, settings)
         case ClaimState.CHECK:
-            ended, state = yield from _check_first(call, conduct, claimed.left_s - LEASE_BEYOND_TIMEOUT_S)
+            early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
+            outcome, state = yield from _check_then_write(held.call, settings, early_s)
+        case ClaimState.IN_DOUBT:
+            return _not_mine(held), "in_doubt"
         case _:
-            return _not_mine(claimed, call), "in_doubt" if claimed.state is ClaimState.IN_DOUBT else None
-    value = results.plain(_shown(ended.value, conduct)) if state == "done" else None
+            return _not_mine(held), None
+    value = None
+    if state == "done":
+        value = results.plain(_redact(outcome.value, settings))
     try:
-        yield Settle(claim.scope, claim.key, claimed.fence, state, value, claim.locks)
+        yield Settle(claim.scope, claim.key, claimed.fence, state=state, value=value, locks=claim.locks)
     except (StoreUnavailable, CallCancelled):
-        # What happened is still told. The claim stays open, so whoever claims next learns that it is in doubt.
+        # The model is still shown what happened. The claim stays open, so whoever claims next learns of the doubt.
         pass
-    return ended, state
+    return outcome, state
 
 
-def _asks_again(claim: Claim, claimed: Claimed, state: SettledState | None, call: Admitted) -> AskHuman | None:
-    """Return what a person is asked once the ledger has spoken, where the tool leaves it to one."""
-    tool, place = call.tool, f"{call.place}#{_key_again(call, claimed)}"
-    if claimed.repeated and claimed.state is ClaimState.DONE and tool.asks_before_repeating:
+def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
+    """Return what a person is asked once the ledger has answered, where the tool leaves it to one."""
+    call = held.call
+    claim = held.claim
+    tool = call.tool
+    place = f"{call.place}#{_key_again(call, held.claimed)}"
+    if held.claimed.repeated and held.claimed.state is ClaimState.DONE and tool.asks_before_repeating:
         return _question(call, f"the same {tool.name} was already done, with these arguments", place)
     if state == "in_doubt" and tool.on_doubt == "ask":
         reason = (
@@ -609,62 +519,82 @@ def _key_again(call: Admitted, claimed: Claimed) -> str:
     return f"{call.key}{AGAIN}{claimed.fence}"
 
 
-def _lease_s(tool: BaseTool, conduct: RunSettings) -> float:
+def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
     lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
-    # For class verify it covers the tool's whole time: a dead process's request may arrive until then.
-    return min(lease_s, LONGEST_LEASE_S) if conduct.renews and tool.replay_class != "verify" else lease_s
+    if settings.renews and tool.replay_class != "verify":
+        return min(lease_s, LONGEST_LEASE_S)
+    return lease_s  # for class verify the tool's whole time: a dead process's request may arrive until then
 
 
-def _claimed(claim: Claim | LookUp, tool: BaseTool, conduct: RunSettings) -> Generator[Effect, Any, Any]:
+def _ask_ledger(
+    question: Claim | LookUp, tool: BaseTool, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Any]:
     """Claim, or look up; while another process performs the same write, wait for its end within this call's own time.
 
     A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
     gives a final answer.
     """
-    began, wait_s = conduct.now(), _FIRST_LOOK_S
+    began = settings.now()
+    wait_s = _FIRST_LOOK_S
     while True:
-        claimed: Claimed | None = yield claim
+        claimed: Claimed | None = yield question
         if claimed is None or claimed.state not in _PASSING:
             return claimed
-        own_s = LONGEST_LEASE_S if conduct.epoch > 1 and claimed.state is ClaimState.BUSY else 0.0
-        if conduct.now() + wait_s >= min(began + max(tool.timeout_s, own_s), conduct.deadline):
+        most_s = tool.timeout_s
+        if settings.epoch > 1 and claimed.state is ClaimState.BUSY:
+            most_s = max(most_s, LONGEST_LEASE_S)
+        if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
             return claimed
         yield Wait(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
 
 
-def _write_attempts(call: Admitted, conduct: RunSettings) -> Generator[Effect, Any, tuple[CallOutcome, SettledState]]:
+def _attempt_write(
+    call: Admitted, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Run a claimed write until it is known how it ended, or known that nobody knows."""
-    tool, began = call.tool, conduct.now()
-    deadline = min(began + tool.timeout_s, conduct.deadline)
-    attempt, doubtful = 0, False
+    tool = call.tool
+    began = settings.now()
+    deadline = min(began + tool.timeout_s, settings.deadline.at)
+    attempt = 0
+    doubtful = False
     while True:
         attempt += 1
-        outcome = yield invoke(call.tool, attempt, began, conduct)
+        outcome = yield start_attempt(call, attempt, began, settings)
         if isinstance(outcome, Returned):
-            return CallOutcome(_at_rest(outcome.value), attempts=attempt, note=_late(outcome)), "done"
+            return _returned(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
-            unshown = retries.done_but_too_large(tool.name, outcome.error)
-            return CallOutcome(unshown.as_json(), unshown, attempts=attempt), "done"
-        allowed_s, found = _allowed_s(tool, began, conduct), None
+            failure = retries.done_but_too_large(tool.name, outcome.error)
+            return CallOutcome(call, failure.as_json(), failure, attempts=attempt), "done"
+        allowed_s = _allowed_s(tool, began, settings)
         diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
+        happened: Verification | None = None
         if not diagnosis.no_effect:
-            found = yield from _verified(call, outcome)
-            if isinstance(found, NotFound):
+            happened = yield from _verify(call, outcome)
+            if isinstance(happened, NotFound):
                 diagnosis = retries.without_effect(diagnosis, tool.name)
         doubtful = doubtful or not diagnosis.no_effect
         wait_s = None
-        if not isinstance(found, Found) and _may_repeat(tool, doubtful):
-            wait_s = _wait_before(attempt + 1, diagnosis, tool, deadline, conduct)
-        _tell_of(outcome, diagnosis, call, attempt, wait_s, conduct)
-        if isinstance(found, Found):
-            return CallOutcome(found.value, attempts=attempt, note=_VERIFIED), "done"
-        failure = diagnosis.failure if wait_s is None else (yield from _waited(wait_s, tool.name))
-        if failure is not None and doubtful:
-            told = diagnosis.failure if diagnosis.worded else retries.in_doubt(tool.name)
-            return CallOutcome(failure=told, attempts=attempt), "in_doubt"
-        if failure is not None:
-            return CallOutcome(failure=failure, attempts=attempt), "failed"
+        if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
+            wait_s = _wait_before(attempt + 1, diagnosis, tool, deadline=deadline, settings=settings)
+        _tell_attempt_failed(call, attempt, outcome, diagnosis, wait_s, settings)
+        if isinstance(happened, Found):
+            return CallOutcome(call, happened.value, attempts=attempt, note=_VERIFIED), "done"
+        if wait_s is None:
+            return _failed_write(call, attempt, diagnosis, diagnosis.failure, doubtful=doubtful)
+        cancelled = yield from _wait(wait_s, call)
+        if cancelled is not None:
+            return _failed_write(call, attempt, diagnosis, cancelled, doubtful=doubtful)
+
+
+def _failed_write(
+    call: Admitted, attempts: int, diagnosis: retries.Diagnosis, failure: Failure, *, doubtful: bool
+) -> tuple[CallOutcome, SettledState]:
+    """Return how a write ends that is not attempted again: with `failure`, or in doubt."""
+    if not doubtful:
+        return CallOutcome(call, failure=failure, attempts=attempts), "failed"
+    doubt = diagnosis.failure if diagnosis.worded else retries.in_doubt(call.tool.name)
+    return CallOutcome(call, failure=doubt, attempts=attempts), "in_doubt"
 
 
 def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
@@ -672,30 +602,40 @@ def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
     return tool.effect == "write" and (not doubtful or tool.replay_class == "key")
 
 
-def _check_first(
-    call: Admitted, conduct: RunSettings, early_s: float
-) -> Generator[Effect, Any, tuple[CallOutcome, SettledState]]:
+def _check_then_write(
+    call: Admitted, settings: RunSettings, early_s: float
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
     """Go on with a write that somebody else began: perform it when it has certainly not happened.
 
     Args:
         early_s: For how long what a dead process has sent may still arrive: what is left of the tool's time. That
             nothing is found says nothing until then, and it is asked once more.
     """
-    found = yield from _verified(call)
-    if isinstance(found, NotFound) and early_s > 0:
-        too_late = conduct.now() + early_s >= conduct.deadline
-        stopped = too_late or (yield from _waited(early_s, call.tool.name)) is not None
-        found = Unknown() if stopped else (yield from _verified(call))
-    match found:
+    happened = yield from _verify(call)
+    if isinstance(happened, NotFound) and early_s > 0:
+        happened = yield from _verify_later(call, settings, early_s)
+    match happened:
         case Found(value=value):
-            return CallOutcome(value, replayed=True, note=_VERIFIED), "done"
+            return CallOutcome(call, value, replayed=True, note=_VERIFIED), "done"
         case NotFound():
-            return (yield from _write_attempts(call, conduct))
+            return (yield from _attempt_write(call, settings))
         case _:
-            return CallOutcome(failure=retries.in_doubt(call.tool.name)), "in_doubt"
+            return CallOutcome(call, failure=retries.in_doubt(call.tool.name)), "in_doubt"
 
 
-def _verified(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect, Any, Verification]:
+def _verify_later(
+    call: Admitted, settings: RunSettings, early_s: float
+) -> Generator[Effect[Admitted], Any, Verification]:
+    """Verify once nothing can arrive any more; `Unknown` where the run ends before that."""
+    if settings.now() + early_s >= settings.deadline.at:
+        return Unknown()
+    cancelled = yield from _wait(early_s, call)
+    if cancelled is not None:
+        return Unknown()
+    return (yield from _verify(call))
+
+
+def _verify(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect[Admitted], Any, Verification]:
     """Ask the tool, where it can tell, whether a write that was begun has happened.
 
     That a write is not there yet says nothing while it is still running.
@@ -703,28 +643,33 @@ def _verified(call: Admitted, outcome: Outcome | None = None) -> Generator[Effec
     if call.tool.replay_class != "verify":
         return Unknown()
     try:
-        found: Verification = yield Verify()
+        happened: Verification = yield Verify(call)
     except (StoreUnavailable, CallCancelled):
         return Unknown()
     runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
-    return Unknown() if runs_on and isinstance(found, NotFound) else found
+    if runs_on and isinstance(happened, NotFound):
+        return Unknown()
+    return happened
 
 
-def _waited(seconds: float, tool: str) -> Generator[Effect, Any, Failure | None]:
+def _wait(seconds: float, call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
     """Let time pass before the next attempt, or return why there is none."""
     try:
         yield Wait(seconds)
     except (StoreUnavailable, CallCancelled):
-        return Failure(Code.CANCELLED, f"The run was cancelled before `{tool}` was tried again.")
+        return Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was tried again.")
     return None
 
 
-def _not_mine(claimed: Claimed, call: Admitted) -> CallOutcome:
+def _not_mine(held: HeldClaim) -> CallOutcome:
     """Return how a write ends that this call may not perform."""
+    call = held.call
+    claimed = held.claimed
     name = call.tool.name
     if claimed.state is ClaimState.DONE:
         note = "this was already done; the earlier result is repeated, nothing was done again"
-        return CallOutcome(claimed.value, retries.too_large_again(claimed.value), replayed=True, note=note)
+        failure = retries.too_large_again(claimed.value)
+        return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
     failures = {
         ClaimState.IN_DOUBT: retries.in_doubt(name),
         ClaimState.BUSY: Failure(
@@ -745,67 +690,77 @@ def _not_mine(claimed: Claimed, call: Admitted) -> CallOutcome:
             "Look at what was done before; it is not done a second time with other arguments.",
         ),
     }
-    return CallOutcome(failure=failures[claimed.state])
+    return CallOutcome(call, failure=failures[claimed.state])
 
 
-def invoke(tool: BaseTool, attempt: int, began: float, conduct: RunSettings) -> Invoke:
-    """Return the step that starts a tool for the n-th time, with what is left of its time."""
+# ---------------------------------------------------------------------- attempts
+
+
+def start_attempt(call: Admitted, attempt: int, began: float, settings: RunSettings) -> Invoke[Admitted]:
+    """Return the effect that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
-    left_s = conduct.deadline - began
+    tool = call.tool
+    left_s = settings.deadline.at - began
     if tool.timeout_s < left_s:
         left_s = tool.timeout_s
     if attempt > 1:
-        left_s -= conduct.now() - began
+        left_s -= settings.now() - began
     if tool.attempt_timeout_s is not None and tool.attempt_timeout_s < left_s:
         left_s = tool.attempt_timeout_s
-    return Invoke(attempt, left_s if left_s > 0 else 0.0)
+    return Invoke(call, attempt, left_s if left_s > 0 else 0.0)
 
 
 def _wait_before(
-    attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, deadline: float, conduct: RunSettings
+    attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, *, deadline: float, settings: RunSettings
 ) -> float | None:
     """Return how long to wait before `attempt`, or None when there is to be none."""
     if not diagnosis.passing or attempt > tool.max_attempts:
         return None
-    wait_s = conduct.backoff.before(attempt, conduct.jitter())
+    wait_s = settings.backoff.before(attempt, settings.jitter())
     if diagnosis.after_s is not None:
         wait_s = max(wait_s, diagnosis.after_s)
-    return wait_s if conduct.now() + wait_s + _SHORTEST_ATTEMPT_S < deadline else None
+    if settings.now() + wait_s + _SHORTEST_ATTEMPT_S >= deadline:
+        return None
+    return wait_s
 
 
-def _allowed_s(tool: BaseTool, began: float, conduct: RunSettings) -> float:
+def _allowed_s(tool: BaseTool, began: float, settings: RunSettings) -> float:
     """Return how long an attempt may take; of a run that ends before that, what it had left when the call began."""
-    declared_s, left_s = tool.attempt_timeout_s or tool.timeout_s, conduct.deadline - began
-    return declared_s if declared_s <= left_s else float(f"{max(left_s, 0.0):.3g}")
+    declared_s = tool.attempt_timeout_s or tool.timeout_s
+    left_s = settings.deadline.at - began
+    if declared_s <= left_s:
+        return declared_s
+    return float(f"{max(left_s, 0.0):.3g}")
 
 
-def _late(outcome: Returned) -> str:
-    return "it finished after its deadline" if outcome.late else ""
-
-
-def _tell_of(
-    outcome: Outcome,
-    diagnosis: retries.Diagnosis,
+def _tell_attempt_failed(
     call: Admitted,
     attempt: int,
+    outcome: Outcome,
+    diagnosis: retries.Diagnosis,
     wait_s: float | None,
-    conduct: RunSettings,
+    settings: RunSettings,
 ) -> None:
-    if conduct.tell is None:
+    if settings.tell is None:
         return
     reason = str(diagnosis.failure.code)
     if isinstance(outcome, Raised):
         reason = outcome.words
     elif isinstance(outcome, Unfinished):
-        reason = f"{'cancelled' if outcome.cancelled else 'deadline'}, {outcome.end.value}"
-    conduct.tell(AttemptFailed(call.call, attempt, reason, wait_s))
+        cause = "cancelled" if outcome.cancelled else "deadline"
+        reason = f"{cause}, {outcome.end.value}"
+    settings.tell(AttemptFailed(call.call, attempt, reason, wait_s))
 
 
-def _store_silent(tool: str) -> Failure:
+def _cancelled_before_start(call: Admitted) -> Failure:
+    return Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started.")
+
+
+def _store_unavailable(call: Admitted) -> Failure:
     return Failure(
         Code.UNAVAILABLE,
-        f"`{tool}` was not started: the record of writes cannot be reached.",
+        f"`{call.tool.name}` was not started: the record of writes cannot be reached.",
         "Try again later.",
         retryable=True,
     )
@@ -814,38 +769,66 @@ def _store_silent(tool: str) -> Failure:
 # ---------------------------------------------------------------------- what the model reads
 
 
-def _told(call: Admitted, ended: CallOutcome, conduct: RunSettings) -> Life:
+def _shape_result(outcome: CallOutcome, settings: RunSettings) -> Generator[Effect[Admitted], Any, ToolResult]:
     """Shape the result for the model, keeping aside what does not fit."""
-    if ended.failure is not None:
-        failure = ended.failure if conduct.secrets is None else conduct.secrets.failure(ended.failure)
-        text = results.failure_text(failure)
-        name, attempts, replayed = call.tool.name, ended.attempts, ended.replayed
-        return ToolResult(call.call.id, name, None, failure, text, attempts, replayed, repairs=call.repairs)
-    value = _shown(ended.value, conduct)
-    shaped = results.shape(value, call.tool.result_bytes or conduct.result_bytes)
-    note, handle = _joined(call.note, ended.note), ""
-    if mended := [name for name in call.repairs if name != NULLS_LEFT_OUT]:
-        note = _joined(note, f"your arguments were repaired ({', '.join(mended)}); write them as plain JSON")
+    call = outcome.call
+    if outcome.failure is not None:
+        return _shape_failure(outcome, outcome.failure, settings)
+    value = _redact(outcome.value, settings)
+    shaped = results.shape(value, call.tool.result_bytes or settings.result_bytes)
+    note = _join_notes(call.note, outcome.note)
+    repairs = [name for name in call.repairs if name != NULLS_LEFT_OUT]
+    if repairs:
+        note = _join_notes(note, f"your arguments were repaired ({', '.join(repairs)}); write them as plain JSON")
+    handle = ""
     if shaped.cut:
         rest = "the rest is not kept"
-        if conduct.keeps:
+        if settings.keeps:
             try:
                 handle = yield Keep(shaped.whole)
                 rest = f"read the rest with read_result(handle={handle!r})"
             except (StoreUnavailable, CallCancelled):
                 rest = "the rest could not be kept"
-        note = _joined(note, f"{shaped.cut}; {rest}")
-    text = results.with_note(shaped.text, note, value) if note else shaped.text
+        note = _join_notes(note, f"{shaped.cut}; {rest}")
+    text = shaped.text
+    if note:
+        text = results.with_note(text, note, value)
     return ToolResult(
-        call.call.id, call.tool.name, value, None, text, ended.attempts, ended.replayed, note, call.repairs, handle,
-        results.media_in(value), ended.done_under,
-    )  # fmt: skip
+        call.call.id,
+        call.tool.name,
+        value,
+        text=text,
+        attempts=outcome.attempts,
+        replayed=outcome.replayed,
+        note=note,
+        repairs=call.repairs,
+        handle=handle,
+        media=results.media_in(value),
+        done_under=outcome.done_under,
+    )
 
 
-def _shown(value: Any, conduct: RunSettings) -> Any:
+def _shape_failure(outcome: CallOutcome, failure: Failure, settings: RunSettings) -> ToolResult:
+    call = outcome.call
+    if settings.secrets is not None:
+        failure = settings.secrets.failure(failure)
+    return ToolResult(
+        call.call.id,
+        call.tool.name,
+        failure=failure,
+        text=results.failure_text(failure),
+        attempts=outcome.attempts,
+        replayed=outcome.replayed,
+        repairs=call.repairs,
+    )
+
+
+def _redact(value: Any, settings: RunSettings) -> Any:
     """Return a value without the secrets that are known."""
-    return value if conduct.secrets is None else conduct.secrets.value(value)
+    if settings.secrets is None:
+        return value
+    return settings.secrets.value(value)
 
 
-def _joined(first: str, second: str) -> str:
+def _join_notes(first: str, second: str) -> str:
     return "; ".join(filter(None, (first, second)))

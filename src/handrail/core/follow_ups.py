@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
+from handrail.core.admission import Tell, refuse_call
 from handrail.core.batch import Batch, CallPosition, CallState
-from handrail.core.execution import Tell, refused
 from handrail.core.retries import internal
 from handrail.effects import Raised
 from handrail.events import AttemptFailed
@@ -74,7 +74,7 @@ def _step(
         logs.raised(f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})", error)
         if tell is not None:
             tell(AttemptFailed(call, 0, f"not called: {raised.words}", None))
-        return Following(lane, then.tool, call, slot, refused(call, internal(call.name, raised.reference)))
+        return Following(lane, then.tool, call, slot, refuse_call(call, internal(call.name, raised.reference)))
 
 
 def tell_of(batch: Batch, step: Following, became: ToolResult, further: ToolResult | None = None) -> None:

@@ -12,12 +12,13 @@ from time import time
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.audit.trail import AuditBuilder
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending, Progress, last_text
-from handrail.core.execution import RunSettings
+from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.redaction import Redactor
@@ -26,10 +27,10 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
 from handrail.futures import StoreAnswer, wait_for
-from handrail.journal.cursor import JournalCursor
-from handrail.messages import Delta, Options
+from handrail.journal.cursor import JournalCursor, worked_s
+from handrail.messages import Delta, Message, Options
 from handrail.ports import AuditStore, Observer, Selector
-from handrail.records import AuditEntry
+from handrail.records import AuditEntry, StoredRun
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import raised
 
@@ -41,11 +42,11 @@ OUT_OF_TIME = "out_of_time"
 
 
 class ActiveRun(Struct, eq=False):
-    """One run as its driver holds it while it is under way."""
+    """One run as its runtime holds it while it is under way. Its methods alone change it."""
 
     id: str
     progress: Progress
-    conduct: RunSettings
+    settings: RunSettings
     budget: Budget
     deps: Any
     injected: Mapping[str, Any]
@@ -53,15 +54,15 @@ class ActiveRun(Struct, eq=False):
     observers: Sequence[Observer]
     window: Window | None = None
     """How large the conversation may grow."""
+    options: Options = field(default_factory=Options)
+    selector: Selector | None = None
+    """What chooses the tools that this run shows; the runtime's otherwise."""
+    flow: FlowState | None = None
+    """Which calls it must make or must not, where there are rules for it."""
     wanted: OutputTracker | None = None
     """The form that the answer must have."""
     recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
-    options: Options = field(default_factory=Options)
-    selector: Selector | None = None
-    """What chooses the tools that this run shows; the runtime's otherwise."""
-    course: FlowState | None = None
-    """Which calls it must make or must not, where there are rules for it."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     checked: Toolset | None = None
@@ -72,32 +73,73 @@ class ActiveRun(Struct, eq=False):
     patience: ReusableTimeout | None = None
     """How long it waits for its model; there once it has asked."""
 
+    # ------------------------------------------------------------------ beginning
+
+    def open_conversation(self, messages: Sequence[Message], wanted: OutputTracker | None) -> None:
+        """Begin with these messages, and with the form that the answer must have."""
+        self.progress.messages = list(messages)
+        self.wanted = wanted
+
+    def attach_journal(self, stored: StoredRun, *, now: Callable[[], float], replaying: bool) -> None:
+        """Continue along a journal, as if no time had passed since its last step."""
+        self.started = now() - worked_s(stored.steps)
+        deadline = Deadline(self.started + self.budget.time_s) if self.budget.time_s is not None else Deadline()
+        self.settings = replace(self.settings, deadline=deadline, epoch=stored.record.epoch)
+        if stored.record.cancel_requested and not replaying:
+            self.cancelled = True  # the process that was to cancel it died before it did
+        started, spent = self.started, self.progress.spent  # not the run itself, which would then hold itself
+        self.recording = JournalCursor(stored, lambda: now() - started - spent.waited_s, replaying=replaying)
+
+    # ------------------------------------------------------------------ ending
+
+    def mark_cancelled(self) -> None:
+        """Let the run end at its next step."""
+        self.cancelled = True
+
+    def cancel(self) -> None:
+        """End whatever is under way, and the run at its next step; from any thread."""
+        self.cancelled = True
+        for stop in list(self.stops):
+            stop()
+
+    def add_stop(self, stop: Callable[[], Any]) -> None:
+        """Call this when the run is cancelled."""
+        self.stops.append(stop)
+
+    def remove_stop(self, stop: Callable[[], Any]) -> None:
+        """Call this no longer."""
+        self.stops.remove(stop)
+
+    def postpone_deadline(self, seconds: float) -> None:
+        """Put the run's end off, by what people took to answer."""
+        self.progress.spent.waited_s += seconds
+        self.settings.deadline.postpone(seconds)
+
+    # ------------------------------------------------------------------ waiting for the model
+
     def wait_with(self, patience: ReusableTimeout) -> ReusableTimeout:
-        """Wait for the model with this patience from now on."""
+        """Wait for the model with this timeout from now on."""
         self.end_waiting()
         self.patience = patience
-        self.stops.append(patience.stop)
+        self.add_stop(patience.stop)
         return patience
 
     def end_waiting(self) -> None:
-        """Nothing more is asked, or by another task."""
+        """Close the timeout, if there is one: nothing more is asked, or by another task."""
         if self.patience is not None:
-            self.stops.remove(self.patience.stop)
+            self.remove_stop(self.patience.stop)
             self.patience.close()
             self.patience = None
+
+    # ------------------------------------------------------------------ events
 
     @property
     def trail(self) -> AuditObserver | None:
         """What writes this run into the audit log, where the store has one."""
-        return next((each for each in self.observers if isinstance(each, AuditObserver)), None)
-
-    def leave_no_trail(self) -> None:
-        """Write nothing into the audit log: whatever is told from now on has happened, and been written, before."""
-        self.observers = tuple(each for each in self.observers if not isinstance(each, AuditObserver))
-        self.conduct.tell = partial(tell_all, self.observers) if self.observers else None
+        return next((observer for observer in self.observers if isinstance(observer, AuditObserver)), None)
 
     def tell(self, event: Event) -> None:
-        """Tell everyone who listens."""
+        """Give an event to every observer."""
         tell_all(self.observers, event)
 
 

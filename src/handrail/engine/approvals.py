@@ -83,10 +83,10 @@ class Approvals:
         self._told: set[str] = set()
         self._in_claims = isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
 
-    async def word_on(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
+    async def decide(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
         store, asked = self._store, replace(asked, principal=self._principal)
-        if not isinstance(store, ApprovalStore) or not session.conduct.keeps:
+        if not isinstance(store, ApprovalStore) or not session.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._unkept(session, asked)
         try:

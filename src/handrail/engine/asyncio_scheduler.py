@@ -40,7 +40,7 @@ class AsyncioScheduler:
         """Return when every call has its result; if the task is cancelled, the calls are cancelled first."""
         active = executor.session
         stop = partial(self.post, executor.cancel)
-        active.stops.append(stop)
+        active.add_stop(stop)
         if active.cancelled:  # before the stop was there to be called
             executor.cancel()
         try:
@@ -52,7 +52,7 @@ class AsyncioScheduler:
                 await asyncio.wait([self._end_of(executor)], timeout=2 * CANCEL_GRACE_S)
             raise
         finally:
-            active.stops.remove(stop)
+            active.remove_stop(stop)
 
     def _end_of(self, executor: BatchExecutor) -> asyncio.Future[None]:
         """Return a new future of the batch's end. Not one for all: a waiter that is cancelled cancels its future."""

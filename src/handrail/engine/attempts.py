@@ -1,4 +1,4 @@
-"""The tools of one turn that are under way: started, told when their time is over, given up if they will not end.
+"""The tools of one turn that are under way: started, interrupted at their deadline, given up if they will not end.
 
 A tool runs in a task of its own, in a thread or in another process, not in the caller's frame, so that a deadline can
 end the call even when the tool will not end. Only one that declares `blocking=False`, which promises to be quick, runs
@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from handrail import logs
 from handrail.core import retries
+from handrail.core.admission import Admitted
 from handrail.core.batch import CallState
 from handrail.core.redaction import Known
 from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
@@ -35,13 +36,13 @@ CANCEL_GRACE_S = 0.5
 
 
 class AttemptListener(Protocol):
-    """Who waits for the end of an attempt."""
+    """What waits for the end of an attempt."""
 
     def answer(self, lane: CallState, answer: Outcome) -> None:
         """Take how the tool of a lane ended."""
         ...
 
-    def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
+    def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how an attempt ended that had been given up."""
         ...
 
@@ -92,26 +93,28 @@ class Attempts(Struct, eq=False):
         self,
         watcher: AttemptListener,
         lane: CallState,
-        tool: BaseTool,
-        effect: Invoke,
+        effect: Invoke[Admitted],
         start: partial[Any],
         flag: Flag | None,
     ) -> None:
         """Make a call that is ready: its first step here, or all of it in a task, a thread or a process."""
+        tool = effect.call.tool
         until = self.now() + effect.timeout_s
+        starts_here = flag is None and tool.in_place
         outcome: Outcome | None = None
-        if here := flag is None and tool.in_place:
+        if starts_here:
             outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
-                self._ended(watcher, lane, tool, outcome, until)
+                self._end(watcher, lane, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
                 return
-        attempt = self.under_way[lane] = Attempt(
-            start, self._reported, watcher=watcher, lane=lane, tool=tool, number=effect.attempt, until=until, flag=flag
+        attempt = Attempt(
+            start, self._report, watcher=watcher, lane=lane, tool=tool, number=effect.attempt, until=until, flag=flag
         )
+        self.under_way[lane] = attempt
         if outcome is not None:
-            self._reported(attempt, outcome)
-        elif here:
+            self._report(attempt, outcome)
+        elif starts_here:
             self.ground.go_on(attempt)
         elif tool.isolation != "none":
             attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
@@ -121,7 +124,7 @@ class Attempts(Struct, eq=False):
         elif tool.blocking:
             self._in_thread(attempt, start)
         else:
-            self._reported(attempt, attempted(start))
+            self._report(attempt, attempted(start))
         if self.under_way.get(lane) is attempt:  # it has not ended meanwhile
             self._set_alarm(attempt, effect.timeout_s)
 
@@ -140,12 +143,12 @@ class Attempts(Struct, eq=False):
             if attempt.apart is not None:
                 attempt.apart.kill()
 
-    def nothing_more_now(self) -> None:
-        """What begins from here on begins later, so it shares no alarm with what has begun."""
+    def stop_sharing_alarms(self) -> None:
+        """Let attempts that begin from here on, which is later, share no alarm with those that have begun."""
         self.together.clear()
 
-    def silence(self) -> None:
-        """Let no alarm ring any more."""
+    def cancel_alarms(self) -> None:
+        """Cancel every alarm."""
         for alarm in self.alarms:
             alarm.cancel()
         self.alarms.clear()
@@ -154,36 +157,39 @@ class Attempts(Struct, eq=False):
 
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
-        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._reported, attempt))
+        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._report, attempt))
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
-        attempt.begin = partial(_itself, awaitable)
+        attempt.begin = partial(_identity, awaitable)
         scheduler.start(self.ground, attempt)
 
-    def _reported(self, attempt: Attempt, outcome: Outcome) -> None:
-        """A tool has said how it ended."""
-        attempt.job = attempt.task = None  # they have it: what is over is not to wait for the garbage collector
+    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Take how a tool ended, and pass it on."""
+        # They refer to the attempt: what is over is not to wait for the garbage collector.
+        attempt.job = None
+        attempt.task = None
         if attempt.given_up:
             self.services.given_up.discard(attempt)
-            attempt.watcher.reported_late(attempt, outcome)
+            attempt.watcher.take_late_report(attempt, outcome)
             return
         if is_awaitable(outcome):
             self._await_result(attempt, outcome.value)
             return
         del self.under_way[attempt.lane]
+        until: float | None = attempt.until
         if attempt.ending:
-            self._ended(attempt.watcher, attempt.lane, attempt.tool, _told_to_end(outcome, attempt), None)
-        else:
-            self._ended(attempt.watcher, attempt.lane, attempt.tool, outcome, attempt.until)
+            outcome = _interpret_interrupted(outcome, attempt)
+            until = None
+        self._end(attempt.watcher, attempt.lane, attempt.tool, outcome, until)
 
-    def _ended(
+    def _end(
         self, watcher: AttemptListener, lane: CallState, tool: BaseTool, outcome: Outcome, until: float | None
     ) -> None:
         """Take how a tool ended, and answer with it.
 
         Args:
-            until: When its time was over; None when that, or the run's cancellation, was told to it.
+            until: When its time was over; None of a tool that was interrupted.
         """
         if type(outcome) is Returned:
             if until is not None and self.now() > until:
@@ -197,14 +203,20 @@ class Attempts(Struct, eq=False):
         if tool.breaker:
             self._note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
-            # Its text goes to the log, under the reference that the model is told; of what passes it is told none.
-            is_passing = retries.diagnose(outcome, tool.name, tool.timeout_s).passing
-            status = retries.http_status(outcome.error)
-            known = ["" if is_passing else f"reference {outcome.reference}", f"HTTP {status}" if status else ""]
-            told = f" ({', '.join(filter(None, known))})" if any(known) else ""
-            redacted = None if self.secrets is None else self.secrets.text
-            logs.raised(f"{tool.name} raised in run {self.run_id}{told}", outcome.error, redacted=redacted)
+            self._log_error(tool, outcome)
         watcher.answer(lane, outcome)
+
+    def _log_error(self, tool: BaseTool, outcome: Raised) -> None:
+        """Log the text of an error, under the reference that the model reads; of one that may pass it reads none."""
+        details = []
+        if not retries.diagnose(outcome, tool.name, tool.timeout_s).passing:
+            details.append(f"reference {outcome.reference}")
+        status = retries.http_status(outcome.error)
+        if status:
+            details.append(f"HTTP {status}")
+        suffix = f" ({', '.join(details)})" if details else ""
+        redacted = None if self.secrets is None else self.secrets.text
+        logs.raised(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
@@ -222,21 +234,23 @@ class Attempts(Struct, eq=False):
     # ------------------------------------------------------------------ deadlines
 
     def _set_alarm(self, attempt: Attempt, seconds: float) -> None:
-        """Be told when an attempt's time is over. Attempts that begin together with the same time share an alarm."""
-        if (together := self.together.get(seconds)) is not None:
+        """Set an alarm for the end of an attempt's time. Attempts that begin together with the same time share one."""
+        together = self.together.get(seconds)
+        if together is not None:
             together.append(attempt)
             return
-        together = self.together[seconds] = [attempt]
+        together = [attempt]
+        self.together[seconds] = together
         self.alarms.append(self.ground.later(seconds, self._ring, together))
 
     def _ring(self, attempts: Sequence[Attempt]) -> None:
-        """The time of these attempts is over. Those that have ended meanwhile are none of its business."""
+        """End those of these attempts that are still under way: their time is over."""
         for attempt in attempts:
             if not attempt.ending and self.under_way.get(attempt.lane) is attempt:
                 self._expire(attempt)
 
     def _expire(self, attempt: Attempt) -> None:
-        """The time of an attempt is over: end it, and if it will not end, give it up."""
+        """End an attempt whose time is over, and give it up if it will not end."""
         attempt.ending = True
         if attempt.flag is not None:
             attempt.flag.set()
@@ -244,7 +258,7 @@ class Attempts(Struct, eq=False):
             attempt.cancel()
             self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
         elif attempt.apart is not None:
-            attempt.apart.kill()  # it says so by itself; who does not believe it waits no longer than for any other
+            attempt.apart.kill()  # it reports that by itself; if it does not, it is given up as any other
             self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
@@ -252,14 +266,14 @@ class Attempts(Struct, eq=False):
             self._give_up(attempt)
 
     def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
-        """Answer without the tool; if it reports after all, that is told."""
+        """Answer without the tool; a report that comes after all is told to observers."""
         if self.under_way.get(attempt.lane) is not attempt:
             return  # it ended in time
         if end is End.RUNNING_ON:
             self._lose(attempt)
         else:
             del self.under_way[attempt.lane]
-        self._ended(attempt.watcher, attempt.lane, attempt.tool, Unfinished(end, attempt.by_cancel), None)
+        self._end(attempt.watcher, attempt.lane, attempt.tool, Unfinished(end, attempt.by_cancel), None)
 
     def _lose(self, attempt: Attempt) -> None:
         """Go on without an attempt that is under way."""
@@ -273,12 +287,12 @@ def is_awaitable(outcome: Outcome) -> TypeGuard[Returned]:
     return type(outcome) is Returned and outcome.pending
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _told_to_end(outcome: Outcome, attempt: Attempt) -> Outcome:
-    """What an outcome means that came after the tool was told to end."""
+def _interpret_interrupted(outcome: Outcome, attempt: Attempt) -> Outcome:
+    """Return what an outcome means that came after the tool was interrupted."""
     match outcome:
         case Raised(error=ProcessEnded(begun=False)):
             return Unfinished(End.NOT_STARTED, attempt.by_cancel)

@@ -26,10 +26,11 @@ from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
-from handrail.core.batch import Batch, CallPosition, CallState
+from handrail.core.admission import Admitted
+from handrail.core.batch import Batch, CallPosition
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
-from handrail.core.execution import RunSettings
+from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState, Rules, course, rules_as_json
 from handrail.core.follow_ups import following, tell_of, with_steps
 from handrail.core.history import Window, mended
@@ -44,14 +45,14 @@ from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
 from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scope
 from handrail.engine.shared import SharedResources
-from handrail.engine.tool_visibility import ToolVisibility
+from handrail.engine.tool_visibility import ToolVisibility, selector_of
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
 from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
-from handrail.journal.cursor import JournalCursor, worked_s
-from handrail.messages import Message, Turn
+from handrail.journal.cursor import JournalCursor
+from handrail.messages import Message, Options, Turn
 from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model, Observer, RunStore, Selector, Store
 from handrail.process_identity import owner
 from handrail.records import RunRecord, StoredRun
@@ -184,12 +185,20 @@ class Engine:
         inject: Mapping[str, Any] | None,
         budget: Budget | None = None,
         observers: Sequence[Observer] = (),
-        remember: bool = False,
+        options: Options | None = None,
+        selector: str | Selector | None = None,
+        flow: Rules = (),
+        policy: Policy | None = None,
+        is_audited: bool = True,
+        by_calls: bool = False,
     ) -> ActiveRun:
         """Return a new active run.
 
         Args:
-            remember: Continue the run of this name that `handle` or `call` has opened before.
+            policy: In place of the runtime's.
+            is_audited: Whether the run is written into the audit log; not one that has been written there before.
+            by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
+                results of one without are not kept, since nobody can read on.
 
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
@@ -205,38 +214,46 @@ class Engine:
         run_id = run or new_run_id()
         budget = budget or self.budget
         check_run_name(run_id, self.scope_prefix)
-        progress = self._recall(run_id) if remember else Progress()
+        progress = self._recall(run_id) if by_calls and run is not None else Progress()
         started = self.now()
         known = self._known_with(inject) if inject else self._known
+        flow_state = self._make_flow(flow) if flow else None
         listening = (*self.observers, *observers)
-        if self._audits is not None:
+        if is_audited and self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
             listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
-        conduct = RunSettings(
-            policy=self.policy,
+        settings = RunSettings(
+            policy=policy or self.policy,
             now=self.now,
             jitter=self._jitter,
             run_id=run_id,
             scope=self.scope_prefix,
-            deadline=started + budget.time_s if budget.time_s is not None else float("inf"),
+            deadline=Deadline(started + budget.time_s) if budget.time_s is not None else Deadline(),
             result_bytes=self.result_bytes,
             backoff=self._backoff,
             repair=self._repair,
+            keeps=run is not None or not by_calls,
             tell=partial(tell_all, listening) if listening else None,
+            # Another process may count turns of this run too, so the place alone would give two writes one key.
+            stem=f"{run_id}/{progress.nonce}" if progress.nonce else "",
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
             secrets=known if known.forms else None,
+            refusal=flow_state.refusal if flow_state is not None else None,
         )
         return ActiveRun(
             id=run_id,
             progress=progress,
-            conduct=conduct,
+            settings=settings,
             budget=budget,
             deps=deps,
             injected=inject or {},
             started=started,
             observers=listening,
             window=Window(budget.context_tokens) if budget.context_tokens is not None else None,
+            options=options or Options(),
+            selector=None if selector is None else selector_of(selector),
+            flow=flow_state,
         )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
@@ -301,18 +318,18 @@ class Engine:
             turn.calls,
             turn.finish,
             self._showing.callable_tools(turn.calls, active.selector),
-            active.conduct,
+            active.settings,
             budget=active.budget,
             spent=active.progress.spent,
             turn=number,
-            known=recording.results(number, range(len(turn.calls))) if recording is not None else None,
-            slots=slots,
+            recorded=recording.results(number, range(len(turn.calls))) if recording is not None else None,
+            positions=slots,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
         call = ToolCall("call_1", tool.name)
-        return Batch([call], "calls", Toolset([tool]), active.conduct, budget=active.budget, spent=Spent())
+        return Batch([call], "calls", Toolset([tool]), active.settings, budget=active.budget, spent=Spent())
 
     def resolve_model(self, model: str | Model) -> Model:
         """Return a model by its name, such as `openai:NAME`; each name is made once.
@@ -338,17 +355,13 @@ class Engine:
         Raises:
             MissingInjection: One of the called tools needs a value that the caller did not give.
         """
-        active = self.open_run(run=run, deps=deps, inject=inject, remember=run is not None)
+        active = self.open_run(run=run, deps=deps, inject=inject, by_calls=True)
         tools = self._showing.callable_tools(turn.calls)
         resolved = [tools.resolve(call.name) for call in turn.calls]
         called = [tool for tool in resolved if isinstance(tool, BaseTool)]
         for tool in called:
             _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
         check_injected(called, active.injected)
-        active.conduct.keeps = run is not None
-        if nonce := active.progress.nonce:
-            # Another process may count turns of this run too, so the place alone would give two writes one key.
-            active.conduct.stem = f"{active.id}/{nonce}"
         with self._guard:  # two turns of one number would share the keys of their writes
             active.progress.turn += 1
             return active, active.progress.turn
@@ -372,10 +385,8 @@ class Engine:
             ConfigError: The form cannot be described to a model.
             SetupError: A run of that id is under way already.
         """
-        if output is not None:
-            active.wanted = wanted(output, way_of(model))
         sound = mended(messages, reads=self._reads)
-        active.progress.messages = list(sound.messages)
+        active.open_conversation(sound.messages, None if output is None else wanted(output, way_of(model)))
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
@@ -432,10 +443,10 @@ class Engine:
             active.progress,
             partial(self.asker.shown, active),
             active.budget,
-            conduct=active.conduct,
+            conduct=active.settings,
             started=active.started,
             wanted=active.wanted,
-            course=active.course,
+            course=active.flow,
         )
 
     def perform_turn(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
@@ -452,9 +463,9 @@ class Engine:
             yield from self._follow_up(active, batch, number)
 
     def _follow_up(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
-        conduct = active.conduct
+        settings = active.settings
         recording = active.recording
-        follow_ups = following(batch, f"{conduct.stem or conduct.run_id}/{number}", conduct.tell)
+        follow_ups = following(batch, f"{settings.stem or settings.run_id}/{number}", settings.tell)
         steps = [step for step in follow_ups if step.fault is None]
         if steps:
             slots = [step.slot for step in steps]
@@ -462,12 +473,12 @@ class Engine:
                 [step.call for step in steps],
                 "calls",
                 Toolset(list({id(step.tool): step.tool for step in steps}.values())),
-                conduct,
+                settings,
                 budget=active.budget,
                 spent=active.progress.spent,
                 turn=number,
-                known=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
-                slots=slots,
+                recorded=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
+                positions=slots,
             )
             yield from self.perform_turn(active, after, number)
             for index, (step, result) in enumerate(zip(steps, after.finished(), strict=True)):
@@ -482,7 +493,7 @@ class Engine:
         if entry is None:
             return
         if (yield self.runs.append_entry(entry)):
-            active.cancelled = True
+            active.mark_cancelled()
         recording.entered()
 
     # ------------------------------------------------------------------ stored runs
@@ -497,7 +508,7 @@ class Engine:
             active.options,
             budget=budget_as_json(active.budget),
             output=active.wanted.plan.schema if active.wanted is not None else None,
-            flow=rules_as_json(active.course.rules) if active.course is not None else (),
+            flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
         )
         if (tools := self.tools.snapshot()) is not self._digested[0]:
             self._digested = (tools, toolset_digest(tools))
@@ -533,23 +544,14 @@ class Engine:
 
     def attach_journal(self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
-        active.started = self.now() - worked_s(stored.steps)
-        if active.budget.time_s is not None:
-            active.conduct.deadline = active.started + active.budget.time_s
-        active.conduct.epoch = stored.record.epoch
-        if stored.record.cancel_requested and not replaying:
-            active.cancelled = True  # the process that was to cancel it died before it did
-        started, spent = active.started, active.progress.spent  # not the run itself, which would then hold itself
-        active.recording = JournalCursor(stored, lambda: self.now() - started - spent.waited_s, replaying=replaying)
+        active.attach_journal(stored, now=self.now, replaying=replaying)
 
-    def make_flow(self, rules: Rules) -> FlowState | None:
-        """Return the flow of a run with these rules; None without rules.
+    def _make_flow(self, rules: Rules) -> FlowState:
+        """Return the flow of a run with these rules.
 
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
-        if not rules:
-            return None
         return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
@@ -560,9 +562,7 @@ class Engine:
             is_asked = self._keeps is not None and result_now(self._keeps.request_cancel(run_id))
         else:
             is_asked = True
-            active.cancelled = True
-            for stop in list(active.stops):
-                stop()
+            active.cancel()
             if active.recording is not None and not active.recording.replaying:
                 with suppress(Exception):  # a driver's own errors too: the run ends here all the same
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
@@ -596,7 +596,7 @@ class Engine:
     def context(
         self,
         session: ActiveRun,
-        lane: CallState,
+        call: Admitted,
         lease: Lease | None,
         attempt: int,
         timeout_s: float,
@@ -604,17 +604,15 @@ class Engine:
         report: Callable[[float, float | None, str], None] | None = None,
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        admitted = lane.admitted
-        assert admitted is not None
         return Context(
             deps=session.deps,
             run_id=session.id,
-            call_id=lane.call.id,
-            tool=admitted.tool.name,
+            call_id=call.call.id,
+            tool=call.tool.name,
             attempt=attempt,
             deadline=monotonic() + timeout_s,
             cancelled=flag,
-            idempotency_key=admitted.key,
+            idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(self.store.load_result(session.id, handle)),
             report=report,

@@ -1,10 +1,12 @@
-"""Carries the calls of one turn: performs what they ask for, and answers as things end.
+"""Carries out the calls of one turn: performs what they ask for, and answers as things end.
 
 `BatchExecutor.perform` is the whole of it: one effect in, one answer out, now or later. `attempts` watches over tools
 that are running; what differs between drivers is the `Scheduler` (see `scheduler`).
 
-Rule 1: everything here happens in the ground's own thread; other threads only `post`. What reports when the ground is
-        left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that reports it.
+Rule 1: everything here happens in the scheduler's own thread; other threads only `post`. What reports when the
+        scheduler is left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that
+        reports it.
+Rule 2: an effect says what it is for. Nothing here looks into the generator that has yielded it.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from contextlib import suppress
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
 from handrail import logs
 from handrail.context import Context
 from handrail.core import retries
+from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallState
-from handrail.core.execution import Admitted
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -58,27 +60,36 @@ from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, Progre
 from handrail.ports import LeaseStore
 from handrail.tools.tool import BaseTool
 
-# A store that answers later than this does not answer. Its own time limits are shorter, so that they are told instead.
+# A store that answers later than this does not answer. Its own time limits are shorter, so they come first.
 STORE_S = 60.0
 
 
 class PendingEffect(Struct, eq=False):
-    """What a lane waits for. An answer is heeded while the lane waits for that very thing, else it comes too late."""
+    """What a lane waits for. An answer counts while the lane waits for that very thing, else it comes too late."""
 
-    effect: Effect
+    effect: Effect[Admitted]
     stop: Handle | None = None
+
+    def cancel(self) -> None:
+        """Stop the timer or the work that would answer it."""
+        if self.stop is not None:
+            self.stop.cancel()
 
 
 class BatchExecutor:
-    """Carries one batch: begins what it asks for and answers as things end.
+    """Carries out one batch: begins what it asks for and answers as things end.
 
-    Everything happens in the ground's thread; effects that take no time are answered on the spot.
+    Everything happens in the scheduler's thread; effects that take no time are answered on the spot. A lane is one call
+    of the batch.
     """
 
     def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch, *, runtime: Any) -> None:
-        self.host, self.ground, self.session, self.batch = host, ground, session, batch
+        self.host = host
         self.runtime = runtime
         """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
+        self.ground = ground
+        self.session = session
+        self.batch = batch
         self.error: Exception | None = None
         self.reserving: set[CallState] = set()
         """Those that hold resources or stand in line for them, perhaps no longer."""
@@ -90,27 +101,34 @@ class BatchExecutor:
         """Progress of tools that observers have not seen yet."""
         self.timers: list[Handle] = []
         self.unanswered: deque[tuple[float, CallState, PendingEffect]] = deque()
-        """What the store was asked, perhaps answered by now, and when it is said not to answer."""
+        """What the store was asked, perhaps answered by now, and when it counts as silent."""
         self.beat: Handle | None = None
         self.when_over: Callable[[], Any] | None = None
-        """What is called once every call has its result; set by whoever has to wait for it."""
-        self.pumping = self.cancelled = False
+        """Called once every call has its result; set by whoever has to wait for it."""
+        self.is_running = False
+        self.cancelled = False
         self.troubled = host.services.limits.troubled
         self.attempts = Attempts(
-            session.id, host.services, ground, host.now, self.troubled, session.conduct.secrets
-        )  # fmt: skip
-        self.people_asked, self.waited_until = 0, 0.0
+            run_id=session.id,
+            services=host.services,
+            ground=ground,
+            now=host.now,
+            troubled=self.troubled,
+            secrets=session.settings.secrets,
+        )
+        self.people_asked = 0
+        self.waited_until = 0.0
 
     @property
     def over(self) -> bool:
-        """Whether every call has its result, or carrying them has failed."""
+        """Whether every call has its result, or carrying them out has failed."""
         return self.batch.left == 0 or self.error is not None
 
-    def pump(self) -> None:
+    def run_until_blocked(self) -> None:
         """Perform everything that the batch asks for, until it waits or is done."""
-        if self.pumping:
+        if self.is_running:
             return  # an answer given on the spot: the loop below goes on with it
-        self.pumping = True
+        self.is_running = True
         try:
             todo = self.batch.todo
             while todo and self.error is None:
@@ -119,26 +137,26 @@ class BatchExecutor:
                     self.invoke(lane, effect)
                 else:
                     self.perform(lane, effect)
-            self.attempts.nothing_more_now()
+            self.attempts.stop_sharing_alarms()
         except Exception as error:
             self.fail(error)
         finally:
-            self.pumping = False
+            self.is_running = False
         if self.over:
             self.leave()
 
     def leave(self) -> None:
-        """Every call has its result: stop what would still ring, and say so."""
+        """Every call has its result: cancel what would still ring, and report it."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
-        self.attempts.silence()
+        self.attempts.cancel_alarms()
         if self.beat is not None:
             self.beat.cancel()
         if self.when_over is not None:
             self.when_over()
 
-    def perform(self, lane: CallState, effect: Effect) -> None:
+    def perform(self, lane: CallState, effect: Effect[Admitted]) -> None:
         """Do what a lane asks for, and answer it now or later."""
         if self.cancelled and not isinstance(effect, Settle | Keep):
             self.cut_short(lane, effect)
@@ -158,8 +176,8 @@ class BatchExecutor:
             case Reserve():
                 self.reserve(lane, effect)
             case Wait(seconds=seconds):
-                waiting = self.wait(lane, effect)
-                waiting.stop = self.ground.later(seconds, self.waited, lane, waiting, None)
+                pending = self.wait(lane, effect)
+                pending.stop = self.ground.later(seconds, self.answer_pending, lane, pending, None)
             case AskHuman():
                 self.ask_human(lane, effect)
             case Verify():
@@ -173,290 +191,322 @@ class BatchExecutor:
             self.batch.answer(lane, answer)
         except Exception as error:
             self.fail(error)
-        if self.reserving or not self.pumping:
-            self.went_on(lane)
+        if self.reserving or not self.is_running:
+            self.resume_lane(lane)
 
     def throw(self, lane: CallState, error: Exception) -> None:
-        """Answer a lane with an exception that its life knows."""
+        """Answer a lane with an exception that its execution expects."""
         try:
             self.batch.throw(lane, error)
         except Exception as fault:
             self.fail(fault)
-        self.went_on(lane)
+        self.resume_lane(lane)
 
-    def went_on(self, lane: CallState) -> None:
+    def resume_lane(self, lane: CallState) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
         if lane in self.reserving and self.batch.results[lane.index] is not None:
-            self.let_resources_go(lane)
-        if not self.pumping:  # else the loop that performs goes on with it
-            self.pump()
+            self.release_resources(lane)
+        if not self.is_running:  # else the loop that performs goes on with it
+            self.run_until_blocked()
 
-    def let_resources_go(self, lane: CallState) -> None:
+    def release_resources(self, lane: CallState) -> None:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
-        runs_on = lane_tool(lane).writes and any(attempt.lane is lane for attempt in list(self.host.services.given_up))
+        assert lane.admitted is not None
+        given_up = list(self.host.services.given_up)
+        runs_on = lane.admitted.tool.writes and any(attempt.lane is lane for attempt in given_up)
         if not runs_on:
             self.host.services.release(lane)
 
     def fail(self, error: Exception) -> None:
         """End the batch by a fault of ours or of a plug-in: better a raised error than a run that never ends."""
         self.error = self.error or error
-        for waiting in self.waits.values():
-            if waiting.stop is not None:
-                waiting.stop.cancel()
+        for pending in self.waits.values():
+            pending.cancel()
         self.waits.clear()
         self.attempts.abandon()
         for lane in self.reserving:
-            self.let_resources_go(lane)
+            self.release_resources(lane)
 
     # ------------------------------------------------------------------ waiting
 
-    def wait(self, lane: CallState, effect: Effect) -> PendingEffect:
+    def wait(self, lane: CallState, effect: Effect[Admitted]) -> PendingEffect:
         """Note that a lane waits for the answer to an effect."""
-        waiting = self.waits[lane] = PendingEffect(effect)
-        return waiting
+        pending = PendingEffect(effect)
+        self.waits[lane] = pending
+        return pending
 
-    def came(self, lane: CallState, waiting: PendingEffect) -> bool:
-        """Whether the lane still waits for this, and from now on no longer does."""
-        if self.waits.get(lane) is not waiting:
+    def still_waiting(self, lane: CallState, pending: PendingEffect) -> bool:
+        """Whether the lane waits for this, and has not been answered or cancelled meanwhile."""
+        return self.waits.get(lane) is pending
+
+    def stop_waiting(self, lane: CallState, pending: PendingEffect) -> bool:
+        """Note that the lane waits for this no longer; return False where it did not."""
+        if self.waits.get(lane) is not pending:
             return False
         del self.waits[lane]
         return True
 
-    def waited(self, lane: CallState, waiting: PendingEffect, answer: Any) -> None:
-        """The answer that a lane waited for is there."""
-        waiting.stop = None  # the timer that has rung holds this; no circle outlives the call
-        if self.came(lane, waiting):
+    def answer_pending(self, lane: CallState, pending: PendingEffect, answer: Any) -> None:
+        """Answer a lane unless it waits no longer."""
+        pending.stop = None  # the timer that has rung holds this; no circle outlives the call
+        if self.stop_waiting(lane, pending):
             self.answer(lane, answer)
 
-    def begin(
-        self, lane: CallState, effect: Effect, work: Callable[[], Awaitable[Any]], then: Callable[[Any], Any]
+    def run_async(
+        self,
+        lane: CallState,
+        effect: Effect[Admitted],
+        work: Callable[[], Awaitable[Any]],
+        then: Callable[[Any], Any],
     ) -> None:
-        """Let a coroutine find something out, and go on with it unless the lane is cancelled meanwhile."""
-        waiting = self.wait(lane, effect)
+        """Run a coroutine for a lane, and call `then` with its value unless the lane is cancelled meanwhile."""
+        pending = self.wait(lane, effect)
+        task = AsyncWork(work, partial(self.end_async, lane, pending, then))
+        pending.stop = task
+        scheduler.start(self.ground, task)
 
-        def ended(_: AsyncWork, outcome: Outcome) -> None:
-            waiting.stop = None  # the work holds this function
-            if not self.came(lane, waiting):
-                return
-            match outcome:
-                case Returned(value=found):
-                    then(found)
-                case Raised(error=error):
-                    self.fail(error)
-                    self.went_on(lane)
-                case Unfinished():  # by somebody else: an event loop that shuts down
-                    self.cut_short(lane, effect)
+    def end_async(
+        self, lane: CallState, pending: PendingEffect, then: Callable[[Any], Any], _: AsyncWork, outcome: Outcome
+    ) -> None:
+        """Take how the coroutine of a lane ended."""
+        pending.stop = None  # the work holds `pending`
+        if not self.stop_waiting(lane, pending):
+            return
+        match outcome:
+            case Returned(value=value):
+                then(value)
+            case Raised(error=error):
+                self.fail(error)
+                self.resume_lane(lane)
+            case Unfinished():  # by somebody else: an event loop that shuts down
+                self.cut_short(lane, pending.effect)
 
-        waiting.stop = begun = AsyncWork(work, ended)
-        scheduler.start(self.ground, begun)
+    # ------------------------------------------------------------------ people
 
     def ask_human(self, lane: CallState, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
         if lane in self.reserving:
-            self.let_resources_go(lane)
+            self.release_resources(lane)
         self.session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
-        if not self.people_asked:
-            self.waited_until = self.host.now()
-        self.people_asked += 1
         asked_at = self.host.now()
+        if not self.people_asked:
+            self.waited_until = asked_at
+        self.people_asked += 1
+        work = partial(self.host.approvals.decide, self.session, effect)
+        self.run_async(lane, effect, work, partial(self.take_approval, lane, effect, asked_at))
 
-        def answered(answer: Approval | StoreUnavailable | None) -> None:
-            lane.since += self.host.now() - asked_at
-            self.people_asked -= 1
-            self.count_wait()
-            if isinstance(answer, StoreUnavailable):
-                self.throw(lane, answer)
-                return
-            self.session.tell(ApprovalGiven(effect.call, answer))
-            self.answer(lane, answer)
+    def take_approval(
+        self, lane: CallState, effect: AskHuman, asked_at: float, approval: Approval | StoreUnavailable | None
+    ) -> None:
+        """Take what people have answered about a call; None where nobody has."""
+        lane.since += self.host.now() - asked_at
+        self.people_asked -= 1
+        self.extend_deadline()
+        if isinstance(approval, StoreUnavailable):
+            self.throw(lane, approval)
+            return
+        self.session.tell(ApprovalGiven(effect.call, approval))
+        self.answer(lane, approval)
 
-        self.begin(lane, effect, partial(self.host.approvals.word_on, self.session, effect), answered)
-
-    def count_wait(self) -> None:
+    def extend_deadline(self) -> None:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
         waited_s = self.host.now() - self.waited_until
         self.waited_until += waited_s
-        self.session.progress.spent.waited_s += waited_s
-        self.session.conduct.deadline += waited_s
+        self.session.postpone_deadline(waited_s)
 
-    def verify(self, lane: CallState, effect: Verify) -> None:
-        """Ask the tool whether its write has happened."""
-        tool, admitted = lane_tool(lane), lane.admitted
-        assert admitted is not None
-        context = self.context(lane, 0, tool.timeout_s, Flag())
-        work = partial(self.host.services.verify, tool, admitted.arguments, context)
-        self.begin(lane, effect, work, partial(self.answer, lane))
+    # ------------------------------------------------------------------ resources and rates
 
-    def reserve(self, lane: CallState, effect: Reserve) -> None:
+    def reserve(self, lane: CallState, effect: Reserve[Admitted]) -> None:
         """Stand in line for resources, at most until the run's time is over."""
-        waiting = self.wait(lane, effect)
-        turn = partial(self.ground.post, self.reserved, lane, waiting)
-        if effect.resources:
-            self.reserving.add(lane)
-        if not effect.resources or self.host.services.reserve(lane, effect.resources, turn):
-            self.keep_pace(lane, waiting)
+        pending = self.wait(lane, effect)
+        call = effect.call
+        if not call.resources:
+            self.keep_rate(lane, pending, call)
+            return
+        self.reserving.add(lane)
+        turn = partial(self.ground.post, self.take_turn, lane, pending, call)
+        if self.host.services.reserve(lane, call.resources, turn):
+            self.keep_rate(lane, pending, call)
         else:
-            self.stand_in_line(lane, waiting)
+            self.wait_for_turn(lane, pending)
 
-    def stand_in_line(self, lane: CallState, waiting: PendingEffect) -> None:
+    def wait_for_turn(self, lane: CallState, pending: PendingEffect) -> None:
         """Wait for the run's end, which moves while people are asked."""
         if self.people_asked:
-            self.count_wait()
-        left_s = self.session.conduct.deadline - self.host.now()
+            self.extend_deadline()
+        left_s = self.session.settings.deadline.at - self.host.now()
         if left_s <= 0:
-            self.waited(lane, waiting, False)
+            self.answer_pending(lane, pending, False)
         elif left_s != float("inf"):
-            waiting.stop = self.ground.later(left_s, self.stand_in_line, lane, waiting)
+            pending.stop = self.ground.later(left_s, self.wait_for_turn, lane, pending)
 
-    def reserved(self, lane: CallState, waiting: PendingEffect) -> None:
-        """It is this lane's turn."""
-        if waiting.stop is not None:
-            waiting.stop.cancel()
-        if self.waits.get(lane) is waiting:
-            self.keep_pace(lane, waiting)
+    def take_turn(self, lane: CallState, pending: PendingEffect, call: Admitted) -> None:
+        """The resources are this call's."""
+        pending.cancel()
+        if self.still_waiting(lane, pending):
+            self.keep_rate(lane, pending, call)
 
-    def keep_pace(self, lane: CallState, waiting: PendingEffect) -> None:
+    def keep_rate(self, lane: CallState, pending: PendingEffect, call: Admitted) -> None:
         """Let the call go when its tool's rate does, or say why it does not in time."""
-        tool, now = lane_tool(lane), self.host.now()
+        tool = call.tool
         if tool.rate_limit is None:
-            self.waited(lane, waiting, True)
+            self.answer_pending(lane, pending, True)
             return
-        key = tool.resolve_rate_key(cast(Admitted, lane.admitted).arguments)
-        most_s = min(tool.timeout_s, self.session.conduct.deadline - now)
+        now = self.host.now()
+        key = tool.resolve_rate_key(call.arguments)
+        most_s = min(tool.timeout_s, self.session.settings.deadline.at - now)
         wait_s = self.host.services.limits.wait_s(tool.name, key, tool.rate_limit, now, most_s)
         if isinstance(wait_s, Failure):
-            self.waited(lane, waiting, wait_s)
+            self.answer_pending(lane, pending, wait_s)
         elif wait_s > 0:
-            waiting.stop = self.ground.later(wait_s, self.waited, lane, waiting, True)
+            pending.stop = self.ground.later(wait_s, self.answer_pending, lane, pending, True)
         else:
-            self.waited(lane, waiting, True)
+            self.answer_pending(lane, pending, True)
 
-    def ask_store(self, lane: CallState, effect: Effect, ask: Callable[..., Any], *args: Any) -> None:
+    # ------------------------------------------------------------------ the store
+
+    def ask_store(self, lane: CallState, effect: Effect[Admitted], ask: Callable[..., Any], *args: Any) -> None:
         """Ask the store; answer at once when it does."""
         try:
             answer = ask(*args)
         except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
-            self.not_stored(lane, effect, silent(error))
+            self.throw_unavailable(lane, effect, store_unavailable(error))
             return
-        if isinstance(answer, ThreadFuture):
-            waiting = self.wait(lane, effect)
-            answer.add_done_callback(lambda done: self.ground.post(self.stored, lane, waiting, done))
-            if not answer.done():
-                self.unanswered.append((monotonic() + STORE_S, lane, waiting))
-                if len(self.unanswered) == 1:  # one timer for all that is asked: most are answered at once
-                    self.timers.append(self.ground.later(STORE_S, self.look_for_silence))
-        else:
-            self.recorded(lane, effect, answer)
-            self.answer(lane, answer)
+        if not isinstance(answer, ThreadFuture):
+            self.take_store_answer(lane, effect, answer)
+            return
+        pending = self.wait(lane, effect)
+        answer.add_done_callback(lambda done: self.ground.post(self.read_store_answer, lane, pending, done))
+        if not answer.done():
+            self.unanswered.append((monotonic() + STORE_S, lane, pending))
+            if len(self.unanswered) == 1:  # one timer for all that is asked: most are answered at once
+                self.timers.append(self.ground.later(STORE_S, self.check_silence))
 
-    def stored(self, lane: CallState, waiting: PendingEffect, done: ThreadFuture[Any]) -> None:
-        """The store has answered."""
-        if not self.came(lane, waiting):
+    def read_store_answer(self, lane: CallState, pending: PendingEffect, done: ThreadFuture[Any]) -> None:
+        """Take what the store has answered in its own thread."""
+        if not self.stop_waiting(lane, pending):
             return
-        if waiting.stop is not None:
-            waiting.stop.cancel()
+        pending.cancel()
         try:
             answer = done.result()
         except Exception as error:
-            self.not_stored(lane, waiting.effect, silent(error))
+            self.throw_unavailable(lane, pending.effect, store_unavailable(error))
         else:
-            self.recorded(lane, waiting.effect, answer)
-            self.answer(lane, answer)
+            self.take_store_answer(lane, pending.effect, answer)
 
-    def not_stored(self, lane: CallState, effect: Effect, error: StoreUnavailable) -> None:
-        """Throw that the store has not answered; keep the end of a write until it does."""
-        if isinstance(effect, Settle):
-            refused = partial(late_results.tell_refused, self.session, lane, effect)
-            self.host.unrecorded.settle(effect, self.leases[lane].claim, refused)
-        self.throw(lane, error)
-
-    def look_for_silence(self) -> None:
-        """It is time to see whether the store has answered."""
-        while self.unanswered:
-            until, lane, waiting = self.unanswered[0]
-            if self.waits.get(lane) is waiting and (left_s := until - monotonic()) > 0:
-                self.timers.append(self.ground.later(left_s, self.look_for_silence))
-                break
-            self.unanswered.popleft()
-            self.store_is_silent(lane, waiting)
-
-    def store_is_silent(self, lane: CallState, waiting: PendingEffect) -> None:
-        """The store does not answer. A claim that it takes after all is nobody's, in doubt when its lease is over."""
-        if self.came(lane, waiting):
-            self.not_stored(lane, waiting.effect, StoreUnavailable(f"it did not answer within {STORE_S:g} s"))
-
-    def recorded(self, lane: CallState, effect: Effect, answer: Any) -> None:
-        """The store has recorded something: remember a claim, and tell of a settlement that met no row."""
+    def take_store_answer(self, lane: CallState, effect: Effect[Admitted], answer: Any) -> None:
+        """Remember a claim, report a settlement that met no row, and answer the lane."""
         if isinstance(effect, Settle) and answer is False:
             late_results.tell_refused(self.session, lane, effect)
         elif isinstance(effect, Claim):
             name = f"{lane.call.name!r} in run {self.session.id}"
             self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
             if self.beat is None and self.host.leases is not None:
-                self.beat = self.ground.later(BEAT_S, self.keep_leases, self.host.leases)
+                self.beat = self.ground.later(BEAT_S, self.renew_leases, self.host.leases)
+        self.answer(lane, answer)
 
-    def keep_leases(self, store: LeaseStore) -> None:
+    def throw_unavailable(self, lane: CallState, effect: Effect[Admitted], error: StoreUnavailable) -> None:
+        """Throw that the store has not answered; keep the end of a write until it does."""
+        if isinstance(effect, Settle):
+            refused = partial(late_results.tell_refused, self.session, lane, effect)
+            self.host.unrecorded.settle(effect, self.leases[lane].claim, refused)
+        self.throw(lane, error)
+
+    def check_silence(self) -> None:
+        """Throw where the store has been silent for too long, and look again when the next answer is due.
+
+        A claim that the store takes after all is left in doubt once its lease expires.
+        """
+        while self.unanswered:
+            until, lane, pending = self.unanswered[0]
+            left_s = until - monotonic()
+            if left_s > 0 and self.still_waiting(lane, pending):
+                self.timers.append(self.ground.later(left_s, self.check_silence))
+                break
+            self.unanswered.popleft()
+            if self.stop_waiting(lane, pending):
+                error = StoreUnavailable(f"it did not answer within {STORE_S:g} s")
+                self.throw_unavailable(lane, pending.effect, error)
+
+    def renew_leases(self, store: LeaseStore) -> None:
         """Renew the leases of writes that are still under way."""
-        self.beat = self.ground.later(BEAT_S, self.keep_leases, store)
+        self.beat = self.ground.later(BEAT_S, self.renew_leases, store)
         for lane, lease in self.leases.items():
             if self.batch.results[lane.index] is None:
                 lease.renew(store)
 
     # ------------------------------------------------------------------ tools
 
-    def invoke(self, lane: CallState, effect: Invoke, *, is_recorded: bool = False) -> None:
+    def invoke(self, lane: CallState, effect: Invoke[Admitted], *, is_recorded: bool = False) -> None:
         """Start the tool, in a task or a thread, with a timer at its side.
 
         Args:
             is_recorded: The audit log has recorded the call's admission.
         """
-        admitted = lane.admitted
-        assert admitted is not None
-        tool = admitted.tool
-        if tool.at_hand and effect.timeout_s > 0 and not (self.troubled or self.session.observers):
-            self.attempts.make(self, lane, tool, effect, tool.bind_call(admitted.bound, None, {}), None)
-            return
+        call = effect.call
+        tool = call.tool
         if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
             self.answer(lane, Unfinished(End.NOT_STARTED))
             return
-        is_grave = admitted.verdict.risk == "high" and tool.writes
-        if is_grave and not is_recorded and (trail := self.session.trail):
-            self.record_first(lane, effect, trail)
-            return
+        if tool.writes and call.verdict.risk == "high" and not is_recorded:
+            trail = self.session.trail
+            if trail is not None:
+                self.record_first(lane, effect, trail)
+                return
         if tool.opens and not self.host.services.is_open(tool):
-            self.open_first(lane, effect)
+            work = partial(self.host.services.open, tool)
+            self.run_async(lane, effect, work, partial(self.invoke_opened, lane, effect))
             return
-        if tool.name in self.troubled and (held := self.host.services.limits.rests(tool.name, self.host.now())):
-            error = HeldBack(held.code, held.message, suggestion=held.suggestion, retryable=held.retryable)
-            self.answer(lane, Raised(error))
-            return
+        if tool.name in self.troubled:
+            held = self.host.services.limits.rests(tool.name, self.host.now())
+            if held is not None:
+                error = HeldBack(held.code, held.message, suggestion=held.suggestion, retryable=held.retryable)
+                self.answer(lane, Raised(error))
+                return
+        self.start(lane, effect)
+
+    def start(self, lane: CallState, effect: Invoke[Admitted]) -> None:
+        """Start a tool that nothing holds back."""
+        tool = effect.call.tool
         if self.session.observers:
             self.session.tell(AttemptStarted(lane.call, effect.attempt))
-        flag = context = None
+        flag = None
+        context = None
         if tool.injected_parameters:
             flag = Flag()
-            context = self.context(lane, effect.attempt, effect.timeout_s, flag)
+            context = self.context(lane, effect.call, effect.attempt, timeout_s=effect.timeout_s, flag=flag)
         if tool.writes:
             self.latest[lane] = effect.attempt
-        start = tool.bind_call(admitted.bound, context, self.session.injected)
+        start = tool.bind_call(effect.call.bound, context, self.session.injected)
         if self.session.recording is not None and tool.isolation == "none":
             start = self.nested(lane, effect.timeout_s).around(start, is_async=tool.is_async)
-        self.attempts.make(self, lane, tool, effect, start, flag)
+        self.attempts.make(self, lane, effect, start, flag)
 
     def nested(self, lane: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
         return Nested(self.runtime, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
 
-    def context(self, lane: CallState, attempt: int, timeout_s: float, flag: Flag) -> Context[Any]:
+    def context(self, lane: CallState, call: Admitted, attempt: int, *, timeout_s: float, flag: Flag) -> Context[Any]:
         """Return what the tool may know about this attempt."""
-        report = partial(self.heard, lane, flag) if self.session.observers or lane in self.leases else None
-        context = self.host.context(self.session, lane, self.leases.get(lane), attempt, timeout_s, flag, report)
+        report = None
+        if self.session.observers or lane in self.leases:
+            report = partial(self.take_progress, lane, flag)
+        lease = self.leases.get(lane)
+        context = self.host.context(self.session, call, lease, attempt, timeout_s, flag, report)
         context.nested = self.nested(lane, timeout_s)
         return context
 
-    def heard(self, lane: CallState, flag: Flag, done: float, total: float | None, note: str) -> None:
-        """A tool says that it gets on, in its own thread: its lease runs anew even while it blocks the ground's."""
-        if (lease := self.leases.get(lane)) and lane in self.attempts.under_way and self.host.leases is not None:
+    def verify(self, lane: CallState, effect: Verify[Admitted]) -> None:
+        """Ask the tool whether its write has happened."""
+        call = effect.call
+        context = self.context(lane, call, 0, timeout_s=call.tool.timeout_s, flag=Flag())
+        work = partial(self.host.services.verify, call.tool, call.arguments, context)
+        self.run_async(lane, effect, work, partial(self.answer, lane))
+
+    def take_progress(self, lane: CallState, flag: Flag, done: float, total: float | None, note: str) -> None:
+        """Take a tool's progress, in its own thread; its lease is renewed even while it blocks the scheduler's."""
+        lease = self.leases.get(lane)
+        if lease is not None and lane in self.attempts.under_way and self.host.leases is not None:
             lease.renew(self.host.leases)
         if self.session.observers and not flag.is_set():
             self.progress.append((lane, Progressed(lane.call, done, total, note)))
@@ -464,42 +514,39 @@ class BatchExecutor:
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
-        with suppress(IndexError):  # once the ground is left, this thread and a tool's may empty the queue at once
+        with suppress(IndexError):  # once the scheduler is left, this thread and a tool's may empty the queue at once
             while True:
                 lane, event = self.progress.popleft()
                 if self.batch.results[lane.index] is None:
                     self.session.tell(event)
 
-    def open_first(self, lane: CallState, effect: Invoke) -> None:
-        """Open a tool before its first call; what goes wrong there fails the call, certainly without effect."""
+    def invoke_opened(self, lane: CallState, effect: Invoke[Admitted], error: Raised | None) -> None:
+        """Start a tool that was opened for its first call; an error there fails the call, certainly without effect."""
+        if error is not None:
+            self.answer(lane, open_failure(effect.call.tool, error))
+            return
+        self.invoke(lane, effect, is_recorded=True)
+        self.run_until_blocked()
 
-        def opened(failed: Raised | None) -> None:
-            if failed is not None:
-                self.answer(lane, not_opened(lane_tool(lane), failed))
-            else:
-                self.invoke(lane, effect, is_recorded=True)
-                self.pump()
-
-        self.begin(lane, effect, partial(self.host.services.open, lane_tool(lane)), opened)
-
-    def record_first(self, lane: CallState, effect: Invoke, trail: AuditObserver) -> None:
+    def record_first(self, lane: CallState, effect: Invoke[Admitted], trail: AuditObserver) -> None:
         """Start a write of high risk once the audit log has recorded its admission, or not at all.
 
         The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
         earlier one, and there is no wait here.
         """
+        work = partial(trail.written, effect.timeout_s)
+        self.run_async(lane, effect, work, partial(self.invoke_recorded, lane, effect))
 
-        def recorded(failure: Exception | None) -> None:
-            if failure is not None:
-                self.answer(lane, not_recorded(lane_tool(lane), failure))
-            else:
-                self.invoke(lane, effect, is_recorded=True)
-                self.pump()
+    def invoke_recorded(self, lane: CallState, effect: Invoke[Admitted], error: Exception | None) -> None:
+        """Start a write whose admission the audit log has recorded, or refuse it where that failed."""
+        if error is not None:
+            self.answer(lane, record_failure(effect.call.tool, error))
+            return
+        self.invoke(lane, effect, is_recorded=True)
+        self.run_until_blocked()
 
-        self.begin(lane, effect, partial(trail.written, effect.timeout_s), recorded)
-
-    def reported_late(self, attempt: Attempt, outcome: Outcome) -> None:
-        """A tool that had been given up has ended after all: settle its claim with the truth, and tell it."""
+    def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Settle the claim of a tool that was given up and has ended after all, with the truth, and tell it."""
         lane = attempt.lane
         if is_awaitable(outcome):  # a plain function that returned a coroutine: what is in it will not happen
             if inspect.iscoroutine(outcome.value):
@@ -507,10 +554,12 @@ class BatchExecutor:
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
         newest = self.latest.get(lane) == attempt.number
         host = self.host
-        held = self.leases.get(lane)
-        late_results.record(host.store, host.unrecorded, self.session, lane, held, outcome, newest=newest)
+        lease = self.leases.get(lane)
+        late_results.settle(
+            host.store, host.unrecorded, self.session, lane, lease=lease, outcome=outcome, newest=newest
+        )
         if lane in self.reserving and (self.error is not None or self.batch.results[lane.index] is not None):
-            self.let_resources_go(lane)
+            self.release_resources(lane)
         late_results.tell(self.session, lane, outcome)
 
     # ------------------------------------------------------------------ cancelling
@@ -522,15 +571,16 @@ class BatchExecutor:
         """
         self.cancelled = True
         self.batch.cancel_unstarted()
-        for lane, waiting in list(self.waits.items()):
-            if not isinstance(waiting.effect, LookUp | Claim | Settle | Keep) and self.came(lane, waiting):
-                if waiting.stop is not None:
-                    waiting.stop.cancel()
-                self.cut_short(lane, waiting.effect)
+        for lane, pending in list(self.waits.items()):
+            if isinstance(pending.effect, LookUp | Claim | Settle | Keep):
+                continue
+            if self.stop_waiting(lane, pending):
+                pending.cancel()
+                self.cut_short(lane, pending.effect)
         self.attempts.cancel(hard)
-        self.pump()
+        self.run_until_blocked()
 
-    def cut_short(self, lane: CallState, effect: Effect) -> None:
+    def cut_short(self, lane: CallState, effect: Effect[Admitted]) -> None:
         """Answer an effect that is not performed, or not to its end, because the run was cancelled."""
         match effect:
             case Invoke():
@@ -541,21 +591,15 @@ class BatchExecutor:
                 self.throw(lane, CallCancelled())
 
 
-def lane_tool(lane: CallState) -> BaseTool:
-    """Return the tool of a lane that was admitted."""
-    assert lane.admitted is not None
-    return lane.admitted.tool
-
-
-def silent(error: Exception) -> StoreUnavailable:
-    """Return what a life knows of a store that did not answer. Why it did not is for the log."""
+def store_unavailable(error: Exception) -> StoreUnavailable:
+    """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
     logs.raised("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 
 
-def not_recorded(tool: BaseTool, failure: Exception) -> Raised:
+def record_failure(tool: BaseTool, cause: Exception) -> Raised:
     """Return the outcome of a write of high risk whose admission the audit log could not record."""
     error = NoEffect(
         Code.UNAVAILABLE,
@@ -563,17 +607,17 @@ def not_recorded(tool: BaseTool, failure: Exception) -> Raised:
         suggestion="Go on without it, or tell the user that the audit log cannot be written.",
         retryable=True,
     )
-    error.__cause__ = failure
+    error.__cause__ = cause
     return Raised(error)
 
 
-def not_opened(tool: BaseTool, failed: Raised) -> Raised:
+def open_failure(tool: BaseTool, cause: Raised) -> Raised:
     """Return how a call ends whose tool could not be opened; the next call tries again."""
     error = NoEffect(
         Code.UNAVAILABLE,
         f"`{tool.name}` is not ready: what it needs could not be opened.",
         suggestion="Go on without it, or try again later.",
-        retryable=retries.diagnose(failed, tool.name, tool.timeout_s).passing,
+        retryable=retries.diagnose(cause, tool.name, tool.timeout_s).passing,
     )
-    error.__cause__ = failed.error
+    error.__cause__ = cause.error
     return Raised(error)

@@ -24,10 +24,16 @@ from handrail.events import FinishedLate, LateResult
 from handrail.ports import Store
 
 
-def record(
-    store: Store, unrecorded: Unrecorded, session: ActiveRun, lane: CallState, lease: Lease | None, outcome: Outcome, *,
+def settle(
+    store: Store,
+    unrecorded: Unrecorded,
+    session: ActiveRun,
+    lane: CallState,
+    *,
+    lease: Lease | None,
+    outcome: Outcome,
     newest: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Settle the claim of a write that ended late, now or as soon as the store answers.
 
     Args:
@@ -35,25 +41,27 @@ def record(
         newest: Whether no attempt was begun after this one. A late "nothing happened" speaks for its own attempt only:
             a newer one may have done it.
     """
-    settle = _settlement(lane, lease, outcome, session.conduct.secrets)
-    if lease is None or settle is None or not (newest or settle.state == "done"):
+    if lease is None:
         return
-    refused = partial(tell_refused, session, lane, settle)
-    keep = partial(unrecorded.settle, settle, lease.claim, refused)
+    settlement = _settlement(lane, lease, outcome, session.settings.secrets)
+    if settlement is None or not (newest or settlement.state == "done"):
+        return
+    refused = partial(tell_refused, session, lane, settlement)
+    keep = partial(unrecorded.settle, settlement, lease.claim, refused)
     try:
-        answer = store.settle(settle)
+        answer = store.settle(settlement)
     except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
         _log(session, lane, error)
         keep()
         return
     if isinstance(answer, Future):
-        answer.add_done_callback(partial(_settled, session, lane, keep, refused))
+        answer.add_done_callback(partial(_take_store_answer, session, lane, keep, refused))
     elif answer is False:
         refused()
 
 
 def tell(session: ActiveRun, lane: CallState, outcome: Outcome) -> None:
-    """Tell how a tool ended whose call was answered without it."""
+    """Tell observers how a tool ended whose call was answered without it."""
     if not session.observers:
         return
     match outcome:
@@ -66,33 +74,32 @@ def tell(session: ActiveRun, lane: CallState, outcome: Outcome) -> None:
 
 
 def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
-    """Tell that the ledger did not take how a write ended: somebody else has it, or has said how it ended."""
+    """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
     if session.observers:
         session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
 
 
-def _settlement(lane: CallState, lease: Lease | None, outcome: Outcome, secrets: Known | None) -> Settle | None:
+def _settlement(lane: CallState, lease: Lease, outcome: Outcome, secrets: Known | None) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
-    if lease is None:
-        return None
-    asked, claimed = lease.claim, lease.claimed
+    claim = lease.claim
+    settlement = partial(Settle, claim.scope, claim.key, lease.claimed.fence, locks=claim.locks)
     match outcome:
         case Returned(value=value):
-            shown = value if secrets is None else secrets.value(value)
-            return Settle(asked.scope, asked.key, claimed.fence, "done", plain(shown), asked.locks)
+            if secrets is not None:
+                value = secrets.value(value)
+            return settlement(state="done", value=plain(value))
         case Raised(error=TooLarge() as error):
-            value = done_but_too_large(lane.call.name, error).as_json()
-            return Settle(asked.scope, asked.key, claimed.fence, "done", value, asked.locks)
+            return settlement(state="done", value=done_but_too_large(lane.call.name, error).as_json())
         case Raised(error=NoEffect()):
-            return Settle(asked.scope, asked.key, claimed.fence, "failed", locks=asked.locks)
+            return settlement(state="failed")
         case _:
             return None
 
 
-def _settled(
+def _take_store_answer(
     session: ActiveRun, lane: CallState, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
 ) -> None:
-    """The store has answered, in its own thread."""
+    """Take what the store has answered, in its own thread."""
     if (error := done.exception()) is not None:
         _log(session, lane, error)
         keep()

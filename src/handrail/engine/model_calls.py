@@ -57,7 +57,7 @@ class ModelCaller:
 
     async def ask(self, session: ActiveRun, model: Model, asked: AskModel) -> Turn:
         """Ask the model within what is left of the run's time."""
-        left_s = session.conduct.deadline - self._now()
+        left_s = session.settings.deadline.at - self._now()
         tools = asked.tools
         if session.window is not None and await self._fold(session, session.window):
             tools = self.shown(session)
@@ -111,7 +111,7 @@ class ModelCaller:
     def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        owed = () if session.course is None else session.course.owed_among(tools)
+        owed = () if session.flow is None else session.flow.owed_among(tools)
         names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:

@@ -140,11 +140,11 @@ class Nested(Struct, eq=False):
     def _stopped_with(self, runtime: Any, run_id: str) -> Iterator[None]:
         """Cancel the run when the run of the call is cancelled."""
         stop = partial(runtime.cancel, run_id)
-        self.session.stops.append(stop)
+        self.session.add_stop(stop)
         try:
             yield
         finally:
-            self.session.stops.remove(stop)
+            self.session.remove_stop(stop)
 
 
 _STARTED_BY_A_CALL = re.compile(r"(.+)\.\d+\.\d+\.(?:\d+|[0-9a-f]{12}(?:\.\d+)?)")

@@ -15,7 +15,6 @@ from handrail.core.budgets import Budget
 from handrail.core.flow import Rules, rules_from_json
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine
-from handrail.engine.tool_visibility import selector_of
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.journal.codec import RunInput, budget_from_json, input_from_json
 from handrail.ports import Model, Observer, Selector
@@ -93,6 +92,7 @@ def open_stored_run(
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules | None = None,
+    is_audited: bool = True,
 ) -> tuple[ActiveRun, RunInput, Model]:
     """Return a stored run as an active one, its input and its model.
 
@@ -108,14 +108,20 @@ def open_stored_run(
         )
     if model is None and not asked.model:
         raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
-    budget = budget or budget_from_json(asked.budget)
-    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-    active.options = asked.options
-    active.selector = None if selector is None else selector_of(selector)
-    active.course = engine.make_flow(rules_from_json(asked.flow) if flow is None else flow)
+    policy = replace(engine.policy, done_before=frozenset(asked.done_before)) if stored.record.forked_from else None
+    active = engine.open_run(
+        run=run_id,
+        deps=deps,
+        inject=inject,
+        budget=budget or budget_from_json(asked.budget),
+        observers=observers,
+        options=asked.options,
+        selector=selector,
+        flow=rules_from_json(asked.flow) if flow is None else flow,
+        policy=policy,
+        is_audited=is_audited,
+    )
     resolved = engine.resolve_model(model if model is not None else asked.model)
-    if stored.record.forked_from:
-        active.conduct.policy = replace(engine.policy, done_before=frozenset(asked.done_before))
     return active, replace(asked, output=output if output is not None else asked.output), resolved
 
 

@@ -59,11 +59,11 @@ class ThreadScheduler:
         """Return when every call has its result. A keyboard interrupt cancels the calls first."""
         active = executor.session
         stop = partial(self.post, executor.cancel)
-        active.stops.append(stop)
+        active.add_stop(stop)
         if active.cancelled:
             stop()
         try:
-            executor.pump()
+            executor.run_until_blocked()
             self._wait_for(executor, float("inf"))
         except KeyboardInterrupt as interrupt:
             # It may have come in the middle of anything of ours, and then ending the rest may fail.
@@ -72,7 +72,7 @@ class ThreadScheduler:
                 self._wait_for(executor, monotonic() + 2 * CANCEL_GRACE_S)
             raise interrupt from None
         finally:
-            active.stops.remove(stop)
+            active.remove_stop(stop)
             self._leave()
 
     def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:

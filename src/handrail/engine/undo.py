@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail.calls import ToolResult
-from handrail.core.execution import Admitted, ParsedCall, admit, read
+from handrail.core.admission import Admitted, ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
 from handrail.effects import AGAIN
@@ -110,7 +110,7 @@ def _offered(begun: StoredRun, tools: Toolset, done: _Done, edits: Mapping[str, 
     run_id, offered = begun.record.run_id, []
     results = {step.key: codec.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
     for step, place, call, finish in codec.calls_in(begun.steps):
-        asked = read(call, tools, finish)
+        asked = parse_call(call, tools, finish)
         if isinstance(asked, Failure) or asked.tool.compensate is None or step.turn < begun.record.forked_at:
             continue  # what stands before a fork is its parent's
         if place in edits:

@@ -24,7 +24,6 @@ from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
 from handrail.engine.engine import Engine, PerformBatch, Verb
 from handrail.engine.resume import check_left, check_name_free, open_stored_run, poisoning, require_run, take_over
-from handrail.engine.tool_visibility import selector_of
 from handrail.errors import Json
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector
@@ -144,10 +143,16 @@ def run(
                     flow=flow or None,
                 )
             )
-    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
-    active.options = options or active.options
-    active.selector = None if selector is None else selector_of(selector)
-    active.course = engine.make_flow(flow)
+    active = engine.open_run(
+        run=run_id,
+        deps=deps,
+        inject=inject,
+        budget=budget,
+        observers=observers,
+        options=options,
+        selector=selector,
+        flow=flow,
+    )
     engine.open_conversation(active, messages, output, resolved)
     record = engine.make_record(active, messages, model)
     return (yield from _drive_to_end(engine, active, resolved, record, new=True))
@@ -172,8 +177,7 @@ def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = N
 def replay(engine: Engine, run_id: str, *, output: Any = None, **options: Any) -> Verb[Run[Any]]:
     """See `Runtime.replay`."""
     stored = require_run((yield engine.load_run(run_id)), run_id)
-    active, asked, model = open_stored_run(engine, stored, output=output, **options)
-    active.leave_no_trail()
+    active, asked, model = open_stored_run(engine, stored, output=output, is_audited=False, **options)
     engine.open_conversation(active, asked.messages, asked.output, model)
     engine.attach_journal(active, stored, replaying=True)
     return (yield from _drive_to_end(engine, active, model, None))

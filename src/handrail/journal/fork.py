@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from handrail.calls import ToolResult
-from handrail.core.execution import ParsedCall, admit, read
+from handrail.core.admission import ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy, act
 from handrail.errors import Code, ConfigError, Failure, Json
@@ -52,7 +52,7 @@ def _done_from(begun: StoredRun, turn: int, tools: Toolset, edits: Mapping[str, 
     for step, place, call, finish in calls_in(begun.steps):
         if step.turn < turn:
             continue
-        result, asked_for = results.get(place), read(call, tools, finish)
+        result, asked_for = results.get(place), parse_call(call, tools, finish)
         if isinstance(asked_for, Failure) or not (asked_for.tool.writes and _may_have_happened(result)):
             continue
         if place in edits:

@@ -24,7 +24,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.dialects import Envelope, ServerDialect, dialect
+from handrail.dialects import Dialect, Envelope, ServerDialect, dialect
 from handrail.dialects.prompts.completion_wire import Completions, Generate
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.effects import Approval, AskHuman
@@ -149,12 +149,15 @@ class ScriptedServer(Serving):
         wire: str = "openai-chat",
         pause_s: float = 0.0,
     ) -> None:
-        self.script, self.pause_s = script, pause_s
+        self.script = script
+        self.pause_s = pause_s
         self.faults = list(faults)
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
         spoken = dialect(wire)
-        raw = [Completions(spoken), Generate(spoken)] if isinstance(spoken, PromptDialect) else [spoken]
+        raw: list[Dialect] = [spoken]
+        if isinstance(spoken, PromptDialect):
+            raw = [Completions(spoken), Generate(spoken)]
         self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))]
         self._lock = Lock()
         super().__init__(_Handler)
@@ -174,7 +177,9 @@ class ScriptedServer(Serving):
             self.requests.append(body)
             self.paths.append(path)
             number = len(self.requests) - 1
-            return self.faults[number] if number < len(self.faults) else None
+            if number < len(self.faults):
+                return self.faults[number]
+            return None
 
 
 class _Handler(Handler):
@@ -185,7 +190,14 @@ class _Handler(Handler):
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
         models = {
             "object": "list",
-            "data": [{"id": "scripted", "object": "model", "created": 0, "owned_by": "handrail"}],
+            "data": [
+                {
+                    "id": "scripted",
+                    "object": "model",
+                    "created": 0,
+                    "owned_by": "handrail",
+                }
+            ],
         }
         self._send(200, json.dumps(models))
 

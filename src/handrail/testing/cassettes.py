@@ -161,7 +161,8 @@ class Cassette:
     def __init__(self, file: Path, *, record: bool = False, secrets: Sequence[str] = ()) -> None:
         if not record and not file.exists():
             raise ConfigError(f"there is no cassette {file}; record it: pytest --record-cassettes")
-        self.file, self.records = file, record
+        self.file = file
+        self.records = record
         self._redactor = Redactor(secrets)
         self._tape = Tape() if record else Tape.read(file)
         self._tools: dict[str, BaseTool] = {}
@@ -180,7 +181,9 @@ class Cassette:
         return Runtime(self.tools(tools), **self._heard(how))
 
     def _heard(self, how: dict[str, Any]) -> dict[str, Any]:
-        return {**how, "observers": (*how.get("observers", ()), self.observe)} if self.records else how
+        if self.records:
+            return {**how, "observers": (*how.get("observers", ()), self.observe)}
+        return how
 
     def model(self, model: str | Model) -> Model:
         """Return the model on the tape; the one that is named here is asked while it is recorded."""
@@ -190,7 +193,9 @@ class Cassette:
         """Return the tools; those of a tape that is played look like them and do nothing."""
         toolset = Toolset(tools)
         self._tools |= {tool.name: tool for tool in toolset}
-        return toolset if self.records else Toolset([self._silent(tool) for tool in toolset])
+        if self.records:
+            return toolset
+        return Toolset([self._silent(tool) for tool in toolset])
 
     def observe(self, event: Event) -> None:
         """Record the calls of a runtime: an observer."""
@@ -222,7 +227,10 @@ class Cassette:
         if tool is None:
             return  # of another toolset, or handrail's own
         bound = tool.bind(arguments)
-        got = arguments if isinstance(bound, Failure) else self._spelled(bound)
+        if isinstance(bound, Failure):
+            got = arguments
+        else:
+            got = self._spelled(bound)
         begun = self._under_way.get(id(asked))
         if begun is None:
             begun = self._under_way[id(asked)] = TapedCall(tool.name, got, ToolResult(asked.id))
@@ -253,7 +261,14 @@ class Cassette:
     def _silent(self, tool: BaseTool) -> BaseTool:
         """Return a tool that checks and judges as this one does, and takes its values from the tape."""
         # What would touch the world beside the call itself: a process, asking whether it happened, opening.
-        silent = tool.replace(verify=None, isolation="none", mounts=(), breaker=0, blocking=False, max_attempts=1)
+        silent = tool.replace(
+            verify=None,
+            isolation="none",
+            mounts=(),
+            breaker=0,
+            blocking=False,
+            max_attempts=1,
+        )
         vars(silent).update(opens=False, is_async=False, ready=partial(self._ready, tool))
         return silent
 
@@ -287,11 +302,13 @@ class TapedModel(Struct):
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
-        place, asked = 0, ""
+        place = 0
+        asked = ""
         for message in request.messages:
             place += isinstance(message, AssistantMessage)
             if isinstance(message, UserMessage):
-                place, asked = 0, message.text
+                place = 0
+                asked = message.text
         if not self.cassette.records:
             return self.cassette.answer(asked, place)
         self._real = self._real or Engine().resolve_model(self.model)
@@ -307,7 +324,9 @@ def _masked(arguments: str, redactor: Redactor) -> str:
     except (ValueError, RecursionError):  # what is no JSON is recorded all the same
         return redactor.text(arguments)
     shown = redactor.value(given)
-    return arguments if shown == given else json.dumps(shown, ensure_ascii=False)
+    if shown == given:
+        return arguments
+    return json.dumps(shown, ensure_ascii=False)
 
 
 def _end_as(result: ToolResult) -> Json:
@@ -316,9 +335,12 @@ def _end_as(result: ToolResult) -> Json:
         return result.value
     failure = result.failure
     raise ToolError(
-        failure.code, failure.message, suggestion=failure.suggestion, retryable=failure.retryable,
+        failure.code,
+        failure.message,
+        suggestion=failure.suggestion,
+        retryable=failure.retryable,
         details=failure.details,
-    )  # fmt: skip
+    )
 
 
 def _without_chance(result: ToolResult) -> ToolResult:

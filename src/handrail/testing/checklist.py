@@ -37,11 +37,19 @@ MOST_TIMEOUT_S = 120.0
 
 _WORDING = frozenset(
     {
-        "definition-broken", "description-missing", "description-repeats-name", "description-short",
-        "description-vague", "name-empty", "look-alike", "name-twice", "parameter-undocumented", "too-many-tools",
+        "definition-broken",
+        "description-missing",
+        "description-repeats-name",
+        "description-short",
+        "description-vague",
+        "name-empty",
+        "look-alike",
+        "name-twice",
+        "parameter-undocumented",
+        "too-many-tools",
         "effect-contradicted",
     }
-)  # fmt: skip
+)
 """The rules of lint whose breaking makes a model pick the wrong tool, or fill it wrongly."""
 
 
@@ -68,8 +76,14 @@ class Line(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """Return the line as JSON."""
-        return {"item": self.item, "tool": self.tool, "pass": self.passes, "trouble": self.trouble,
-                "says": self.says, "fix": self.fix}  # fmt: skip
+        return {
+            "item": self.item,
+            "tool": self.tool,
+            "pass": self.passes,
+            "trouble": self.trouble,
+            "says": self.says,
+            "fix": self.fix,
+        }
 
 
 class Item(Struct, frozen=True):
@@ -144,7 +158,10 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 
 def _racing(tool: BaseTool) -> Iterator[Missing]:
     if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
-        named = sorted(names_in(tool.key)) if isinstance(tool.key, str) else list(tool.parameters.get("required", ()))
+        if isinstance(tool.key, str):
+            named = sorted(names_in(tool.key))
+        else:
+            named = list(tool.parameters.get("required", ()))
         what = next(iter(named), "…")
         yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')
 
@@ -190,7 +207,10 @@ WRONG_TOOL = "the wrong tool is picked"
 
 def check(tools: Tools, runtime: Runtime | SyncRuntime | None = None, settings: Settings | None = None) -> Checklist:
     """Go through the list for every tool, and for the runtime if one is given."""
-    chosen = tools if isinstance(tools, Toolset) else Toolset(tools)
+    if isinstance(tools, Toolset):
+        chosen = tools
+    else:
+        chosen = Toolset(tools)
     worded = [finding for finding in lint(chosen, settings).findings if finding.rule in _WORDING]
     lines = [line for tool in chosen for line in _lines_of(tool, [each for each in worded if each.tool == tool.name])]
     lines += [Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL) for each in worded if not each.tool]
@@ -250,7 +270,10 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
 
 async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, Any] | None = None) -> Checklist:
     """Call the reads with their examples, and hold what they return to what they declare."""
-    chosen = tools if isinstance(tools, Toolset) else Toolset(tools)
+    if isinstance(tools, Toolset):
+        chosen = tools
+    else:
+        chosen = Toolset(tools)
     lines: list[Line] = []
     policy = Policy(max_permission="read", ask_from=None)
     async with Runtime(chosen, policy=policy) as runtime:
@@ -267,7 +290,12 @@ async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, A
 async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], deps: Any, inject: Any) -> Line:
     told = argument_errors.shown(dict(example))
     try:
-        result = await runtime.call(tool.name, example, deps=deps, inject=inject)
+        result = await runtime.call(
+            tool.name,
+            example,
+            deps=deps,
+            inject=inject,
+        )
     except MissingInjection as error:
         return Line("examples", tool.name, f"cannot be run here: {error}", "--inject")
     if result.failure:

@@ -75,7 +75,9 @@ _UNKNOWN = {Boundary.AFTER_CLAIM, Boundary.AFTER_EFFECT}
 
 def effects_wanted(replay: ReplayClass, boundary: Boundary) -> int:
     """Return how often a write must have taken effect, once its run has been resumed."""
-    return 0 if replay == "none" and boundary is Boundary.AFTER_CLAIM else 1
+    if replay == "none" and boundary is Boundary.AFTER_CLAIM:
+        return 0
+    return 1
 
 
 def ends_in_doubt(replay: ReplayClass, boundary: Boundary) -> bool:
@@ -109,7 +111,8 @@ class Child:
             os.close(self._line)
             _work(work, theirs)
         os.close(theirs)
-        self._said, self._over = b"", False
+        self._said = b""
+        self._over = False
 
     def reached(self) -> None:
         """Wait until it has come to its boundary.
@@ -205,7 +208,10 @@ class MortalStore:
         for name in dir(store):
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
-        self._store, self._moment, self._reached, self._left = store, moment, reached, moment.nth
+        self._store = store
+        self._moment = moment
+        self._reached = reached
+        self._left = moment.nth
         self._unrecorded = 0  # settled writes that the journal does not have yet
         self._at = {
             "claim": (Boundary.BEFORE_CLAIM, Boundary.AFTER_CLAIM),
@@ -248,7 +254,9 @@ class MortalStore:
 
 
 def _waited(answer: StoreAnswer[T]) -> T:
-    return answer.result(PATIENCE_S) if isinstance(answer, Future) else answer
+    if isinstance(answer, Future):
+        return answer.result(PATIENCE_S)
+    return answer
 
 
 def begun(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> Child:
@@ -258,7 +266,8 @@ def begun(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
         how: As for `Runtime`.
     """
 
-    described, opened = _described(tools), opener(store)
+    described = _described(tools)
+    opened = opener(store)
 
     def work(reached: Callable[[], None]) -> Json:
         return _driven(deed, described, MortalStore(opened(), moment, reached), how)
@@ -272,7 +281,13 @@ def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) 
     Raises:
         NotReached: It did not come so far.
     """
-    child = begun(deed, tools, store=store, moment=moment, **how)
+    child = begun(
+        deed,
+        tools,
+        store=store,
+        moment=moment,
+        **how,
+    )
     try:
         child.reached()
     finally:
@@ -281,7 +296,8 @@ def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) 
 
 def done(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
     """Do a deed in a process of its own; return what it returned."""
-    described, opened = _described(tools), opener(store)
+    described = _described(tools)
+    opened = opener(store)
     child = Child(lambda _: _driven(deed, described, opened(), how))
     try:
         return child.told()
@@ -341,7 +357,12 @@ class Crash(Struct, frozen=True):
     store: str
 
     def __call__(
-        self, tool: BaseTool, arguments: Mapping[str, Json], *, effects: Callable[[], int], **how: Any
+        self,
+        tool: BaseTool,
+        arguments: Mapping[str, Json],
+        *,
+        effects: Callable[[], int],
+        **how: Any,
     ) -> Survived:
         """Let a run make one call of a write, die at the boundary and be resumed; assert that its promise was kept.
 
@@ -357,8 +378,14 @@ class Crash(Struct, frozen=True):
         if not tool.writes:
             raise ConfigError(f"{tool.name!r} is a read; it may run again, and there is nothing to prove")
         model = ScriptedModel([call(tool.name, **arguments), "done"])
-        survived = self.run([tool], model=model, effects=effects, **how)
-        replay, (result,) = tool.replay_class, survived.results
+        survived = self.run(
+            [tool],
+            model=model,
+            effects=effects,
+            **how,
+        )
+        replay = tool.replay_class
+        (result,) = survived.results
         wanted = effects_wanted(replay, self.boundary)
         where = f"{tool.name}, killed {self.boundary.value} (replay class {replay!r})"
         counted = f"{where}: {survived.effects} effects, {wanted} wanted"
@@ -392,11 +419,34 @@ class Crash(Struct, frozen=True):
             AssertionError: The run does not end, or a call has no result.
             NotReached: No write came to the boundary.
         """
-        run_id, before = f"r_{token_hex(4)}", effects()
+        run_id = f"r_{token_hex(4)}"
+        before = effects()
         moment = Moment(self.boundary, write)
-        begin = partial(_told, verb="run", on=question, model=model, run_id=run_id)
-        killed(begin, tools, store=self.store, moment=moment, **how)
-        told = done(partial(_told, verb="resume", on=run_id, model=model), tools, store=self.store, **how)
+        begin = partial(
+            _told,
+            verb="run",
+            on=question,
+            model=model,
+            run_id=run_id,
+        )
+        killed(
+            begin,
+            tools,
+            store=self.store,
+            moment=moment,
+            **how,
+        )
+        told = done(
+            partial(
+                _told,
+                verb="resume",
+                on=run_id,
+                model=model,
+            ),
+            tools,
+            store=self.store,
+            **how,
+        )
         results = [result_from_json(each) for each in told["results"]]
         assert told["status"] == "done", (
             f"killed {self.boundary.value}, the run ended {told['status']}: {told['reason']}"
@@ -410,8 +460,12 @@ def _told(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
     run: Run = getattr(runtime, verb)(on, **how)
     results = [result_as_json(message.result) for message in run.messages if isinstance(message, ToolMessage)]
     return {
-        "status": run.status, "reason": run.reason, "text": run.text, "calls": run.spent.calls, "results": results,
-    }  # fmt: skip
+        "status": run.status,
+        "reason": run.reason,
+        "text": run.text,
+        "calls": run.spent.calls,
+        "results": results,
+    }
 
 
 __all__ = ["Boundary", "Child", "Crash", "MortalStore", "Moment", "NotReached", "Survived", "begun", "done", "killed"]

@@ -55,7 +55,9 @@ class Jitter(Struct, frozen=True):
         """Return what becomes of the n-th request."""
         drawn = random.Random(self.seed * 1_000_003 + number).random()
         place = int(drawn / self.share) if self.share else len(Fate)
-        return list(Fate)[1 + place] if place < len(Fate) - 1 else Fate.ARRIVES
+        if place < len(Fate) - 1:
+            return list(Fate)[1 + place]
+        return Fate.ARRIVES
 
 
 class TicketServer(Serving):

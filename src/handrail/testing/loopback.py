@@ -71,7 +71,9 @@ class Loopback(Serving):
         with self._lock:
             self.asked.append(asked)
             number = len(self.asked) - 1
-        return self.faults[number] if number < len(self.faults) else None
+        if number < len(self.faults):
+            return self.faults[number]
+        return None
 
 
 class _Handler(Handler):
@@ -103,9 +105,11 @@ class _Handler(Handler):
             self._pour(answer.stream)
             return
         told = {name.lower(): value for name, value in answer.headers.items()}
-        data, kind = answer.body, "text/plain; charset=utf-8"
+        data = answer.body
+        kind = "text/plain; charset=utf-8"
         if data is None:
-            data, kind = json.dumps(answer.json, ensure_ascii=False).encode(), "application/json; charset=utf-8"
+            data = json.dumps(answer.json, ensure_ascii=False).encode()
+            kind = "application/json; charset=utf-8"
         self.send_response(answer.status)
         for name, value in {"content-type": kind, "content-length": str(len(data)), **told}.items():
             self.send_header(name, value)

@@ -48,7 +48,9 @@ class Mailbox(Serving):
         """Count a connection and return what is to go wrong with it."""
         with self._lock:
             self.connections += 1
-            return self._faults[self.connections - 1] if self.connections <= len(self._faults) else None
+            if self.connections <= len(self._faults):
+                return self._faults[self.connections - 1]
+            return None
 
     def takes(self, address: str) -> bool:
         """Whether there is mail for this address here."""

@@ -113,7 +113,8 @@ class MediaWiki(Loopback):
         self, pages: Sequence[WikiPage] = PAGES, *, lag_s: float = 0.0, faults: Iterable[Fault | None] = ()
     ) -> None:
         super().__init__(self._answer, faults=faults)
-        self.pages, self.lag_s = pages, lag_s
+        self.pages = pages
+        self.lag_s = lag_s
         self.api = self.url + "/{language}/w/api.php"
         """For `Wikipedia(api=...)`."""
 
@@ -142,19 +143,33 @@ def _is_nobody(agent: str) -> bool:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and re.fullmatch("-?[0-9]{1,9}", text) else otherwise
+    if text and re.fullmatch("-?[0-9]{1,9}", text):
+        return int(text)
+    return otherwise
 
 
 def _fault(code: str, info: str, **more: Json) -> Answer:
     docref = "See https://www.mediawiki.org/w/api.php for API usage."
-    told: Json = {"error": {"code": code, "info": info, **more, "docref": docref}, "servedby": "stand-in"}
+    told: Json = {
+        "error": {
+            "code": code,
+            "info": info,
+            **more,
+            "docref": docref,
+        },
+        "servedby": "stand-in",
+    }
     return Answer(json=told, headers={"mediawiki-api-error": code})
 
 
 def _lagging(lag_s: float) -> Answer:
     """Return what a lagging wiki says, with status 200, as the manual has it."""
     refused = _fault(
-        "maxlag", f"Waiting for stand-in: {lag_s:g} seconds lagged.", host="stand-in", lag=lag_s, type="db"
+        "maxlag",
+        f"Waiting for stand-in: {lag_s:g} seconds lagged.",
+        host="stand-in",
+        lag=lag_s,
+        type="db",
     )
     return Answer(json=refused.json, headers={"retry-after": "5", "x-database-lag": f"{lag_s:.0f}", **refused.headers})
 
@@ -163,7 +178,9 @@ class _Query:
     """One request of `action=query` to one edition."""
 
     def __init__(self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str) -> None:
-        self.asked, self.pages, self.url = asked, pages, url
+        self.asked = asked
+        self.pages = pages
+        self.url = url
 
     def answer(self) -> Answer:
         if self.asked.get("list") == "search":
@@ -185,7 +202,8 @@ class _Query:
         if not words:
             return _fault("missingparam", 'The "srsearch" parameter must be set.')
         hits = sorted((page for page in self.pages if _score(page, words)), key=lambda page: -_score(page, words))
-        at, most = _number(self.asked.get("sroffset"), 0), _number(self.asked.get("srlimit"), 10)
+        at = _number(self.asked.get("sroffset"), 0)
+        most = _number(self.asked.get("srlimit"), 10)
         shown = hits[at : at + min(max(most, 1), 500)]
         rest: dict[str, Json] = {}
         if at + len(shown) < len(hits):
@@ -197,9 +215,11 @@ class _Query:
     def _hit(self, page: WikiPage, words: Sequence[str]) -> dict[str, Json]:
         told: dict[str, Json] = {"ns": 0, "title": page.title, "pageid": self._id(page)}
         known: dict[str, Json] = {
-            "size": len(page.text.encode()), "wordcount": len(page.text.split()), "snippet": _snippet(page, words),
+            "size": len(page.text.encode()),
+            "wordcount": len(page.text.split()),
+            "snippet": _snippet(page, words),
             "timestamp": "2026-01-01T00:00:00Z",
-        }  # fmt: skip
+        }
         wanted = self.asked.get("srprop", "size|wordcount|timestamp|snippet").split("|")
         return told | {name: value for name, value in known.items() if name in wanted}
 
@@ -215,7 +235,10 @@ class _Query:
         elif page and title != page.title:
             page = WikiPage(title, "", language=page.language)
         found = self._page(page) if page else self._missing(title)
-        told["pages"] = [found] if self._second else {str(found.get("pageid", -1)): found}
+        if self._second:
+            told["pages"] = [found]
+        else:
+            told["pages"] = {str(found.get("pageid", -1)): found}
         return told
 
     def _missing(self, title: str) -> dict[str, Json]:
@@ -239,7 +262,10 @@ class _Query:
 
     def _extract(self, text: str) -> str:
         """Return a text as TextExtracts does: lines within a paragraph joined, two empty lines before a heading."""
-        text = re.sub(r"(?<=[^\n=])\n(?=[^\n=])", " ", text) if "may mean:" not in text else text
+        if "may mean:" not in text:
+            text = re.sub(r"(?<=[^\n=])\n(?=[^\n=])", " ", text)
+        else:
+            text = text
         if "exintro" in self.asked:
             text = re.split(r"\n+==", text, maxsplit=1)[0]
         if "explaintext" not in self.asked:
@@ -254,7 +280,8 @@ class _Query:
 
 def _score(page: WikiPage, words: Sequence[str]) -> int:
     """Return how well a page matches: words in titles count most; a word that is nowhere excludes it, as on a wiki."""
-    titles, text = " ".join((page.title, *page.redirects)).lower(), page.text.lower()
+    titles = " ".join((page.title, *page.redirects)).lower()
+    text = page.text.lower()
     if not all(word in titles or word in text for word in words):
         return 0
     return sum(10 * (word in titles) + text.count(word) for word in words)

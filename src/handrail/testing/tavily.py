@@ -66,7 +66,8 @@ class Tavily(Loopback):
 
     def __init__(self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()) -> None:
         super().__init__(self._answer, faults=faults)
-        self.pages, self.key = pages, "tvly-stand-in-key"
+        self.pages = pages
+        self.key = "tvly-stand-in-key"
 
     def _answer(self, asked: Asked) -> Answer:
         paths = {"/search": self._search, "/extract": self._extract}
@@ -80,7 +81,8 @@ class Tavily(Loopback):
         return paths[asked.path](body)
 
     def _search(self, body: Mapping[str, Json]) -> Answer:
-        query, most = body.get("query"), body.get("max_results", 5)
+        query = body.get("query")
+        most = body.get("max_results", 5)
         if not isinstance(query, str) or not query.strip():
             return _refused(400, "Query is missing.")
         if len(query) > 400:
@@ -93,11 +95,23 @@ class Tavily(Loopback):
         found = [page for page in self.pages if _is_within(page, body) and (topic != "news" or page.topic == "news")]
         scored = sorted(((_score(page, words), page) for page in found), key=lambda each: -each[0])
         results: Json = [
-            {"url": page.url, "title": page.title, "content": page.summary, "score": score,
-             "raw_content": page.text if body.get("include_raw_content") else None}
-            for score, page in scored[:most] if score
-        ]  # fmt: skip
-        common = {"query": query, "follow_up_questions": None, "answer": None, "images": [], "results": results}
+            {
+                "url": page.url,
+                "title": page.title,
+                "content": page.summary,
+                "score": score,
+                "raw_content": page.text if body.get("include_raw_content") else None,
+            }
+            for score, page in scored[:most]
+            if score
+        ]
+        common = {
+            "query": query,
+            "follow_up_questions": None,
+            "answer": None,
+            "images": [],
+            "results": results,
+        }
         return Answer(json={**common, "response_time": 0.1, "request_id": _REQUEST_ID})
 
     def _extract(self, body: Mapping[str, Json]) -> Answer:
@@ -107,11 +121,22 @@ class Tavily(Loopback):
             return _refused(400, "Between 1 and 20 URLs can be extracted at once.")
         texts = {page.url: page.text for page in self.pages if page.text}
         read: Json = [
-            {"url": url, "title": _title_of(url, self.pages), "raw_content": texts[str(url)], "images": []}
-            for url in urls if url in texts
-        ]  # fmt: skip
+            {
+                "url": url,
+                "title": _title_of(url, self.pages),
+                "raw_content": texts[str(url)],
+                "images": [],
+            }
+            for url in urls
+            if url in texts
+        ]
         failed: Json = [{"url": url, "error": "Failed to fetch url"} for url in urls if url not in texts]
-        told = {"results": read, "failed_results": failed, "response_time": 0.1, "request_id": _REQUEST_ID}
+        told = {
+            "results": read,
+            "failed_results": failed,
+            "response_time": 0.1,
+            "request_id": _REQUEST_ID,
+        }
         return Answer(json=cast(Json, told))
 
 
@@ -129,12 +154,15 @@ def _title_of(url: Json, pages: Sequence[WebPage]) -> str:
 def _score(page: WebPage, words: set[str]) -> float:
     """Return the share of the words that a page has."""
     has = set(re.findall(r"\w+", f"{page.title} {page.summary} {page.text}".lower()))
-    return round(len(words & has) / len(words), 4) if words else 0.0
+    if words:
+        return round(len(words & has) / len(words), 4)
+    return 0.0
 
 
 def _is_within(page: WebPage, body: Mapping[str, Json]) -> bool:
     host = page.url.split("/")[2]
-    wanted, unwanted = body.get("include_domains") or [], body.get("exclude_domains") or []
+    wanted = body.get("include_domains") or []
+    unwanted = body.get("exclude_domains") or []
     assert isinstance(wanted, list) and isinstance(unwanted, list)
     return (not wanted or host in wanted) and host not in unwanted
 

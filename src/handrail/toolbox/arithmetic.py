@@ -47,11 +47,15 @@ def written(value: Fraction) -> str | None:
     >>> written(Fraction(1, 8)), written(Fraction(1, 3))
     ('0.125', None)
     """
-    twos, fives, rest = 0, 0, value.denominator
+    twos = 0
+    fives = 0
+    rest = value.denominator
     while rest % 2 == 0 and twos <= MOST_DECIMALS:
-        rest, twos = rest // 2, twos + 1
+        rest = rest // 2
+        twos = twos + 1
     while rest % 5 == 0 and fives <= MOST_DECIMALS:
-        rest, fives = rest // 5, fives + 1
+        rest = rest // 5
+        fives = fives + 1
     places = max(twos, fives)
     if rest != 1 or places > MOST_DECIMALS:
         return None
@@ -69,7 +73,9 @@ def rounded(value: Fraction) -> str:
     with localcontext(Context(prec=ROUNDED_DIGITS)):
         told = Decimal(value.numerator) / Decimal(value.denominator)
         told = told.normalize()
-    return f"{told:f}" if -7 < told.adjusted() < ROUNDED_DIGITS + 6 else str(told).replace("E+", "e").replace("E", "e")
+    if -7 < told.adjusted() < ROUNDED_DIGITS + 6:
+        return f"{told:f}"
+    return str(told).replace("E+", "e").replace("E", "e")
 
 
 # ---------------------------------------------------------------------- operators and functions
@@ -105,7 +111,9 @@ def _binary(combine: Callable[[Fraction, Fraction], Any]) -> _Operation:
             raise calculation_error("It divides by zero.", "Check the divisor; it came out as 0.") from None
         # What is left when two rounded numbers cancel is their rounding: sqrt(2) ** 2 - 2 is 0.
         cancelled = not exact and abs(value) < max(abs(left.value), abs(right.value)) * _NOISE and combine in _SUMS
-        return Number(Fraction(0), exact) if cancelled else fitting(Number(value, exact))
+        if cancelled:
+            return Number(Fraction(0), exact)
+        return fitting(Number(value, exact))
 
     return operation
 
@@ -121,13 +129,17 @@ _NOISE = Fraction(1, 10**40)
 def _is(number: Number, whole: int) -> bool:
     """Whether a number is that whole one, as far as a rounded number can be."""
     gap = abs(number.value - whole)
-    return gap == 0 if number.exact else gap < (1 + abs(number.value)) * _NOISE
+    if number.exact:
+        return gap == 0
+    return gap < (1 + abs(number.value)) * _NOISE
 
 
 def _floor(number: Number) -> int:
     """Return the whole number below, or the one that it is: floor(sqrt(2) ** 2) is 2, not 1."""
     nearest_whole = round(number.value)
-    return nearest_whole if _is(number, nearest_whole) else math.floor(number.value)
+    if _is(number, nearest_whole):
+        return nearest_whole
+    return math.floor(number.value)
 
 
 def _floor_division(left: Number, right: Number) -> Number:
@@ -154,7 +166,12 @@ def power(base: Number, exponent: Number) -> Number:
         # is too long to be written exactly may still be a handy number: ten years of daily interest.
         if abs(times) * (_bits(base.value) - 1) > MOST_BITS and abs(base.value) not in (0, 1):
             return _inexact(lambda a, b: a**b, base, exponent)
-        times = times % 2 if base.value == -1 else min(times, 1) if base.value in (0, 1) else times
+        if base.value == -1:
+            times = times % 2
+        elif base.value in (0, 1):
+            times = min(times, 1)
+        else:
+            times = times
         return fitting(Number(base.value**times, exact))
     if base.value < 0:
         message = "A negative number to a fractional power is not a real number."
@@ -169,8 +186,11 @@ def _exact_root(value: Fraction, degree: int) -> Fraction | None:
     """Return the root of a non-negative fraction where that is a fraction; only of small degrees, as people write."""
     if degree > 6:
         return None
-    above, below = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
-    return None if above is None or below is None else Fraction(above, below)
+    above = _whole_root(value.numerator, degree)
+    below = _whole_root(value.denominator, degree)
+    if above is None or below is None:
+        return None
+    return Fraction(above, below)
 
 
 def _whole_root(value: int, degree: int) -> int | None:
@@ -186,7 +206,11 @@ def _whole_root(value: int, degree: int) -> int | None:
 
 _BITS_OF_FIFTY_DIGITS = 512
 """Room for them and for an exponent of a hundred; a larger one is no trouble, only rounded again."""
-_DIGITS = Context(prec=50, Emax=MOST_BITS * 3 // 10, Emin=-MOST_BITS * 3 // 10)
+_DIGITS = Context(
+    prec=50,
+    Emax=MOST_BITS * 3 // 10,
+    Emin=-MOST_BITS * 3 // 10,
+)
 """Fifty digits leave 35 to be lost on the way to 15. The exponents keep a Decimal within `MOST_BITS` as a fraction."""
 
 
@@ -224,7 +248,9 @@ def _sine(angle: Number) -> Number:
 
 def _cosine(angle: Number) -> Number:
     found = _sine(Number(angle.value + _PI / 2, angle.exact))
-    return Number(Fraction(1)) if angle.exact and angle.value == 0 else Number(found.value, exact=False)
+    if angle.exact and angle.value == 0:
+        return Number(Fraction(1))
+    return Number(found.value, exact=False)
 
 
 def _tangent(angle: Number) -> Number:
@@ -238,7 +264,9 @@ def _arctangent(x: Decimal) -> Decimal:
     """Return the arc tangent: the angle is halved three times, then Taylor's series converges quickly."""
     for _ in range(3):
         x = x / (1 + (1 + x * x).sqrt())
-    power, total, square = x, x, x * x
+    power = x
+    total = x
+    square = x * x
     for n in range(3, 120, 2):
         power = -power * square
         total += power / n
@@ -264,7 +292,9 @@ def _root(degree: int) -> _Operation:
         if negative and degree % 2 == 0:
             raise calculation_error("The square root of a negative number is not a real number.", "Check the sign.")
         root = power(Number(abs(number.value), number.exact), Number(Fraction(1, degree)))
-        return Number(-root.value, root.exact) if negative else root
+        if negative:
+            return Number(-root.value, root.exact)
+        return root
 
     return operation
 
@@ -274,7 +304,12 @@ def _logarithm(base: int | None) -> _Operation:
         if number.value <= 0 or any(each.value <= 0 or each.value == 1 for each in given):
             message = "A logarithm is of a number above 0, to a base above 0 that is not 1."
             raise calculation_error(message, "Check the argument; it came out as 0 or below, or the base as 1.")
-        to = given[0] if given else Number(Fraction(base)) if base else None
+        if given:
+            to = given[0]
+        elif base:
+            to = Number(Fraction(base))
+        else:
+            to = None
         if to is None:
             return _inexact(Decimal.ln, number)
         close = _inexact(lambda a, b: a.ln() / b.ln(), number, to)
@@ -311,7 +346,8 @@ def _whole(number: Number, what: str) -> int:
 
 def _of_whole(compute: Callable[[int, int], int], name: str) -> _Operation:
     def operation(*numbers: Number) -> Number:
-        exact, found = all(each.exact for each in numbers), abs(_whole(numbers[0], name))
+        exact = all(each.exact for each in numbers)
+        found = abs(_whole(numbers[0], name))
         for each in numbers[1:]:  # one at a time, so that none grows beyond what fits
             found = fitting(Number(Fraction(compute(found, _whole(each, name))))).value.numerator
         return fitting(Number(Fraction(found), exact))

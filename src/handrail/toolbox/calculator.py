@@ -101,16 +101,33 @@ def told(number: Number) -> Result:
     text = written(number.value) if number.exact else None
     if text is not None:
         return Result(result=text, exact=True)
-    result, fraction = Result(result=rounded(number.value), exact=False), str(number.value) if number.exact else ""
-    return {**result, "fraction": fraction} if 0 < len(fraction) <= 40 else result
+    result = Result(result=rounded(number.value), exact=False)
+    fraction = str(number.value) if number.exact else ""
+    if 0 < len(fraction) <= 40:
+        return {**result, "fraction": fraction}
+    return result
 
 
 # ---------------------------------------------------------------------- reading
 
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_SAME = str.maketrans({**{chr(code): chr(plain) for code, plain in _FULL_WIDTH.items()},
-                       "\u3000": " ", "\u00a0": " ", "×": "*", "·": "*", "✕": "*", "∗": "*", "÷": "/", "∕": "/",
-                       "−": "-", "–": "-", "【": "(", "】": ")"})  # fmt: skip
+_SAME = str.maketrans(
+    {
+        **{chr(code): chr(plain) for code, plain in _FULL_WIDTH.items()},
+        "\u3000": " ",
+        "\u00a0": " ",
+        "×": "*",
+        "·": "*",
+        "✕": "*",
+        "∗": "*",
+        "÷": "/",
+        "∕": "/",
+        "−": "-",
+        "–": "-",
+        "【": "(",
+        "】": ")",
+    }
+)
 """Other ways to write the same sign. Superscripts are none of them: to read 5² as 52 would be a wrong answer."""
 
 _TOKEN = re.compile(
@@ -150,7 +167,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text.translate(_SAME)
         self.tokens = list(self._tokens())
-        self.place, self.depth = 0, 0
+        self.place = 0
+        self.depth = 0
 
     def whole(self) -> Number:
         """Return the value of the whole text."""
@@ -169,8 +187,13 @@ class _Reader:
                 continue
             found = _TOKEN.match(self.text, at)
             if found is None:
-                raise self._error(f"`{self.text[at]}`", at, _HINTS.get(self.text[at], "Use only numbers, operators, "
-                                  "brackets and the functions that are listed."))  # fmt: skip
+                raise self._error(
+                    f"`{self.text[at]}`",
+                    at,
+                    _HINTS.get(
+                        self.text[at], "Use only numbers, operators, brackets and the functions that are listed."
+                    ),
+                )
             yield _Token(str(found.lastgroup), found.group(), at)
             at = found.end()
         yield _Token("end", "", at)
@@ -215,7 +238,9 @@ class _Reader:
             if self._take("+"):
                 return self._signed()
             base = self._atom()
-            return power(base, self._signed()) if self._take("**") else base
+            if self._take("**"):
+                return power(base, self._signed())
+            return base
         finally:
             self.depth -= 1
 
@@ -245,7 +270,10 @@ class _Reader:
             return CONSTANTS[token.text]
         if token.text not in FUNCTIONS:
             near = nearest(token.text, [*FUNCTIONS, *CONSTANTS], most=2)
-            known = f"Did you mean {' or '.join(near)}?" if near else f"Functions are {', '.join(FUNCTIONS)}."
+            if near:
+                known = f"Did you mean {' or '.join(near)}?"
+            else:
+                known = f"Functions are {', '.join(FUNCTIONS)}."
             raise self._error(f"`{token.text}`", token.at, f"{known} Names and units are not known here.")
         if not self._take("("):
             raise self._error(f"`{token.text}`", token.at, f"Write it with brackets: {token.text}(2).")
@@ -268,7 +296,8 @@ class _Reader:
         return self._error(f"`{token.text}`", token.at, advice)
 
     def _unexpected(self, wanted: str = "") -> ToolError:
-        token, before = self._next, self.tokens[self.place - 1] if self.place else None
+        token = self._next
+        before = self.tokens[self.place - 1] if self.place else None
         if token.kind == "end":
             missing = f"The expression ends where {wanted or 'an operator'} must stand."
             return calculation_error(missing, "Write it out to its end.")

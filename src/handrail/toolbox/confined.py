@@ -70,7 +70,11 @@ class Tree(Struct, frozen=True):
         if not parts:
             return None, []
         if parts[0] not in self.roots:
-            raise NoEffect("FILE_NOT_FOUND", f"There is no folder `{parts[0]}`.", suggestion=self._near(parts[0]))
+            raise NoEffect(
+                "FILE_NOT_FOUND",
+                f"There is no folder `{parts[0]}`.",
+                suggestion=self._near(parts[0]),
+            )
         return self.roots[parts[0]], parts[1:]
 
     def denies(self, parts: Sequence[str]) -> bool:
@@ -79,7 +83,9 @@ class Tree(Struct, frozen=True):
 
     def _near(self, name: str) -> str:
         near = names.nearest(name, self.roots)
-        return f"Did you mean `{near[0]}`? {LOOK}" if near else f"The folders are {', '.join(self.roots)}."
+        if near:
+            return f"Did you mean `{near[0]}`? {LOOK}"
+        return f"The folders are {', '.join(self.roots)}."
 
     @contextmanager
     def folder(self, path: str, *, make: bool = False, wanted: str = "") -> Iterator[int]:
@@ -96,7 +102,8 @@ class Tree(Struct, frozen=True):
                         os.mkdir(part, dir_fd=here)
                 below = os.open(part, _FOLDER, dir_fd=here)
                 os.close(here)
-                here, reached = below, reached + 1
+                here = below
+                reached = reached + 1
             _refuse_pseudo(here, path)
             yield here
         except OSError as error:
@@ -229,8 +236,16 @@ def replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | Non
     version.
     """
     own = f"{KEPT}-{token_hex(8)}"
-    mode = 0o644 if keep is None else stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    file = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    if keep is None:
+        mode = 0o644
+    else:
+        mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    file = os.open(
+        own,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+        dir_fd=folder,
+    )
     try:
         with os.fdopen(file, "wb") as opened:
             opened.write(data)
@@ -239,10 +254,21 @@ def replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | Non
             os.fsync(file)
             version = _version(data, os.fstat(file))
         if keep is None:
-            os.link(own, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(
+                own,
+                name,
+                src_dir_fd=folder,
+                dst_dir_fd=folder,
+                follow_symlinks=False,
+            )
         else:
             _keep(folder, name, keep[0], kept_as(keep[1], name))
-            os.replace(own, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(
+                own,
+                name,
+                src_dir_fd=folder,
+                dst_dir_fd=folder,
+            )
     finally:
         with suppress(OSError):
             os.unlink(own, dir_fd=folder)
@@ -265,7 +291,13 @@ def _keep(folder: int, name: str, root: int, kept: str) -> None:
     try:
         # There already: an attempt that died between this and the replacement kept the very same file.
         with suppress(FileExistsError):
-            os.link(name, kept, src_dir_fd=folder, dst_dir_fd=shelf, follow_symlinks=False)
+            os.link(
+                name,
+                kept,
+                src_dir_fd=folder,
+                dst_dir_fd=shelf,
+                follow_symlinks=False,
+            )
     finally:
         os.close(shelf)
 
@@ -275,7 +307,12 @@ def put_back(folder: int, name: str, root: int, kept: str) -> None:
     try:
         shelf = os.open(KEPT, _FOLDER, dir_fd=root)
         try:
-            os.replace(kept, name, src_dir_fd=shelf, dst_dir_fd=folder)
+            os.replace(
+                kept,
+                name,
+                src_dir_fd=shelf,
+                dst_dir_fd=folder,
+            )
         finally:
             os.close(shelf)
     except FileNotFoundError as error:
@@ -300,7 +337,12 @@ def locked(folder: int, path: str, given_up: Event) -> Iterator[None]:
             if given_up.wait(0.005) or monotonic() > until:
                 told = f"Another program is writing in the folder of `{path}`."
                 advice = "Call again in a moment."
-                raise NoEffect(Code.UNAVAILABLE, told, suggestion=advice, retryable=True) from error
+                raise NoEffect(
+                    Code.UNAVAILABLE,
+                    told,
+                    suggestion=advice,
+                    retryable=True,
+                ) from error
             continue
         except OSError:
             pass
@@ -328,4 +370,6 @@ def named_roots(roots: Sequence[str | Path] | Mapping[str, str | Path]) -> Mappi
         if len(given) > 1 and (not name or "/" in name):
             raise ConfigError(f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})")
     found = {name: Path(root).resolve() for name, root in given.items()}
-    return {"": next(iter(found.values()))} if len(found) == 1 and not isinstance(roots, Mapping) else found
+    if len(found) == 1 and not isinstance(roots, Mapping):
+        return {"": next(iter(found.values()))}
+    return found

@@ -75,26 +75,50 @@ def _pool_through(proxy: str, backend: httpcore2.NetworkBackend) -> httpcore2.Co
         return httpcore2.ConnectionPool(**pooled(), network_backend=backend)
     named = httpx2.Proxy(proxy)  # parts the password from the address
     where: Any = httpcore2.URL(
-        scheme=named.url.raw_scheme, host=named.url.raw_host, port=named.url.port, target=named.url.raw_path
+        scheme=named.url.raw_scheme,
+        host=named.url.raw_host,
+        port=named.url.port,
+        target=named.url.raw_path,
     )
     if named.url.scheme.startswith("socks5"):
-        return httpcore2.SOCKSProxy(where, proxy_auth=named.raw_auth, **pooled(), network_backend=backend)
-    return httpcore2.HTTPProxy(where, proxy_auth=named.raw_auth, **pooled(), network_backend=backend)
+        return httpcore2.SOCKSProxy(
+            where,
+            proxy_auth=named.raw_auth,
+            **pooled(),
+            network_backend=backend,
+        )
+    return httpcore2.HTTPProxy(
+        where,
+        proxy_auth=named.raw_auth,
+        **pooled(),
+        network_backend=backend,
+    )
 
 
 def pooled() -> dict[str, Any]:
     """Return what every pool of connections is made with."""
     context = httpx2.create_ssl_context()
-    return {"ssl_context": context, "max_connections": 20, "max_keepalive_connections": 5, "keepalive_expiry": 5.0}
+    return {
+        "ssl_context": context,
+        "max_connections": 20,
+        "max_keepalive_connections": 5,
+        "keepalive_expiry": 5.0,
+    }
 
 
 def as_sent(request: httpx2.Request) -> httpcore2.Request:
     """Return a request as httpcore2 sends it, with what stands in `UNSEEN_QUERY`."""
-    url, unseen = request.url, str(request.extensions.get(UNSEEN_QUERY, "")).encode()
+    url = request.url
+    unseen = str(request.extensions.get(UNSEEN_QUERY, "")).encode()
     target = url.raw_path + ((b"&" if url.query else b"?") + unseen if unseen else b"")
     return httpcore2.Request(
         request.method,
-        httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=target),
+        httpcore2.URL(
+            scheme=url.raw_scheme,
+            host=url.raw_host,
+            port=url.port,
+            target=target,
+        ),
         headers=request.headers.raw,
         content=cast(Any, request.stream),
         extensions=request.extensions,
@@ -103,7 +127,12 @@ def as_sent(request: httpx2.Request) -> httpcore2.Request:
 
 def answered(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
     """Return an answer of httpcore2 as one of httpx2."""
-    return httpx2.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
+    return httpx2.Response(
+        answer.status,
+        headers=answer.headers,
+        stream=body,
+        extensions=answer.extensions,
+    )
 
 
 # ---------------------------------------------------------------------- the head of an answer
@@ -142,7 +171,8 @@ class Stream(httpcore2.NetworkStream):
     """A connection whose reads end with the time for the head of an answer."""
 
     def __init__(self, stream: httpcore2.NetworkStream, head: Head) -> None:
-        self._stream, self._head = stream, head
+        self._stream = stream
+        self._head = head
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """See `httpcore2.NetworkStream.read`."""
@@ -197,7 +227,11 @@ def errors_of_httpx2() -> Iterator[None]:
     try:
         yield
     except (
-        httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
-        httpcore2.UnsupportedProtocol, ssl.SSLError,
-    ) as error:  # fmt: skip
+        httpcore2.TimeoutException,
+        httpcore2.NetworkError,
+        httpcore2.ProtocolError,
+        httpcore2.ProxyError,
+        httpcore2.UnsupportedProtocol,
+        ssl.SSLError,
+    ) as error:
         raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error

@@ -60,10 +60,22 @@ class SupportDesk(Toolset):
         user = "user:{user_id}"
 
         def read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-            return FunctionTool(run, effect="read", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
+            return FunctionTool(
+                run,
+                effect="read",
+                timeout_s=TIMEOUT_S,
+                aliases=aliases,
+                **declared,
+            )
 
         def write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-            return FunctionTool(run, effect="write", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
+            return FunctionTool(
+                run,
+                effect="write",
+                timeout_s=TIMEOUT_S,
+                aliases=aliases,
+                **declared,
+            )
 
         super().__init__(
             [
@@ -71,22 +83,52 @@ class SupportDesk(Toolset):
                 read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=user),
                 read(desk.list_orders, "orders", "订单", "查订单", resource=user),
                 write(
-                    desk.create_ticket, "open ticket", "建工单", "提交工单",
-                    replay="key", resource=user, compensate=desk.withdraw_ticket,
+                    desk.create_ticket,
+                    "open ticket",
+                    "建工单",
+                    "提交工单",
+                    replay="key",
+                    resource=user,
+                    compensate=desk.withdraw_ticket,
                 ),
-                write(desk.close_ticket, "resolve", "关闭工单", replay="key", resource="ticket:{ticket_id}"),
-                write(desk.update_plan, "upgrade", "downgrade", "套餐", "升级", replay="key", resource=user),
+                write(
+                    desk.close_ticket,
+                    "resolve",
+                    "关闭工单",
+                    replay="key",
+                    resource="ticket:{ticket_id}",
+                ),
+                write(
+                    desk.update_plan,
+                    "upgrade",
+                    "downgrade",
+                    "套餐",
+                    "升级",
+                    replay="key",
+                    resource=user,
+                ),
                 # A user redeems a code once, in whatever run: the key says so, and a row shows whether it happened.
                 write(
-                    desk.redeem_promo, "coupon", "优惠码", "兑换",
-                    key="{user_id}:{code}", verify=desk.redeemed, resource=[user, "promo:{code}"],
+                    desk.redeem_promo,
+                    "coupon",
+                    "优惠码",
+                    "兑换",
+                    key="{user_id}:{code}",
+                    verify=desk.redeemed,
+                    resource=[user, "promo:{code}"],
                 ),
                 write(
-                    desk.place_order, "buy", "下单", "订购",
-                    replay="key", resource=[user, "item:{item}"], approve="quantity > 10", compensate=desk.cancel_order,
+                    desk.place_order,
+                    "buy",
+                    "下单",
+                    "订购",
+                    replay="key",
+                    resource=[user, "item:{item}"],
+                    approve="quantity > 10",
+                    compensate=desk.cancel_order,
                 ),
             ]
-        )  # fmt: skip
+        )
 
 
 class Desk:
@@ -120,8 +162,10 @@ class Desk:
             rows = execute(
                 "SELECT ticket_id, subject, priority, status FROM desk_tickets "
                 "WHERE user_id = ? AND (? = '' OR status = ?) ORDER BY ticket_id",
-                user_id, status or "", status or "",
-            )  # fmt: skip
+                user_id,
+                status or "",
+                status or "",
+            )
         yield from rows
 
     def list_orders(self, context: Context[Any], user_id: _UserId) -> Iterator[Row]:
@@ -168,8 +212,9 @@ class Desk:
             }
             execute(
                 "INSERT INTO desk_tickets(ticket_id, user_id, subject, priority, body) VALUES (?, ?, ?, ?, ?)",
-                *ticket.values(), body,
-            )  # fmt: skip
+                *ticket.values(),
+                body,
+            )
             return answer({**ticket, "status": "open"})
 
     def close_ticket(self, context: Context[Any], ticket_id: Identifier) -> Row:
@@ -236,7 +281,8 @@ class Desk:
 
     def redeemed(self, arguments: Row, context: Context[Any]) -> Found | NotFound:
         """Say whether a user has redeemed a code: what `verify` asks after a lost answer."""
-        user_id, code = arguments["user_id"], arguments["code"]
+        user_id = arguments["user_id"]
+        code = arguments["code"]
         with self._begin(context.remaining_s()) as execute:
             found = execute(
                 "SELECT credit_cents FROM desk_redemptions r JOIN desk_promos p ON p.code = r.code "
@@ -244,7 +290,9 @@ class Desk:
                 user_id,
                 code,
             )
-        return Found({"user_id": user_id, "code": code, **found[0]}) if found else NotFound()
+        if found:
+            return Found({"user_id": user_id, "code": code, **found[0]})
+        return NotFound()
 
     def place_order(
         self,
@@ -274,7 +322,12 @@ class Desk:
             if not _changed(taken):
                 text = f"{item!r} has {found['stock']} pieces left, and {quantity} were asked for."
                 raise NoEffect("OUT_OF_STOCK", text, suggestion="Offer the user what is left.")
-            order = {"order_id": _name("O", _key(context)), "user_id": user_id, "item": item, "quantity": quantity}
+            order = {
+                "order_id": _name("O", _key(context)),
+                "user_id": user_id,
+                "item": item,
+                "quantity": quantity,
+            }
             order["total_cents"] = quantity * found["price_cents"]
             execute(
                 "INSERT INTO desk_orders(order_id, user_id, item, quantity, total_cents) VALUES (?, ?, ?, ?, ?)",
@@ -337,7 +390,10 @@ class Desk:
                 execute("UPDATE desk_acts SET answer = ? WHERE key = ?", json.dumps(told, ensure_ascii=False), key)
                 return told
 
-            before = None if _changed(fresh) else _only(execute("SELECT answer FROM desk_acts WHERE key = ?", key))
+            if _changed(fresh):
+                before = None
+            else:
+                before = _only(execute("SELECT answer FROM desk_acts WHERE key = ?", key))
             yield execute, before and json.loads(before["answer"]), answer
 
 
@@ -358,7 +414,9 @@ def _user(execute: Execute, user_id: str, kind: type[ToolError]) -> Row:
 
 def _none(what: str, name: str, suggestion: str) -> NoEffect:
     return NoEffect(
-        f"{what.upper().replace(' ', '_')}_NOT_FOUND", f"There is no {what} {name!r}.", suggestion=suggestion
+        f"{what.upper().replace(' ', '_')}_NOT_FOUND",
+        f"There is no {what} {name!r}.",
+        suggestion=suggestion,
     )
 
 
@@ -412,7 +470,9 @@ class _Sqlite:
 
         def execute(text: str, *values: Any) -> Sequence[Row]:
             cursor = connection.execute(text, values)
-            return [dict(row) for row in cursor] if cursor.description else [{"changed": cursor.rowcount}]
+            if cursor.description:
+                return [dict(row) for row in cursor]
+            return [{"changed": cursor.rowcount}]
 
         with closing(connection):  # which rolls back what is not committed
             try:
@@ -436,7 +496,8 @@ class _Postgres:
             import psycopg
         except ImportError as error:
             raise ConfigError("a desk on Postgres needs psycopg: pip install 'handrail[postgres]'") from error
-        self._psycopg, self._address = psycopg, address
+        self._psycopg = psycopg
+        self._address = address
 
     @contextmanager
     def begin(self, time_s: float) -> Iterator[Execute]:
@@ -450,7 +511,10 @@ class _Postgres:
         def execute(text: str, *values: Any) -> Sequence[Row]:
             with connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
                 cursor.execute(text.replace("?", "%s").encode(), values)
-                return cursor.fetchall() if cursor.description else [{"changed": cursor.rowcount}]
+                rows: Sequence[Row] = [{"changed": cursor.rowcount}]
+                if cursor.description:
+                    rows = cursor.fetchall()
+                return rows
 
         with connection:
             try:
@@ -460,9 +524,10 @@ class _Postgres:
                 raise _away() from None
             except psycopg.DataError as error:  # a NUL in a text, say: not sent, or refused
                 raise NoEffect(
-                    Code.INVALID_ARGUMENTS, "The database cannot keep one of these values; nothing was done.",
+                    Code.INVALID_ARGUMENTS,
+                    "The database cannot keep one of these values; nothing was done.",
                     suggestion="Leave characters out that cannot be seen.",
-                ) from error  # fmt: skip
+                ) from error
             try:
                 connection.commit()
             except psycopg.OperationalError:
@@ -471,6 +536,8 @@ class _Postgres:
 
 def _away() -> ToolError:
     return NoEffect(
-        Code.UNAVAILABLE, "The support desk does not answer just now; nothing was done.",
-        suggestion="Try again a little later.", retryable=True,
-    )  # fmt: skip
+        Code.UNAVAILABLE,
+        "The support desk does not answer just now; nothing was done.",
+        suggestion="Try again a little later.",
+        retryable=True,
+    )

@@ -14,7 +14,7 @@ Rule 2: a snapshot: what changes on the disk meanwhile is not seen until the ind
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, NotRequired, TypedDict
@@ -106,7 +106,8 @@ class Library:
         if isinstance(source, Mapping) and not source:
             raise ConfigError("Documents takes a folder, or texts by id; this mapping is empty")
         self._source = dict(source) if isinstance(source, Mapping) else Files([source])
-        self._lock, self._users = Lock(), 0
+        self._lock = Lock()
+        self._users = 0
         self._index: Index | None = None
 
     def open(self) -> None:
@@ -115,7 +116,11 @@ class Library:
             self._users += 1
             if self._index is None:
                 source = self._source
-                texts = source.items() if isinstance(source, dict) else source.texts(ENDINGS)
+                texts: Iterable[tuple[str, str]]
+                if isinstance(source, dict):
+                    texts = source.items()
+                else:
+                    texts = source.texts(ENDINGS)
                 self._index = Index([Document(id, _title(id, text), _pages(text)) for id, text in texts])
 
     def close(self) -> None:
@@ -161,7 +166,10 @@ class Index:
 class SearchDocuments(BaseTool):
     """The first of the pair: what there is."""
 
-    name, effect, timeout_s, blocking = "search_documents", "read", 10, False
+    name = "search_documents"
+    effect = "read"
+    timeout_s = 10
+    blocking = False
     aliases = ("搜索文档", "查找资料", "查手册", "知识库", "文档检索", "handbook", "knowledge base")
 
     def __init__(self, library: Library) -> None:
@@ -189,7 +197,12 @@ class SearchDocuments(BaseTool):
         """
         index = self._library.index
         found = [
-            Hit(id=document.id, title=document.title, summary=summary, pages=len(document.pages))
+            Hit(
+                id=document.id,
+                title=document.title,
+                summary=summary,
+                pages=len(document.pages),
+            )
             for document, summary in index.top(query, limit)
         ]
         if not found:
@@ -204,7 +217,10 @@ class SearchDocuments(BaseTool):
 class ReadDocument(BaseTool):
     """The second of the pair: the full text of one, page by page."""
 
-    name, effect, timeout_s, blocking = "read_document", "read", 10, False
+    name = "read_document"
+    effect = "read"
+    timeout_s = 10
+    blocking = False
     aliases = ("阅读文档", "打开文档", "文档全文", "full text")
 
     def __init__(self, library: Library) -> None:
@@ -230,14 +246,24 @@ class ReadDocument(BaseTool):
         document = self._library.index.documents.get(id)
         if document is None:
             near = names.nearest(id, self._library.index.documents)
-            advice = f"Did you mean `{near[0]}`?" if near else "Find its id with `search_documents`."
+            if near:
+                advice = f"Did you mean `{near[0]}`?"
+            else:
+                advice = "Find its id with `search_documents`."
             raise ToolError("DOCUMENT_NOT_FOUND", f"There is no document `{id[:80]}`.", suggestion=advice)
         pages = len(document.pages)
         if page > pages:
             told = f"`{id}` has {pages} page{'s' if pages > 1 else ''}; there is no page {page}."
             raise ToolError("PAGE_NOT_FOUND", told, suggestion=f"Read a page from 1 to {pages}.")
         text = document.pages[page - 1]
-        return DocumentPage(id=id, title=document.title, text=text, page=page, pages=pages, has_more=page < pages)
+        return DocumentPage(
+            id=id,
+            title=document.title,
+            text=text,
+            page=page,
+            pages=pages,
+            has_more=page < pages,
+        )
 
     def close(self) -> None:
         """See `BaseTool.close`."""
@@ -257,15 +283,19 @@ def _title(id: str, text: str) -> str:
 
 def _pages(text: str) -> Sequence[str]:
     """Cut a text into pages at ends of lines; a line longer than a page is cut within. There is always one page."""
-    pages, page, size = [], "", 0
+    pages = []
+    page = ""
+    size = 0
     for line in text.splitlines(keepends=True):
         # Pieces of so many characters are never larger than a page, whatever the script: four bytes a character.
         for piece in (line[at : at + PAGE_BYTES // 4] for at in range(0, len(line), PAGE_BYTES // 4)):
             more = len(piece.encode("utf-8", "surrogatepass"))
             if size + more > PAGE_BYTES:
                 pages.append(page)
-                page, size = "", 0
-            page, size = page + piece, size + more
+                page = ""
+                size = 0
+            page = page + piece
+            size = size + more
     return [*pages, page] if page or not pages else pages
 
 
@@ -305,4 +335,6 @@ def _summary(passage: str, wanted: set[str]) -> str:
     counts = [len(wanted.intersection(_words(each))) for each in sentences]
     start = counts.index(max(counts, default=0)) if counts else 0
     told = " ".join(" ".join(sentences[start:]).split())
-    return told if len(told) <= SUMMARY_CHARACTERS else told[: SUMMARY_CHARACTERS - 1] + "…"
+    if len(told) <= SUMMARY_CHARACTERS:
+        return told
+    return told[: SUMMARY_CHARACTERS - 1] + "…"

@@ -193,7 +193,9 @@ class _CheckedBackend(httpcore2.SyncBackend):
     """Opens TCP connections, to checked addresses only. TLS still asks for the certificate of the name."""
 
     def __init__(self, egress: Egress, resolve: Resolve, head: Head) -> None:
-        self._egress, self._resolve, self._head = egress, resolve, head
+        self._egress = egress
+        self._resolve = resolve
+        self._head = head
 
     def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
         *others, last = self._egress.addresses_of(host, port, self._resolve)
@@ -205,7 +207,8 @@ class _CheckedBackend(httpcore2.SyncBackend):
 
 class _CheckedAsyncBackend(httpcore2.AnyIOBackend):
     def __init__(self, egress: Egress, resolve: Resolve) -> None:
-        self._egress, self._resolve = egress, resolve
+        self._egress = egress
+        self._resolve = resolve
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
         found = await asyncio.to_thread(self._egress.addresses_of, host, port, self._resolve)
@@ -236,7 +239,9 @@ class _AsyncBody(httpx2.AsyncByteStream):
 
 
 def _is_like(host: str, pattern: str) -> bool:
-    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+    if pattern.startswith("*."):
+        return host.endswith(pattern[1:])
+    return host == pattern
 
 
 def _refused(why: str, advice: str) -> ToolError:

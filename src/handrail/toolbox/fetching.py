@@ -90,7 +90,13 @@ class HttpTool(BaseTool):
         """
         timeout = httpx2.Timeout(max(0.1, remaining_s()))
         headers = {"accept-encoding": "gzip, deflate", **how.pop("headers", {})}
-        request = self.client.build_request(method, url, timeout=timeout, headers=headers, **how)
+        request = self.client.build_request(
+            method,
+            url,
+            timeout=timeout,
+            headers=headers,
+            **how,
+        )
         # Redirects are followed here: the client would first read the whole body of each, however long that is.
         follows = self.client.follow_redirects
         for _ in range(1 + self.client.max_redirects * follows):
@@ -108,19 +114,25 @@ class HttpTool(BaseTool):
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             log.warning(
                 "%s got no connection to %s%s: %s; look at this machine's network, name server and HTTPS_PROXY",
-                self.name, request.url.netloc.decode(), _by_way_of(request.url), str(error) or type(error).__name__,
-            )  # fmt: skip
+                self.name,
+                request.url.netloc.decode(),
+                _by_way_of(request.url),
+                str(error) or type(error).__name__,
+            )
             raise
 
 
 def _by_way_of(url: httpx2.URL) -> str:
     """Name the proxy that a log line is about, without its password."""
     proxy = proxy_of(url)
-    return f" by the proxy {httpx2.URL(proxy).netloc.decode()}" if proxy else ""
+    if proxy:
+        return f" by the proxy {httpx2.URL(proxy).netloc.decode()}"
+    return ""
 
 
 def _bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:
-    body, cut = bytearray(), False
+    body = bytearray()
+    cut = False
     for piece in _decompressed(response):
         body += piece
         if cut := len(body) > most_bytes:
@@ -143,23 +155,30 @@ def check_status(answer: Answer, whom: str) -> None:
         raise rate_limited(answer, whom)
     if answer.status >= 500:
         raise ToolError(
-            Code.UNAVAILABLE, f"{whom} is out of order (HTTP {answer.status}).",
-            suggestion="Try again later, or use another source.", retryable=True,
+            Code.UNAVAILABLE,
+            f"{whom} is out of order (HTTP {answer.status}).",
+            suggestion="Try again later, or use another source.",
+            retryable=True,
             retry_after_s=_seconds(answer),
-        )  # fmt: skip
+        )
 
 
 def rate_limited(answer: Answer, whom: str) -> ToolError:
     """Return the failure that asks to wait, for as long as the far side says."""
     return ToolError(
-        Code.RATE_LIMITED, f"{whom} asks to wait before the next request.",
-        suggestion="Go on with what is known, or call again later.", retryable=True, retry_after_s=_seconds(answer),
-    )  # fmt: skip
+        Code.RATE_LIMITED,
+        f"{whom} asks to wait before the next request.",
+        suggestion="Go on with what is known, or call again later.",
+        retryable=True,
+        retry_after_s=_seconds(answer),
+    )
 
 
 def _seconds(answer: Answer) -> float | None:
     asked = answer.headers.get("retry-after", "").strip()
-    return float(asked) if asked.isdecimal() and len(asked) < 10 else None
+    if asked.isdecimal() and len(asked) < 10:
+        return float(asked)
+    return None
 
 
 def _decompressed(response: httpx2.Response) -> Iterator[bytes]:
@@ -172,8 +191,11 @@ def _decompressed(response: httpx2.Response) -> Iterator[bytes]:
         yield from response.iter_raw()
         return
     if coding not in _DECODED:
-        raise ToolError("UNREADABLE", f"The answer is encoded as {coding[:20]}, which was not asked for.",
-                        suggestion="Use another source.")  # fmt: skip
+        raise ToolError(
+            "UNREADABLE",
+            f"The answer is encoded as {coding[:20]}, which was not asked for.",
+            suggestion="Use another source.",
+        )
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out itself whether the header is of gzip or zlib
     for piece in response.iter_raw():
         rest = piece

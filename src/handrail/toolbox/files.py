@@ -147,9 +147,25 @@ class Files(Toolset):
         self._tree = Tree(named_roots(roots), patterns)
         self._most_bytes = most_bytes
         tools = [
-            FunctionTool(self.read_file, effect="read", timeout_s=15, resource="file:{path}", aliases=_READ),
-            FunctionTool(self.list_files, effect="read", timeout_s=15, aliases=_LIST),
-            FunctionTool(self.search_files, effect="read", timeout_s=30, aliases=_SEARCH),
+            FunctionTool(
+                self.read_file,
+                effect="read",
+                timeout_s=15,
+                resource="file:{path}",
+                aliases=_READ,
+            ),
+            FunctionTool(
+                self.list_files,
+                effect="read",
+                timeout_s=15,
+                aliases=_LIST,
+            ),
+            FunctionTool(
+                self.search_files,
+                effect="read",
+                timeout_s=30,
+                aliases=_SEARCH,
+            ),
         ]
         if writing:
             tools.append(
@@ -193,9 +209,15 @@ class Files(Toolset):
         shown = lines[first_line - 1 : first_line - 1 + max_lines]
         last = first_line - 1 + len(shown)
         return Text(
-            path=path, encoding=encoding, version=version, first_line=first_line, last_line=last, lines=len(lines),
-            has_more=last < len(lines), text="".join(shown),
-        )  # fmt: skip
+            path=path,
+            encoding=encoding,
+            version=version,
+            first_line=first_line,
+            last_line=last,
+            lines=len(lines),
+            has_more=last < len(lines),
+            text="".join(shown),
+        )
 
     def list_files(
         self, context: Context[Any], folder: RelativePath = ".", pattern: NamePattern = "*", recursive: bool = False
@@ -239,7 +261,12 @@ class Files(Toolset):
             is_regex: Take the text for a regular expression, without look-around and back-references.
         """
         fits = _matcher(text, is_regex)
-        found = Matches(matches=[], files_searched=0, unread=0, has_more=False)
+        found = Matches(
+            matches=[],
+            files_searched=0,
+            unread=0,
+            has_more=False,
+        )
         read = 0
         for entry in self._walk(folder, context.cancelled, MOST_DEPTH):
             if entry["kind"] != "file" or not fnmatchcase(entry["path"].rpartition("/")[2], pattern):
@@ -263,7 +290,11 @@ class Files(Toolset):
                         found["has_more"] = True
                         return found
                     found["matches"].append(
-                        Match(path=entry["path"], line=number, text=line.rstrip("\r\n")[:LINE_SHOWN])
+                        Match(
+                            path=entry["path"],
+                            line=number,
+                            text=line.rstrip("\r\n")[:LINE_SHOWN],
+                        )
                     )
         found["has_more"] = context.cancelled.is_set()
         if not found["matches"] and not found["has_more"]:
@@ -314,13 +345,16 @@ class Files(Toolset):
 
     def was_written(self, arguments: Mapping[str, Json], _: Context[Any]) -> Found | NotFound | Unknown:
         """Say whether a write happened whose answer was lost: its text is there, or what it was to replace still is."""
-        path, wanted = arguments["path"], arguments.get("version", "")
+        path = arguments["path"]
+        wanted = arguments.get("version", "")
         try:
             data, version = self._tree.contents(path, self._most_bytes)
             text, encoding = decoded(data)
         except (ToolError, ValueError) as error:
             gone = isinstance(error, ToolError) and error.failure.code == "FILE_NOT_FOUND"
-            return NotFound() if gone and not wanted else Unknown()
+            if gone and not wanted:
+                return NotFound()
+            return Unknown()
         if text == arguments["text"]:
             return Found(_written(path, version, encoding, data, wanted))
         return NotFound() if version == wanted else Unknown()
@@ -342,14 +376,19 @@ class Files(Toolset):
         return f"{path} holds again what it held before"
 
     def _root_of(self, path: str) -> str:
-        return "." if "" in self._tree.roots else path.partition("/")[0]
+        if "" in self._tree.roots:
+            return "."
+        return path.partition("/")[0]
 
     def _walk(self, folder: str, given_up: Event, depth: int) -> Iterator[Entry]:
         """Yield what is below a folder, folders before what is in them, until the call is given up or it is enough."""
         waiting = [(folder, depth)]
         if self._tree.located(folder)[0] is None:
             yield from (Entry(path=name, kind="folder", bytes=0) for name in self._tree.roots)
-            waiting = [(name, depth - 1) for name in self._tree.roots] if depth > 1 else []
+            if depth > 1:
+                waiting = [(name, depth - 1) for name in self._tree.roots]
+            else:
+                waiting = []
         seen = 0
         while waiting:
             here, left = waiting.pop(0)
@@ -380,7 +419,13 @@ class Files(Toolset):
                 except FileNotFoundError:  # gone since the folder was read
                     continue
                 kind = next((kind for test, kind in _LISTED if test(at.st_mode)), "other")
-                found.append(Entry(path=above + name, kind=kind, bytes=at.st_size if kind == "file" else 0))
+                found.append(
+                    Entry(
+                        path=above + name,
+                        kind=kind,
+                        bytes=at.st_size if kind == "file" else 0,
+                    )
+                )
         return sorted(found, key=lambda entry: entry["path"])
 
 
@@ -396,8 +441,17 @@ _WRITE = ("写入文件", "保存文件", "新建文件", "修改文件", "save"
 
 
 def _written(path: str, version: str, encoding: str, data: bytes, before: str) -> Written:
-    kept = kept_as(before, path.rpartition("/")[2]) if before else ""
-    return Written(path=path, version=version, encoding=encoding, bytes=len(data), kept=kept)
+    if before:
+        kept = kept_as(before, path.rpartition("/")[2])
+    else:
+        kept = ""
+    return Written(
+        path=path,
+        version=version,
+        encoding=encoding,
+        bytes=len(data),
+        kept=kept,
+    )
 
 
 def _changed(path: str) -> NoReturn:

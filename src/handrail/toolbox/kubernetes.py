@@ -53,11 +53,24 @@ Name: TypeAlias = Annotated[str, Field(pattern=_NAME)]
 Container: TypeAlias = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")]
 Labels: TypeAlias = Annotated[str, Field(pattern=_LABELS)]
 Described: TypeAlias = Literal[
-    "pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "services",
-]  # fmt: skip
+    "pods",
+    "deployments",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "services",
+]
 Listed: TypeAlias = Literal[
-    "pods", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "services", "events",
-]  # fmt: skip
+    "pods",
+    "deployments",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "services",
+    "events",
+]
 
 
 class Kubernetes(Toolset):
@@ -138,7 +151,12 @@ class Kubectl(Struct, frozen=True):
             ToolError: It failed, in a way that has words for the model.
             ConnectionError: The connection broke, and nobody knows what became of it.
         """
-        said = await self.said(where, *words, name=name, newest=newest)
+        said = await self.said(
+            where,
+            *words,
+            name=name,
+            newest=newest,
+        )
         if said.code != 0:
             raise failure_of(said.words, where)
         return said.out
@@ -151,8 +169,11 @@ class Kubectl(Struct, frozen=True):
         if name and not re.fullmatch(_NAME, name.rpartition("/")[2]):
             told = f"{name[:80]!r} cannot be the name of an object in Kubernetes."
             raise NoEffect(Code.INVALID_ARGUMENTS, told, suggestion="Find its name with `get_resources`.")
-        return await _ended([*self.program, *self._own_options(where), *words, *filter(None, [name])],
-                            self.environment, newest=newest)  # fmt: skip
+        return await _ended(
+            [*self.program, *self._own_options(where), *words, *filter(None, [name])],
+            self.environment,
+            newest=newest,
+        )
 
     async def deployment(self, where: Where, name: str) -> Json:
         """Return a deployment as the API tells it.
@@ -165,7 +186,12 @@ class Kubectl(Struct, frozen=True):
     async def one(self, where: Where, kind: str, name: str, *words: str, newest: bool = False) -> str:
         """Ask about one object; where there is none of that name, tell which there are."""
         target = name if words[0] == "logs" else f"{kind}/{name}"
-        said = await self.said(where, *words, name=target, newest=newest)
+        said = await self.said(
+            where,
+            *words,
+            name=target,
+            newest=newest,
+        )
         if said.code == 0:
             return said.out
         if _reason_in(said.words) != "NotFound" or "namespaces" in said.words:
@@ -173,7 +199,10 @@ class Kubectl(Struct, frozen=True):
         there = await self.said(where, "get", kind, "--output=name")
         known = [line.rpartition("/")[2] for line in there.out.splitlines()]
         near = [each for each in known if each.startswith(f"{name}-")][:3] or names.nearest(name, known)
-        advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else _which(kind, known)
+        if near:
+            advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?"
+        else:
+            advice = _which(kind, known)
         raise NoEffect(
             "NOT_FOUND", f"There is no `{name}` among the {kind} of namespace `{where.namespace}`.", suggestion=advice
         )
@@ -189,15 +218,23 @@ class Kubectl(Struct, frozen=True):
 
 def _which(kind: str, known: Sequence[str]) -> str:
     some = ", ".join(f"`{each}`" for each in known[:10])
-    return f"There are {some}." if known else f"There are no {kind} in it; ask the user which namespace is meant."
+    if known:
+        return f"There are {some}."
+    return f"There are no {kind} in it; ask the user which namespace is meant."
 
 
 async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newest: bool) -> Said:
     """Run a command to its end. When it is given up on the way, it is killed, with all that it began."""
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    pipe = asyncio.subprocess.PIPE
+    nothing = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=nothing, stdout=pipe, stderr=pipe, env=dict(environment), start_new_session=True
+            *command,
+            stdin=nothing,
+            stdout=pipe,
+            stderr=pipe,
+            env=dict(environment),
+            start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
         told = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
@@ -226,7 +263,10 @@ async def _bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> 
         if newest and len(kept) > 2 * most:
             kept = kept[-most - 1 :]
     if len(kept) > most:
-        kept = kept[-most:].partition(b"\n")[2] if newest else kept[:most].rpartition(b"\n")[0]
+        if newest:
+            kept = kept[-most:].partition(b"\n")[2]
+        else:
+            kept = kept[:most].rpartition(b"\n")[0]
     return kept.decode("utf-8", "replace")
 
 
@@ -252,29 +292,63 @@ _TELL = "Tell the user; calling again will not help."
 _LATER = "Try again later."
 
 _TROUBLES = (
-    Trouble(r"\(Forbidden\)| is forbidden:", Code.NOT_PERMITTED,
-            "The account here has no right to this in namespace `{namespace}`.", _TELL),
-    Trouble(r"\(Unauthorized\)|must be logged in", "NOT_AUTHENTICATED", "The cluster does not know the account here.",
-            _TELL),
+    Trouble(
+        r"\(Forbidden\)| is forbidden:",
+        Code.NOT_PERMITTED,
+        "The account here has no right to this in namespace `{namespace}`.",
+        _TELL,
+    ),
+    Trouble(
+        r"\(Unauthorized\)|must be logged in", "NOT_AUTHENTICATED", "The cluster does not know the account here.", _TELL
+    ),
     Trouble(r"\(TooManyRequests\)", Code.RATE_LIMITED, "The cluster asks for fewer requests.", _LATER, True),
-    Trouble(r"already been triggered within the past second", "TOO_SOON", "It was restarted within this second.",
-            "Look with `rollout_status` first."),
+    Trouble(
+        r"already been triggered within the past second",
+        "TOO_SOON",
+        "It was restarted within this second.",
+        "Look with `rollout_status` first.",
+    ),
     Trouble(r"\(Conflict\)", "CONFLICT", "Somebody else was changing it.", "Look at it again, then decide.", True),
     Trouble(r'namespaces "[^"]*" not found', "NOT_FOUND", "The cluster has no namespace `{namespace}`.", _TELL),
-    Trouble(r"metrics not available|Metrics API", "NO_METRICS", "This cluster tells no usage (no metrics-server).",
-            "Go on without it."),
-    Trouble(r"container \S+ is not valid for pod", "NOT_FOUND", "The pod has no container of that name.",
-            "Leave `container` out, or look with `describe_resource` which there are."),
-    Trouble(r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)", "REQUEST_REFUSED", "Kubernetes refused: {words}",
-            "Call again with what it asks for, or look with `describe_resource`."),
-    Trouble(r"unable to parse requirement", "REQUEST_REFUSED", "`labels` has a name or a value that no label can have.",
-            "Call again with labels as `describe_resource` shows them, such as \"app=orders\"."),
+    Trouble(
+        r"metrics not available|Metrics API",
+        "NO_METRICS",
+        "This cluster tells no usage (no metrics-server).",
+        "Go on without it.",
+    ),
+    Trouble(
+        r"container \S+ is not valid for pod",
+        "NOT_FOUND",
+        "The pod has no container of that name.",
+        "Leave `container` out, or look with `describe_resource` which there are.",
+    ),
+    Trouble(
+        r"\((?:NotFound|BadRequest|Invalid|MethodNotAllowed)\)",
+        "REQUEST_REFUSED",
+        "Kubernetes refused: {words}",
+        "Call again with what it asks for, or look with `describe_resource`.",
+    ),
+    Trouble(
+        r"unable to parse requirement",
+        "REQUEST_REFUSED",
+        "`labels` has a name or a value that no label can have.",
+        'Call again with labels as `describe_resource` shows them, such as "app=orders".',
+    ),
     Trouble(r"doesn't have a resource type", "NOT_FOUND", "This cluster has no such kind.", "Go on without it."),
-    Trouble(r"context .* does not exist|no context exists|context was not found|invalid configuration",
-            "KUBECTL_NOT_SET_UP", "The kubeconfig here does not know that cluster.", _TELL),
-    Trouble(r"was refused|connection refused|no such host|no route to host", Code.UNAVAILABLE,
-            "The cluster cannot be reached just now.", _LATER, True),
-)  # fmt: skip
+    Trouble(
+        r"context .* does not exist|no context exists|context was not found|invalid configuration",
+        "KUBECTL_NOT_SET_UP",
+        "The kubeconfig here does not know that cluster.",
+        _TELL,
+    ),
+    Trouble(
+        r"was refused|connection refused|no such host|no route to host",
+        Code.UNAVAILABLE,
+        "The cluster cannot be reached just now.",
+        _LATER,
+        True,
+    ),
+)
 
 _BROKEN_OFF = re.compile(
     r"Unable to connect|failed to patch|\bEOF\b|timeout|timed out|connection reset|connection lost|deadline exceeded"
@@ -294,7 +368,12 @@ def failure_of(words: str, where: Where) -> Exception:
         if re.search(trouble.sign, words, re.I):
             told = _SERVER_SAYS.search(words)
             filled = trouble.message.format(namespace=where.namespace, words=told[2][:300] if told else "")
-            return NoEffect(trouble.code, filled, suggestion=trouble.suggestion, retryable=trouble.retryable)
+            return NoEffect(
+                trouble.code,
+                filled,
+                suggestion=trouble.suggestion,
+                retryable=trouble.retryable,
+            )
     if _BROKEN_OFF.search(words):
         return ConnectionError(words[:500])  # it may have been carried out: for a write, `verify` is asked
     return KubectlFailed(words[:2000])
@@ -325,21 +404,30 @@ class _OverKubectl(BaseTool):
 
 def _among(permitted: Sequence[str]) -> Any:
     choice: Any = Literal[tuple(permitted)]  # made from values, which no checker follows
-    return Annotated[choice, Field(default=permitted[0])] if len(permitted) == 1 else choice
+    if len(permitted) == 1:
+        return Annotated[choice, Field(default=permitted[0])]
+    return choice
 
 
 class GetPodLogs(_OverKubectl):
     """`kubectl logs`."""
 
-    name, effect, timeout_s, attempt_timeout_s = "get_pod_logs", "read", 30, 15
+    name = "get_pod_logs"
+    effect = "read"
+    timeout_s = 30
+    attempt_timeout_s = 15
     aliases = ("日志", "容器日志", "pod 日志", "kubectl logs")
 
     async def run(
-        self, pod: Name, namespace: str, context: str, container: Container = "",
+        self,
+        pod: Name,
+        namespace: str,
+        context: str,
+        container: Container = "",
         tail_lines: Annotated[int, Field(ge=1, le=1000)] = 200,
         since_s: Annotated[int | None, Field(ge=1, le=604_800)] = None,
         previous: bool = False,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Read the last lines of a pod's log.
 
         Use it to find out why a service fails or is slow. Not for what the cluster itself noted (scheduling, probes,
@@ -374,7 +462,10 @@ class PodUsage(Struct, frozen=True):
 class TopPods(_OverKubectl):
     """`kubectl top pods`."""
 
-    name, effect, timeout_s, attempt_timeout_s = "top_pods", "read", 20, 10
+    name = "top_pods"
+    effect = "read"
+    timeout_s = 20
+    attempt_timeout_s = 10
     aliases = ("资源使用", "CPU 内存", "指标", "kubectl top")
 
     async def run(self, namespace: str, context: str, labels: Labels = "") -> list[PodUsage]:
@@ -400,10 +491,17 @@ def millicores(said: str) -> int:
     >>> millicores("250m"), millicores("2")
     (250, 2000)
     """
-    return int(said[:-1]) if said.endswith("m") else round(float(said) * 1000)
+    if said.endswith("m"):
+        return int(said[:-1])
+    return round(float(said) * 1000)
 
 
-_MEBI = {"Ki": 1 / 1024, "Mi": 1.0, "Gi": 1024.0, "Ti": 1024.0**2}
+_MEBI = {
+    "Ki": 1 / 1024,
+    "Mi": 1.0,
+    "Gi": 1024.0,
+    "Ti": 1024.0**2,
+}
 
 
 def mebibytes(said: str) -> int:
@@ -413,13 +511,18 @@ def mebibytes(said: str) -> int:
     (64, 2048, 1)
     """
     unit = _MEBI.get(said[-2:])
-    return round(float(said[:-2]) * unit) if unit else round(float(said) / 1024**2)
+    if unit:
+        return round(float(said[:-2]) * unit)
+    return round(float(said) / 1024**2)
 
 
 class GetResources(_OverKubectl):
     """`kubectl get`."""
 
-    name, effect, timeout_s, attempt_timeout_s = "get_resources", "read", 20, 10
+    name = "get_resources"
+    effect = "read"
+    timeout_s = 20
+    attempt_timeout_s = 10
     aliases = ("列出资源", "有哪些 pod", "事件", "kubectl get")
 
     async def run(self, kind: Listed, namespace: str, context: str, labels: Labels = "") -> str:
@@ -443,7 +546,10 @@ class GetResources(_OverKubectl):
 class DescribeResource(_OverKubectl):
     """`kubectl describe`."""
 
-    name, effect, timeout_s, attempt_timeout_s = "describe_resource", "read", 20, 10
+    name = "describe_resource"
+    effect = "read"
+    timeout_s = 20
+    attempt_timeout_s = 10
     aliases = ("资源详情", "查看 pod 状态", "为什么重启", "kubectl describe")
 
     async def run(self, kind: Described, name: Name, namespace: str, context: str) -> str:
@@ -475,7 +581,10 @@ class Rollout(Struct, frozen=True):
 class RolloutStatus(_OverKubectl):
     """`kubectl rollout status`."""
 
-    name, effect, timeout_s, poll = "rollout_status", "read", 75, True
+    name = "rollout_status"
+    effect = "read"
+    timeout_s = 75
+    poll = True
     resource = "deployment:{context}/{namespace}/{deployment}"
     aliases = ("发布状态", "滚动更新", "重启完成了吗", "kubectl rollout status")
 
@@ -494,29 +603,44 @@ class RolloutStatus(_OverKubectl):
             wait_s: How many seconds to wait for it to be complete; 0 looks once.
         """
         where = Where(context, namespace)
-        patience = f"--timeout={wait_s}s" if wait_s else "--watch=false"
+        if wait_s:
+            patience = f"--timeout={wait_s}s"
+        else:
+            patience = "--watch=false"
         said = await self.kubectl.said(where, "rollout", "status", patience, name=f"deployment/{deployment}")
         found = await self.kubectl.deployment(where, deployment)  # what it cannot reach or find is told here
-        status, wanted = found.get("status", {}), found["spec"].get("replicas", 1)
+        status = found.get("status", {})
+        wanted = found["spec"].get("replicas", 1)
         lines = (said.out or said.words).strip().splitlines() or ["it says nothing"]
         return Rollout(
-            deployment, said.code == 0 and "successfully rolled out" in said.out, lines[-1][:300],
-            status.get("readyReplicas", 0), wanted, restarted_at(found),
-        )  # fmt: skip
+            deployment,
+            said.code == 0 and "successfully rolled out" in said.out,
+            lines[-1][:300],
+            status.get("readyReplicas", 0),
+            wanted,
+            restarted_at(found),
+        )
 
 
 class RolloutRestart(_OverKubectl):
     """`kubectl rollout restart`."""
 
-    name, effect, risk, approve, timeout_s = "rollout_restart", "write", "high", True, 30
+    name = "rollout_restart"
+    effect = "write"
+    risk = "high"
+    approve = True
+    timeout_s = 30
     resource = "deployment:{context}/{namespace}/{deployment}"
     key = "restart:{context}/{namespace}/{deployment}@{last_restart}"
     aliases = ("重启", "重启服务", "滚动重启", "kubectl rollout restart")
 
     async def run(
-        self, deployment: Name, last_restart: Annotated[str, Field(pattern=r"^(never|[0-9TZ:.+-]{10,40})$")],
-        namespace: str, context: str,
-    ) -> str:  # fmt: skip
+        self,
+        deployment: Name,
+        last_restart: Annotated[str, Field(pattern=r"^(never|[0-9TZ:.+-]{10,40})$")],
+        namespace: str,
+        context: str,
+    ) -> str:
         """Restart all pods of a deployment, one after the other. A person is asked first.
 
         Use it when a restart mends what you have found, such as a leak. Not for a fault that comes back at once, such
@@ -532,9 +656,10 @@ class RolloutRestart(_OverKubectl):
         where = Where(context, namespace)
         if (now := restarted_at(await self.kubectl.deployment(where, deployment))) != last_restart:
             raise NoEffect(
-                "RESTARTED_SINCE", f"`{deployment}` was not restarted now: its last restart is {now}.",
+                "RESTARTED_SINCE",
+                f"`{deployment}` was not restarted now: its last restart is {now}.",
                 suggestion="Look whether that restart helped before you ask for another.",
-            )  # fmt: skip
+            )
         await self.kubectl.ask(where, "rollout", "restart", name=f"deployment/{deployment}")
         return _RESTARTING.format(deployment)
 
@@ -583,13 +708,19 @@ def masked(described: str) -> str:
         Mounts:  <none>
     """
     told: list[str] = []
-    block, indent, inner, follows = "", 0, 0, False
+    block = ""
+    indent = 0
+    inner = 0
+    follows = False
     for line in described.splitlines():
         depth = len(line) - len(line.lstrip())
         if block and line.strip() and depth <= indent:
             block = ""
         if not block and (head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)):
-            block, indent, inner, follows = head[1], depth, 0, False
+            block = head[1]
+            indent = depth
+            inner = 0
+            follows = False
             told.append(line)
         elif block == "Environment":
             inner = inner or depth
@@ -597,7 +728,10 @@ def masked(described: str) -> str:
                 told.append(line if named[2].startswith("<set to ") else f"{named[1]}***")
         elif block:
             is_named = bool(_SECRET_WORDS.search(line.partition("=")[0]))
-            masked_line = re.sub(r"\S.*" if follows else r"(?<==).*", "***", line) if follows or is_named else line
+            if follows or is_named:
+                masked_line = re.sub(r"\S.*" if follows else r"(?<==).*", "***", line)
+            else:
+                masked_line = line
             told.append(_without_words(masked_line))
             follows = is_named and "=" not in line and len(line.split()) == 1
         else:

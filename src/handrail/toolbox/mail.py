@@ -114,15 +114,24 @@ class SendEmail(BaseTool):
         key: str | Callable[..., str] | None = None,
         dry_run: bool = False,
     ) -> None:
-        self._server = Server(server) if isinstance(server, str) else server
+        if isinstance(server, str):
+            self._server = Server(server)
+        else:
+            self._server = server
         if self._server.user and self._server.tls == "none" and self._server.host not in _LOOPBACK:
             raise ConfigError(f"the password for {self._server.host} would go over the network in the clear; use tls")
         for each in (sender, *(recipients or ())):
             _require_address(f"x{each}" if each.startswith("@") and each != sender else each)
-        self._sender, self._dry_run = sender, dry_run
-        self._recipients = None if recipients is None else {each.lower() for each in recipients}
+        self._sender = sender
+        self._dry_run = dry_run
+        if recipients is None:
+            self._recipients = None
+        else:
+            self._recipients = {each.lower() for each in recipients}
         self._lookup = was_sent
-        self.approve, self.key, self.check = approve, key or _same_mail, self._unfit
+        self.approve = approve
+        self.key = key or _same_mail
+        self.check = self._unfit
         if was_sent is not None:
             self.verify = self._sent_before
         super().__init__()
@@ -153,14 +162,28 @@ class SendEmail(BaseTool):
                 raise NoEffect(Code.CANCELLED, "The mail was given up.", suggestion="Send it if it is still wanted.")
             with self._session(monotonic() + context.remaining_s()) as session:
                 _hand_in(session, self._sender, [*dict.fromkeys([*to, *cc])], message.as_bytes())
-        return Sent(message_id=message["Message-ID"], to=to, cc=cc, subject=subject, dry_run=self._dry_run)
+        return Sent(
+            message_id=message["Message-ID"],
+            to=to,
+            cc=cc,
+            subject=subject,
+            dry_run=self._dry_run,
+        )
 
-    def _message(self, id: str, to: Sequence[str], cc: Sequence[str], subject: str, text: str) -> EmailMessage:
+    def _message(
+        self,
+        id: str,
+        to: Sequence[str],
+        cc: Sequence[str],
+        subject: str,
+        text: str,
+    ) -> EmailMessage:
         message = EmailMessage(policy=_ASCII)
         message["From"], message["To"], message["Subject"] = self._sender, ", ".join(to), subject
         if cc:
             message["Cc"] = ", ".join(cc)
-        message["Date"], message["Message-ID"] = datetime.now(UTC), id
+        message["Date"] = datetime.now(UTC)
+        message["Message-ID"] = id
         message["Auto-Submitted"] = "auto-generated"  # RFC 3834: whoever answers for the absent stays silent
         message.set_content(text)
         return message
@@ -170,15 +193,27 @@ class SendEmail(BaseTool):
         """Connect, secure and log in. Whatever fails here, nothing was sent."""
         server = self._server
         bounds = _Bounds(server.timeout_s, until)
-        port, own_name = server.port or _PORTS[server.tls], socket.gethostname()
+        port = server.port or _PORTS[server.tls]
+        own_name = socket.gethostname()
         try:
             if server.tls == "tls":
                 tls = ssl.create_default_context()
                 session: smtplib.SMTP = _TlsSession(
-                    server.host, port, own_name, timeout=bounds.left_s(), context=tls, bounds=bounds
+                    server.host,
+                    port,
+                    own_name,
+                    timeout=bounds.left_s(),
+                    context=tls,
+                    bounds=bounds,
                 )
             else:
-                session = _Session(server.host, port, own_name, timeout=bounds.left_s(), bounds=bounds)
+                session = _Session(
+                    server.host,
+                    port,
+                    own_name,
+                    timeout=bounds.left_s(),
+                    bounds=bounds,
+                )
         except (OSError, smtplib.SMTPException) as error:
             raise _not_sent(error) from error
         try:
@@ -216,8 +251,15 @@ class SendEmail(BaseTool):
         known = self._lookup(id) if self._lookup else None
         if known is None:
             return Unknown()
-        to, cc = arguments["to"], arguments.get("cc", [])
-        sent = Sent(message_id=id, to=to, cc=cc, subject=arguments["subject"], dry_run=False)
+        to = arguments["to"]
+        cc = arguments.get("cc", [])
+        sent = Sent(
+            message_id=id,
+            to=to,
+            cc=cc,
+            subject=arguments["subject"],
+            dry_run=False,
+        )
         return Found(sent) if known else NotFound()
 
 
@@ -244,7 +286,10 @@ class _Answers:
     """The lines of a server, in place of smtplib's file: that one waits anew for each piece, and for lines for ever."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
-        self._connection, self._bounds, self._held, self._taken = connection, bounds, b"", 0
+        self._connection = connection
+        self._bounds = bounds
+        self._held = b""
+        self._taken = 0
 
     def begin(self) -> None:
         """Begin a new answer."""
@@ -324,10 +369,16 @@ def _expect(answer: tuple[int, bytes], otherwise: str, *codes: int) -> None:
 
 def _refused(status: int, text: str) -> NoEffect:
     passing = 400 <= status < 500  # RFC 5321, 4.2.1: 4yz may pass, 5yz will not
-    advice = (
-        "Send it again later." if passing else "Tell the user; ask for another address if that is what was refused."
+    if passing:
+        advice = "Send it again later."
+    else:
+        advice = "Tell the user; ask for another address if that is what was refused."
+    return NoEffect(
+        "MAIL_REFUSED",
+        f"{text} (SMTP {status}). Nothing was sent.",
+        suggestion=advice,
+        retryable=passing,
     )
-    return NoEffect("MAIL_REFUSED", f"{text} (SMTP {status}). Nothing was sent.", suggestion=advice, retryable=passing)
 
 
 def _not_sent(error: Exception) -> NoEffect:
@@ -339,7 +390,12 @@ def _not_sent(error: Exception) -> NoEffect:
     if isinstance(error, smtplib.SMTPResponseException) and error.smtp_code > 0:
         return _refused(error.smtp_code, "The mail server refused the connection")
     told = "The mail server cannot be reached just now. Nothing was sent."
-    return NoEffect(Code.UNAVAILABLE, told, suggestion="Send it again later, or tell the user.", retryable=True)
+    return NoEffect(
+        Code.UNAVAILABLE,
+        told,
+        suggestion="Send it again later, or tell the user.",
+        retryable=True,
+    )
 
 
 def _set_up(trouble: str) -> NoEffect:

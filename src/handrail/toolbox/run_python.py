@@ -94,7 +94,9 @@ class RunPython(BaseTool):
         self._files = dict(files or {})
         self._outputs = None if outputs is None else Path(outputs)
         self._sandboxes = sandboxes
-        self._allow_weaker, self._run_s, self._memory_bytes = allow_weaker, timeout_s, memory_bytes
+        self._allow_weaker = allow_weaker
+        self._run_s = timeout_s
+        self._memory_bytes = memory_bytes
         for name in self._files:
             if not is_below(name):
                 raise ConfigError(
@@ -106,7 +108,8 @@ class RunPython(BaseTool):
         self.approve = allow_weaker if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
         if allow_weaker:
-            self.max_concurrency, self.repeatable = 1, True
+            self.max_concurrency = 1
+            self.repeatable = True
             self.lint_ignore = {"write-without-key": "The same code run again is meant to run again."}
         super().__init__()
         self.description = self.docs.description
@@ -125,7 +128,10 @@ class RunPython(BaseTool):
             code: A whole Python 3 program, such as "print(sum(range(10)))". Print what you want to see.
         """
         sandbox = strongest(
-            self.name, known=self._sandboxes, allow_weaker=self._allow_weaker, weaker="allow_weaker=True"
+            self.name,
+            known=self._sandboxes,
+            allow_weaker=self._allow_weaker,
+            weaker="allow_weaker=True",
         )
         seconds = min(self._run_s, context.remaining_s() - _CLOSING_S)
         if seconds <= 0:
@@ -153,13 +159,21 @@ class RunPython(BaseTool):
         )
 
     def _told(self, ended: JobEnded, level: str) -> Ran:
-        folder = Path(mkdtemp(prefix="run-", dir=self._outputs)) if self._outputs and ended.files else None
+        if self._outputs and ended.files:
+            folder = Path(mkdtemp(prefix="run-", dir=self._outputs))
+        else:
+            folder = None
         made = [_made(name, data, folder) for name, data in ended.files.items()]
         return Ran(
-            end=ended.end, exit_code=ended.exit_code, stdout=ended.stdout.decode("utf-8", "replace"),
-            stderr=ended.stderr.decode("utf-8", "replace"), dropped_bytes=ended.dropped_bytes, files=made,
-            left=list(ended.left), level=level,
-        )  # fmt: skip
+            end=ended.end,
+            exit_code=ended.exit_code,
+            stdout=ended.stdout.decode("utf-8", "replace"),
+            stderr=ended.stderr.decode("utf-8", "replace"),
+            dropped_bytes=ended.dropped_bytes,
+            files=made,
+            left=list(ended.left),
+            level=level,
+        )
 
 
 def _made(name: str, data: bytes, folder: Path | None) -> Made:
@@ -171,9 +185,17 @@ def _made(name: str, data: bytes, folder: Path | None) -> Made:
         place.write_bytes(data)
         note = f"saved for the user as {folder.name}/{name}"
     try:
-        text = data.decode() if len(data) <= SHOWN_BYTES and b"\0" not in data else ""
+        if len(data) <= SHOWN_BYTES and b"\0" not in data:
+            text = data.decode()
+        else:
+            text = ""
     except UnicodeDecodeError:
         text = ""
     if data and not text:
         note = note or "not shown: too long, or no text"
-    return Made(name=name, bytes=len(data), text=text, note=note)
+    return Made(
+        name=name,
+        bytes=len(data),
+        text=text,
+        note=note,
+    )

@@ -96,7 +96,8 @@ def converted(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
     Raises:
         ToolError: A unit is not known, means two things, or the two do not measure the same.
     """
-    source, target = unit(from_unit), unit(to_unit)
+    source = unit(from_unit)
+    target = unit(to_unit)
     if source.powers != target.powers:
         message = f"`{from_unit}` measures {source.quantity}, `{to_unit}` {target.quantity}."
         upside_down = any(source.powers) and source.powers == tuple(-each for each in target.powers)
@@ -104,8 +105,11 @@ def converted(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
         raise ToolError("UNITS_DIFFER", message, suggestion=advice if upside_down else "Name two of the same kind.")
     base = value * source.size + source.zero
     if base < 0 and (source.zero or target.zero):
-        raise ToolError("NOT_CALCULABLE", f"{float(value):g} {from_unit} is below absolute zero.",
-                        suggestion="Check the value and its unit; absolute zero is -273.15 °C.")  # fmt: skip
+        raise ToolError(
+            "NOT_CALCULABLE",
+            f"{float(value):g} {from_unit} is below absolute zero.",
+            suggestion="Check the value and its unit; absolute zero is -273.15 °C.",
+        )
     return (base - target.zero) / target.size
 
 
@@ -120,7 +124,8 @@ def unit(text: str) -> Unit:
     plain = _plain(text)
     if found := _named(plain) or _named(plain.replace(" ", "")):
         return found
-    size, powers = Fraction(1), _NO_POWERS
+    size = Fraction(1)
+    powers = _NO_POWERS
     for part, power in _factors(plain, text):
         size *= part.size**power
         powers = tuple(old + power * new for old, new in zip(powers, part.powers, strict=True))
@@ -134,7 +139,7 @@ _MOST_POWER = 6
 _NO_POWERS: Powers = (0,) * 7
 _OFTEN_IN_CAPITALS = {"km", "cm", "mm", "kg", "ft", "mi", "lb", "lbs", "oz", "yd", "in", "hr", "kmh"}
 _SAME = str.maketrans({"µ": "μ", "°": "deg", "º": "deg", "℃": "degC", "℉": "degF", "·": "*", "×": "*", "⋅": "*",
-                       "÷": "/", "／": "/", "²": "2", "³": "3", "⁻": "-", "¹": "1", "Å": "angstrom"})  # fmt: skip
+                       "÷": "/", "／": "/", "²": "2", "³": "3", "⁻": "-", "¹": "1", "Å": "angstrom",})  # fmt: skip
 _FACTOR = re.compile(r"(?P<sign>[*/]?)(?P<name>[^\d\s*/^-]+)(?:\^|\*\*)?(?P<power>-?\d)?")
 _TIMES_CHINESE = re.compile(r"^(平方|立方)(.+)$")
 _CHINESE_POWERS: Mapping[str, int] = {"平方": 2, "立方": 3}
@@ -208,9 +213,10 @@ def _prefixed(name: str) -> Unit | None:
 def _unknown(name: str) -> ToolError:
     same = [p + base for p in _PREFIXES for base in _TAKE_PREFIXES if (p + base).lower() == name.lower()]
     near = same or nearest(name, _UNITS)
-    advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else (
-        "Write the usual symbol, such as m, kg, h, degC, kWh or MB, or a product of them, such as km/h or m^2."
-    )  # fmt: skip
+    if near:
+        advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?"
+    else:
+        advice = "Write the usual symbol, such as m, kg, h, degC, kWh or MB, or a product of them, such as km/h or m^2."
     return ToolError("UNKNOWN_UNIT", f"`{name}` is no unit that is known here.", suggestion=advice)
 
 

@@ -103,7 +103,9 @@ class _Account:
     """Who searches, within what, and the results that were found lately."""
 
     def __init__(self, key: str, base_url: str, domains: dict[str, Json]) -> None:
-        self.key, self.base_url, self.domains = key, base_url, domains
+        self.key = key
+        self.base_url = base_url
+        self.domains = domains
         self._found: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._lock = Lock()
 
@@ -126,7 +128,9 @@ class _Account:
 
 
 class _OverTavily(HttpTool):
-    effect, timeout_s, attempt_timeout_s = "read", 45.0, 20.0
+    effect = "read"
+    timeout_s = 45.0
+    attempt_timeout_s = 20.0
 
     def __init__(self, account: _Account) -> None:
         self.account = account
@@ -142,7 +146,12 @@ class _OverTavily(HttpTool):
         Raises:
             ToolError: It is busy or down, refuses the key or the query, or answers something else.
         """
-        answer = self.fetch("POST", self.account.base_url + path, remaining_s, json=dict(asked))
+        answer = self.fetch(
+            "POST",
+            self.account.base_url + path,
+            remaining_s,
+            json=dict(asked),
+        )
         check_status(answer, "The web search")
         try:
             told = from_json(answer.body)
@@ -151,15 +160,30 @@ class _OverTavily(HttpTool):
         if answer.status == 200 and isinstance(told, dict):
             return told
         code, sentence = _REFUSALS.get(answer.status, ("REQUEST_REFUSED", "The web search gave no result"))
-        advice = "Ask for something else." if answer.status == 400 else "Go on without it, and tell the user so."
-        raise ToolError(code, f"{sentence}{_reason(told, self.account.key)}.", suggestion=advice)
+        if answer.status == 400:
+            advice = "Ask for something else."
+        else:
+            advice = "Go on without it, and tell the user so."
+        raise ToolError(
+            code,
+            f"{sentence}{_reason(told, self.account.key)}.",
+            suggestion=advice,
+        )
 
 
 def _reason(told: Any, key: str) -> str:
     """Return Tavily's own words (`{"detail": {"error": ...}}`), should they not quote the key."""
-    detail = told.get("detail") if isinstance(told, dict) else None
-    said = detail.get("error") if isinstance(detail, dict) else None
-    return f": {said[:200].rstrip('. ')}" if isinstance(said, str) and key not in said else ""
+    if isinstance(told, dict):
+        detail = told.get("detail")
+    else:
+        detail = None
+    if isinstance(detail, dict):
+        said = detail.get("error")
+    else:
+        said = None
+    if isinstance(said, str) and key not in said:
+        return f": {said[:200].rstrip('. ')}"
+    return ""
 
 
 class SearchWeb(_OverTavily):
@@ -189,7 +213,12 @@ class SearchWeb(_OverTavily):
             Results, best first: `summary` of what fits, `url` to cite, `score` from 0 to 1, `id` for read_web_result.
             Where none is `found`, a `note` says what else to try.
         """
-        asked: dict[str, Json] = {"query": query, "topic": topic, "max_results": limit, **self.account.domains}
+        asked: dict[str, Json] = {
+            "query": query,
+            "topic": topic,
+            "max_results": limit,
+            **self.account.domains,
+        }
         if time_range:
             asked["time_range"] = time_range
         hits = self.ask("/search", context.remaining_s, asked).get("results")
@@ -198,9 +227,17 @@ class SearchWeb(_OverTavily):
         return WebResults(found=[self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")])
 
     def _told(self, hit: Mapping[str, Any]) -> WebResult:
-        title, url = str(hit.get("title") or hit["url"])[:200], str(hit["url"])
-        summary, score = _trimmed(str(hit.get("content") or "")), round(float(hit.get("score") or 0), 3)
-        return WebResult(id=self.account.keep(title, url), title=title, url=url, summary=summary, score=score)
+        title = str(hit.get("title") or hit["url"])[:200]
+        url = str(hit["url"])
+        summary = _trimmed(str(hit.get("content") or ""))
+        score = round(float(hit.get("score") or 0), 3)
+        return WebResult(
+            id=self.account.keep(title, url),
+            title=title,
+            url=url,
+            summary=summary,
+            score=score,
+        )
 
 
 class ReadWebResult(_OverTavily):
@@ -218,14 +255,20 @@ class ReadWebResult(_OverTavily):
         """
         known = self.account.found(id)
         if known is None:
-            raise ToolError("RESULT_NOT_FOUND", f"There is no result `{id[:40]}` any more.",
-                            suggestion="Call search_web again and use an `id` of its results.")  # fmt: skip
+            raise ToolError(
+                "RESULT_NOT_FOUND",
+                f"There is no result `{id[:40]}` any more.",
+                suggestion="Call search_web again and use an `id` of its results.",
+            )
         title, url = known
         told = self.ask("/extract", context.remaining_s, {"urls": [url], "format": "markdown"})
         texts = [each.get("raw_content") for each in told.get("results", ()) if isinstance(each, dict)]
         if not texts or not isinstance(texts[0], str):
-            raise ToolError("PAGE_UNREADABLE", f"The page `{title}` could not be read.",
-                            suggestion="Use its summary, or read another result.")  # fmt: skip
+            raise ToolError(
+                "PAGE_UNREADABLE",
+                f"The page `{title}` could not be read.",
+                suggestion="Use its summary, or read another result.",
+            )
         return WebText(title=title, url=url, text=texts[0])
 
 

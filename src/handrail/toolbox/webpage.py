@@ -50,7 +50,9 @@ class ReadPage(HttpTool):
     """
 
     name = "read_page"
-    effect, timeout_s, attempt_timeout_s = "read", 30.0, 15.0
+    effect = "read"
+    timeout_s = 30.0
+    attempt_timeout_s = 15.0
     aliases = ("读网页", "打开网址", "网页", "链接")
 
     def __init__(self, egress: Egress | None = None) -> None:
@@ -60,7 +62,10 @@ class ReadPage(HttpTool):
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
         return guarded_client(
-            self.egress, follow_redirects=True, max_redirects=MOST_REDIRECTS, headers={"user-agent": USER_AGENT}
+            self.egress,
+            follow_redirects=True,
+            max_redirects=MOST_REDIRECTS,
+            headers={"user-agent": USER_AGENT},
         )
 
     def run(self, url: Annotated[str, Field(max_length=2000)], context: Context[Any]) -> PageText:
@@ -78,8 +83,11 @@ class ReadPage(HttpTool):
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise _no_address(url) from None
         except httpx2.TooManyRedirects:
-            raise ToolError("PAGE_UNREADABLE", f"The page redirects more than {MOST_REDIRECTS} times.",
-                            suggestion="Use another source.") from None  # fmt: skip
+            raise ToolError(
+                "PAGE_UNREADABLE",
+                f"The page redirects more than {MOST_REDIRECTS} times.",
+                suggestion="Use another source.",
+            ) from None
         check_status(answer, "The site")
         if answer.status != 200:
             raise _refusal(answer)
@@ -94,27 +102,45 @@ def _address(url: str) -> str:
 
 
 def _no_address(url: str) -> ToolError:
-    return ToolError("BAD_ADDRESS", f"`{url[:100]}` is no address of the web.",
-                     suggestion='Give the whole address: "https://example.org/page".')  # fmt: skip
+    return ToolError(
+        "BAD_ADDRESS",
+        f"`{url[:100]}` is no address of the web.",
+        suggestion='Give the whole address: "https://example.org/page".',
+    )
 
 
 def _refusal(answer: Answer) -> ToolError:
     if answer.status in _NOT_FOUND:
-        return ToolError("PAGE_NOT_FOUND", f"There is no page at this address (HTTP {answer.status}).",
-                         suggestion="Check the address, or search for the page.")  # fmt: skip
-    return ToolError("PAGE_UNREADABLE", f"The site did not give the page (HTTP {answer.status}).",
-                     suggestion="Use another source; the page may need an account.")  # fmt: skip
+        return ToolError(
+            "PAGE_NOT_FOUND",
+            f"There is no page at this address (HTTP {answer.status}).",
+            suggestion="Check the address, or search for the page.",
+        )
+    return ToolError(
+        "PAGE_UNREADABLE",
+        f"The site did not give the page (HTTP {answer.status}).",
+        suggestion="Use another source; the page may need an account.",
+    )
 
 
 def _page_of(answer: Answer) -> PageText:
     kind = answer.media_type or "text/html"
     if kind not in _HTML and not kind.startswith(_TEXTS):
-        raise ToolError("PAGE_UNREADABLE", f"This address holds {kind[:60]}, which is no text.",
-                        suggestion="Find a page about it instead.")  # fmt: skip
-    title, text = "", _decoded(answer)
+        raise ToolError(
+            "PAGE_UNREADABLE",
+            f"This address holds {kind[:60]}, which is no text.",
+            suggestion="Find a page about it instead.",
+        )
+    title = ""
+    text = _decoded(answer)
     if kind in _HTML:
         title, text = text_of_html(text)
-    return PageText(url=str(answer.url), title=title, text=text, cut=answer.cut)
+    return PageText(
+        url=str(answer.url),
+        title=title,
+        text=text,
+        cut=answer.cut,
+    )
 
 
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})", re.ASCII | re.IGNORECASE)
@@ -147,11 +173,39 @@ _RAW = ("script", "style", "template", "noscript", "svg", "iframe", "nav", "text
 """Elements of which nothing is read."""
 _END_OF_RAW = {name: re.compile(f"</{name}(?=[\\s>/])", re.IGNORECASE) for name in _RAW}
 _BEFORE: Mapping[str, str] = {
-    "li": "\n- ", "br": "\n", "tr": "\n", "td": " | ", "th": " | ", "hr": "\n\n", "dt": "\n", "dd": "\n  ",
-    **dict.fromkeys(("p", "div", "section", "article", "main", "header", "footer", "aside", "ul", "ol", "table", "pre",
-                     "blockquote", "dl", "figure", "figcaption", "form", "title"), "\n\n"),
+    "li": "\n- ",
+    "br": "\n",
+    "tr": "\n",
+    "td": " | ",
+    "th": " | ",
+    "hr": "\n\n",
+    "dt": "\n",
+    "dd": "\n  ",
+    **dict.fromkeys(
+        (
+            "p",
+            "div",
+            "section",
+            "article",
+            "main",
+            "header",
+            "footer",
+            "aside",
+            "ul",
+            "ol",
+            "table",
+            "pre",
+            "blockquote",
+            "dl",
+            "figure",
+            "figcaption",
+            "form",
+            "title",
+        ),
+        "\n\n",
+    ),
     **{f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)},
-}  # fmt: skip
+}
 """What stands in a text where an element begins; those of them that are blocks also end a paragraph."""
 _OPENING = re.compile("<(?=[A-Za-z/!?])")
 """Where markup begins; any other `<` is text."""
@@ -164,7 +218,9 @@ def text_of_html(source: str) -> tuple[str, str]:
     >>> text_of_html("<title>T</title><h1>A &amp; B</h1><ul><li>one<li>two</ul><script>x</script>")
     ('T', '# A & B\\n\\n- one\\n- two')
     """
-    title, pieces, in_title = "", [], False
+    title = ""
+    pieces = []
+    in_title = False
     for kind, piece in _pieces(source):
         if kind == "text":
             if in_title:

@@ -94,11 +94,16 @@ class _Site:
     """Which wiki is asked, and by whom."""
 
     def __init__(self, language: str, agent: str, api: str) -> None:
-        self.language, self.agent, self.api = language, agent, api
+        self.language = language
+        self.agent = agent
+        self.api = api
 
 
 class _OverMediaWiki(HttpTool):
-    effect, timeout_s, attempt_timeout_s, max_concurrency = "read", 30.0, 10.0, 1
+    effect = "read"
+    timeout_s = 30.0
+    attempt_timeout_s = 10.0
+    most_at_once = 1
 
     def __init__(self, site: _Site) -> None:
         self.site = site
@@ -114,7 +119,12 @@ class _OverMediaWiki(HttpTool):
         Raises:
             ToolError: The wiki is busy, down, has no such edition, or answers something else.
         """
-        common = {"action": "query", "format": "json", "formatversion": 2, "maxlag": MAXLAG_S}
+        common = {
+            "action": "query",
+            "format": "json",
+            "formatversion": 2,
+            "maxlag": MAXLAG_S,
+        }
         place = self.site.api.format(language=language or self.site.language)
         answer = self.fetch("GET", place, remaining_s, params={**common, **asked})
         check_status(answer, "Wikipedia")
@@ -141,9 +151,10 @@ def _query_of(answer: Answer) -> dict[str, Any]:
         if told.get("batchcomplete"):
             return {}
     raise ToolError(
-        "REQUEST_REFUSED", f"Wikipedia answered with HTTP {answer.status} and no result.",
+        "REQUEST_REFUSED",
+        f"Wikipedia answered with HTTP {answer.status} and no result.",
         suggestion="Use another source, and tell the user that Wikipedia did not answer.",
-    )  # fmt: skip
+    )
 
 
 class SearchWikipedia(_OverMediaWiki):
@@ -171,16 +182,27 @@ class SearchWikipedia(_OverMediaWiki):
             Pages, best first: `title` to read it by, a `summary` of what matched, its length in `words`. Where none
             is `found`, a `note` says what else to try.
         """
-        told = self.ask(language, context.remaining_s, list="search", srsearch=query, srlimit=limit,
-                        srprop="snippet|wordcount")  # fmt: skip
+        told = self.ask(
+            language,
+            context.remaining_s,
+            list="search",
+            srsearch=query,
+            srlimit=limit,
+            srprop="snippet|wordcount",
+        )
         hits = told.get("search", [])
         if not hits:
             again = told.get("searchinfo", {}).get("suggestion")
-            advice = f'Search for "{again}".' if again else "Use fewer or other words, or another language."
+            if again:
+                advice = f'Search for "{again}".'
+            else:
+                advice = "Use fewer or other words, or another language."
             return WikiResults(found=[], note=f"No page matches. {advice}")
         found = [
             WikiResult(
-                title=str(hit["title"]), summary=_plain(str(hit.get("snippet", ""))), words=int(hit["wordcount"])
+                title=str(hit["title"]),
+                summary=_plain(str(hit.get("snippet", ""))),
+                words=int(hit["wordcount"]),
             )
             for hit in hits
         ]
@@ -214,19 +236,38 @@ class ReadWikipedia(_OverMediaWiki):
         if "|" in title:  # no title has one; the API would take what follows it for another title
             raise _no_page(title)
         told = self.ask(
-            language, context.remaining_s, titles=title, redirects=1, prop="extracts|info|pageprops", inprop="url",
-            explaintext=1, exsectionformat="wiki", ppprop="disambiguation",
-        )  # fmt: skip
+            language,
+            context.remaining_s,
+            titles=title,
+            redirects=1,
+            prop="extracts|info|pageprops",
+            inprop="url",
+            explaintext=1,
+            exsectionformat="wiki",
+            ppprop="disambiguation",
+        )
         page: dict[str, Any] = next(iter(told.get("pages", ())), {"missing": True})
         if page.get("missing") or page.get("invalid") or "extract" not in page:
             raise _no_page(title)
-        name, url, parts = str(page["title"]), str(page.get("fullurl", "")), _parts(str(page["extract"]))
+        name = str(page["title"])
+        url = str(page.get("fullurl", ""))
+        parts = _parts(str(page["extract"]))
         if section:
-            return SectionText(title=name, url=url, section=section.strip(), text=_section(parts, section, name))
+            return SectionText(
+                title=name,
+                url=url,
+                section=section.strip(),
+                text=_section(parts, section, name),
+            )
         summary = parts[0][2]
         if "disambiguation" in page.get("pageprops", {}):
             summary = f"This title has several meanings; read one of them instead.\n{page['extract']}"
-        return Lead(title=name, url=url, summary=summary, sections=[each for _, each, _ in parts[1:]])
+        return Lead(
+            title=name,
+            url=url,
+            summary=summary,
+            sections=[each for _, each, _ in parts[1:]],
+        )
 
 
 def _no_page(title: str) -> ToolError:
@@ -259,8 +300,11 @@ def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
     if not found:
         near = nearest(wanted, names)
         told = ", ".join(f'"{name}"' for name in (near or names)[:30]) or "none: read it without `section`"
-        raise ToolError("SECTION_NOT_FOUND", f"The page `{title}` has no section `{wanted}`.",
-                        suggestion=f"{'Nearest are' if near else 'Its sections are'} {told}.")  # fmt: skip
+        raise ToolError(
+            "SECTION_NOT_FOUND",
+            f"The page `{title}` has no section `{wanted}`.",
+            suggestion=f"{'Nearest are' if near else 'Its sections are'} {told}.",
+        )
     depth, _, text = parts[found]
     below = []
     for inner, name, more in parts[found + 1 :]:

@@ -95,7 +95,10 @@ class _Plain:
         """Return a value as JSON has it."""
         self._values += 1
         if self._values > MOST_VALUES or depth > MOST_DEPTH:
-            grown = f"more than {MOST_VALUES:,} values" if depth <= MOST_DEPTH else f"more than {MOST_DEPTH} levels"
+            if depth <= MOST_DEPTH:
+                grown = f"more than {MOST_VALUES:,} values"
+            else:
+                grown = f"more than {MOST_DEPTH} levels"
             raise ConfigError(f"its aliases make {grown} of it")
         match found:
             case dict():

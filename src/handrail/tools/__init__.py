@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from handrail.tools.tool import BaseTool, FunctionTool, Then, tool
+from handrail.tools.tool import BaseTool, FunctionTool, Then, ToolSettings, tool
 
-__all__ = ["BaseTool", "FunctionTool", "Then", "tool"]
+__all__ = ["BaseTool", "FunctionTool", "Then", "ToolSettings", "tool"]

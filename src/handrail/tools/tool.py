@@ -26,10 +26,13 @@ from typing import (
     Annotated,
     Any,
     ClassVar,
+    Generic,
     Literal,
     Self,
     TypeAlias,
+    TypedDict,
     Union,
+    Unpack,
     cast,
     get_args,
     get_origin,
@@ -40,6 +43,7 @@ from typing import (
 import pydantic
 from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
+from typing_extensions import ParamSpec, TypeVar
 
 from handrail._lazy import cached_property
 from handrail.calls import Page
@@ -55,6 +59,12 @@ from handrail.schemas.importing import imported
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import conditions, declaration, keys, paging, rate_limits
 from handrail.tools.declaration import SettingError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+# Over the function's whole type: a list of tools with different signatures is still a list of tools for a type checker.
+F_co = TypeVar("F_co", covariant=True, default=Callable[..., Any])
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -230,11 +240,11 @@ class BaseTool:
         if self.then is not None and not self.then.tool._held:
             self.then.tool.freeze()
 
-    def replace(self, **declared: Any) -> Self:
+    def replace(self, **settings: Unpack[ToolSettings]) -> Self:
         """Return this tool with other declarations; a tool does not change once a set has it.
 
         Args:
-            declared: The attributes of `BaseTool`.
+            settings: The attributes of `BaseTool`.
 
         Raises:
             ToolDefinitionError: The declaration contradicts itself, or is for something that no tool has.
@@ -244,7 +254,7 @@ class BaseTool:
         rows = paging.rows_of(self.run) if "run" in vars(self) else None
         if rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows):
             del vars(other)["run"]  # the pages of our rows: it opens what it reads itself, and has its own
-        for setting, value in declared.items():
+        for setting, value in settings.items():
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(self.run, setting))
             setattr(other, setting, value)
@@ -272,11 +282,6 @@ class BaseTool:
         if self.writes or declares or self.concurrency_slot or self.isolation != "none":
             return None
         return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
-
-    @cached_property
-    def at_hand(self) -> bool:
-        """Whether it is a read that can be called as it is, here: nothing is opened, hidden or kept apart."""
-        return self.in_place and not (self.writes or self.opens or self.injected_parameters)
 
     @cached_property
     def in_place(self) -> bool:
@@ -693,6 +698,56 @@ _FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstan
 """What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
 
 
+class ToolSettings(TypedDict, total=False):
+    """The settings of a tool for type checkers, by the names and types of the attributes of `BaseTool`."""
+
+    name: str
+    description: str
+    effect: EffectClass | None
+    permission: Permission | None
+    risk: Risk | None
+    timeout_s: float
+    attempt_timeout_s: float | None
+    max_attempts: int
+    isolation: Isolation
+    mounts: Sequence[str | Path]
+    memory_bytes: int
+    blocking: bool
+    key: str | Callable[..., str] | None
+    replay: Literal["key"] | None
+    key_ttl_s: float
+    verify: Callable[..., Any] | None
+    one_request: bool
+    compensate: Callable[..., Any] | None
+    resource: str | Sequence[str] | None
+    approve: bool | str | Callable[..., bool]
+    required_approvals: int
+    check: Callable[..., Any] | None
+    after: str | Sequence[str]
+    inline_references: bool
+    repeatable: bool
+    repeat_window_s: float
+    on_repeat: Literal["return_previous", "ask"] | None
+    on_doubt: Literal["tell", "ask"]
+    poll: bool
+    then: Then | None
+    ends_run: bool
+    max_concurrency: int | None
+    rate: str | None
+    rate_key: str | None
+    breaker: int
+    tags: Collection[str]
+    aliases: Sequence[str]
+    result_bytes: int | None
+    argument_bytes: int
+    argument_values: int
+    coerce: bool
+    version: str
+    returns: Any
+    examples: Sequence[Mapping[str, Json]]
+    lint_ignore: Mapping[str, str]
+
+
 class Then(Struct, frozen=True):
     """A fixed step: the call that code makes, each time, once a call of the tool that declares it has succeeded.
 
@@ -753,27 +808,35 @@ def _filled(value: Json, known: Mapping[str, Json]) -> Json:
     return keys.written(value, known) if isinstance(value, str) else value
 
 
-class FunctionTool(BaseTool):
+class FunctionTool(BaseTool, Generic[F_co]):
     """A function as a tool; it can still be called as the function it is.
 
     Args:
         fn: Sync or async. Its type hints and docstring describe it, unless `parameters` does.
         parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, plain JSON values.
-        declared: The attributes of `BaseTool`.
+        settings: The attributes of `BaseTool`.
 
     Raises:
         ToolDefinitionError: It cannot be described to a model, or the declaration contradicts itself.
     """
 
+    fn: F_co
+
     def __init__(
-        self, fn: Callable[..., Any], *, parameters: Mapping[str, Json] | None = None, **declared: Any
+        self: FunctionTool[F],
+        fn: F,
+        *,
+        parameters: Mapping[str, Json] | None = None,
+        **settings: Unpack[ToolSettings],
     ) -> None:
-        for setting, value in declared.items():
+        for setting, value in settings.items():
             if setting not in self._DECLARABLE:
                 raise ToolDefinitionError(_unknown_setting(fn, setting))
             setattr(self, setting, value)
-        self.fn = self.run = fn
-        self.name = self.name if "name" in declared else getattr(fn, "__name__", type(fn).__name__)
+        self.fn = fn
+        self.run = fn
+        if "name" not in settings:
+            self.name = getattr(fn, "__name__", type(fn).__name__)
         if parameters is None:
             hints.parameters_of(fn, name=self.name)
         else:
@@ -786,7 +849,7 @@ class FunctionTool(BaseTool):
         self.bind = strictjson.copied
         self.injected_parameters = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
 
 
@@ -824,16 +887,19 @@ def _unknown_setting(fn: Callable[..., Any], setting: str) -> str:
 
 
 @overload
-def tool(fn: Callable[..., Any], /) -> FunctionTool: ...
+def tool(fn: F, /, **settings: Unpack[ToolSettings]) -> FunctionTool[F]: ...
 @overload
-def tool(**declared: Any) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(**settings: Unpack[ToolSettings]) -> Callable[[F], FunctionTool[F]]: ...
 def tool(
-    fn: Callable[..., Any] | None = None, /, **declared: Any
+    fn: Callable[..., Any] | None = None, /, **settings: Unpack[ToolSettings]
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a function a tool: `@tool`, or `@tool(effect="read", timeout_s=5)` with the attributes of `BaseTool`.
 
-    The schema comes from the type hints, the texts from the docstring (Google, NumPy, Sphinx or Chinese headings).
+    The schema comes from the type hints, the texts from the docstring (Google, NumPy, Sphinx or Chinese headings). The
+    tool can be called as the function, with its signature.
     """
-    if fn is not None:
-        return FunctionTool(fn)
-    return lambda function: FunctionTool(function, **declared)
+
+    def make_tool(function: Callable[..., Any]) -> FunctionTool:
+        return FunctionTool(function, **settings)
+
+    return make_tool if fn is None else make_tool(fn)

@@ -6,7 +6,7 @@ A `Toolset` may change between two turns; a turn works on a snapshot, so that it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from handrail.calls import ToolCall
 from handrail.effects import Permission
 from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.parsing import names
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.tool import BaseTool, FunctionTool, ToolSettings
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 
@@ -78,7 +78,7 @@ class Toolset:
             del left[name]
         self._state = _State(left)
 
-    def redeclare(self, name: str, /, **declared: Any) -> None:
+    def redeclare(self, name: str, /, **settings: Unpack[ToolSettings]) -> None:
         """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
 
         Where it is the step of a `then=`, it is so with these declarations too.
@@ -88,7 +88,7 @@ class Toolset:
             ToolDefinitionError, DuplicateToolError: There can be no such tool, or not here.
         """
         old = self[name]
-        new = old.replace(**declared)
+        new = old.replace(**settings)
         self._state = Toolset(_with_step(tool, old, new) for tool in self)._state
 
     def snapshot(self) -> Toolset:

@@ -56,13 +56,20 @@ def command() -> None:
 
 @command.command("list")
 @click.option(
-    "--state", type=click.Choice([*get_args(ApprovalState), "all"]), default="open", show_default=True,
+    "--state",
+    type=click.Choice([*get_args(ApprovalState), "all"]),
+    default="open",
+    show_default=True,
     help="Only questions that stand so.",
-)  # fmt: skip
+)
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
+    "--run",
+    "run_id",
+    metavar="RUN",
+    shell_complete=completion_names.runs,
+    default="",
     help="Only those of one run.",
-)  # fmt: skip
+)
 @options.store
 @options.as_json
 @options.debug
@@ -124,19 +131,32 @@ def show(id: str, store: str, as_json: bool) -> None:
 @command.command("approve")
 @click.argument("id", shell_complete=completion_names.questions)
 @click.option(
-    "--edit", "edited", metavar="JSON",
+    "--edit",
+    "edited",
+    metavar="JSON",
     help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model is told.",
-)  # fmt: skip
+)
 @click.option(
-    "--for", "scope", type=click.Choice(get_args(ApprovalScope)), default="once", show_default=True,
+    "--for",
+    "scope",
+    type=click.Choice(get_args(ApprovalScope)),
+    default="once",
+    show_default=True,
     help="This call only; or every later one of its tool, too, that is asked about for the same reason, in this `run` "
     "or in any: a standing `rule`, which is in force until it is revoked.",
-)  # fmt: skip
+)
 @options.decided_by
 @options.store
 @options.as_json
 @options.debug
-def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: str, as_json: bool) -> None:
+def approve(
+    id: str,
+    edited: str | None,
+    scope: ApprovalScope,
+    by: str,
+    store: str,
+    as_json: bool,
+) -> None:
     """Approve a call, as it is or with other arguments. It runs when its run goes on.
 
     Other arguments are held to the tool's schema at once; where they do not fit, the question stays open.
@@ -147,10 +167,19 @@ def approve(id: str, edited: str | None, scope: ApprovalScope, by: str, store: s
       handrail approvals approve a_5513ba120ecc7f16 --edit '{"order": "7", "amount": 50}'
       handrail approvals approve a_5513ba120ecc7f16 --for run
     """
-    arguments = None if edited is None else _arguments(options.text_or_stdin(edited))
+    if edited is None:
+        arguments = None
+    else:
+        arguments = _arguments(options.text_or_stdin(edited))
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = admin.approve(kept, id, by=by, edited=arguments, scope=scope)
+        after = admin.approve(
+            kept,
+            id,
+            by=by,
+            edited=arguments,
+            scope=scope,
+        )
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
     if scope != "once" and not as_json:
@@ -173,7 +202,12 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.opened(store) as kept:
         id = _question_named(kept, id)
-        after = admin.deny(kept, id, by=by, reason=reason)
+        after = admin.deny(
+            kept,
+            id,
+            by=by,
+            reason=reason,
+        )
         way_on = _way_on(kept, after, store)
     _say(after, store, as_json, way_on)
 
@@ -182,7 +216,10 @@ def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     if not isinstance(kept, RunStore) or (begun := result_now(kept.load_run(question.run_id))) is None:
         scope = scope_of(question.run_id)
-        of_scope = f", to a runtime with scope={scope!r}" if scope else ""
+        if scope:
+            of_scope = f", to a runtime with scope={scope!r}"
+        else:
+            of_scope = ""
         return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
     if is_under_way(begun.record):
         return "nothing to do: the process that asked is alive and waits for this answer"
@@ -192,7 +229,9 @@ def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
 def _outermost(kept: RunStore, run_id: str) -> str:
     """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
     outer = outer_of(run_id)
-    return _outermost(kept, outer) if outer and result_now(kept.load_run(outer)) else run_id
+    if outer and result_now(kept.load_run(outer)):
+        return _outermost(kept, outer)
+    return run_id
 
 
 def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None:
@@ -273,25 +312,49 @@ def _arguments(text: str) -> Mapping[str, Json]:
 
 def _facts(question: ApprovalRequest) -> dict[str, Json]:
     told: Sequence[str] = (
-        "id", "state", "run_id", "call_id", "tool", "description", "risk", "reason", "by", "decision_reason", "asked",
-        "expires", "digest", "required_approvals", "principal",
-    )  # fmt: skip
-    edited = None if question.edited is None else dict(question.edited)
+        "id",
+        "state",
+        "run_id",
+        "call_id",
+        "tool",
+        "description",
+        "risk",
+        "reason",
+        "by",
+        "decision_reason",
+        "asked",
+        "expires",
+        "digest",
+        "required_approvals",
+        "principal",
+    )
+    if question.edited is None:
+        edited = None
+    else:
+        edited = dict(question.edited)
     values = {name: getattr(question, name) for name in told}
     return values | {"agreed": list(question.agreed), "arguments": dict(question.arguments), "edited": edited}
 
 
 def _state(question: ApprovalRequest) -> str:
     several = question.state == "open" and question.required_approvals > 1
-    return f"open, {len(question.agreed)} of {question.required_approvals}" if several else question.state
+    if several:
+        return f"open, {len(question.agreed)} of {question.required_approvals}"
+    return question.state
 
 
 def _who_agrees(question: ApprovalRequest) -> str:
     """Say how many people must agree, where that are several, who has, and who may not."""
     if question.required_approvals == 1:
         return ""
-    agreed = f"{', '.join(question.agreed)} did" if question.agreed else "nobody has yet"
-    other = f"; not {question.principal}, whom the run acts for" if question.principal else ""
+    if question.agreed:
+        agreed = f"{', '.join(question.agreed)} did"
+    else:
+        agreed = "nobody has yet"
+    if question.principal:
+        other = f"; not {question.principal}, whom the run acts for"
+    else:
+        other = ""
     return f"{len(question.agreed)} of {question.required_approvals} people: {agreed}{other}"
 
 
@@ -304,4 +367,6 @@ def _time(question: ApprovalRequest, before: str = "") -> str:
     """Say how long there is time for a word, or for its use."""
     if question.state in ("open", "approved"):
         return f"{before}{span(question.expires - time.time())} left"
-    return "" if before else f"asked {moment(question.asked)}"
+    if before:
+        return ""
+    return f"asked {moment(question.asked)}"

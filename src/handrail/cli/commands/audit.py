@@ -47,9 +47,13 @@ def command() -> None:
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=0), default=10, show_default=True, help="The last N.")
 @click.option("--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
+    "--run",
+    "run_id",
+    metavar="RUN",
+    shell_complete=completion_names.runs,
+    default="",
     help="Only records of one run.",
-)  # fmt: skip
+)
 @options.store
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON; the last is a checkpoint.")
 @options.debug
@@ -77,13 +81,17 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 
 @command.command("verify")
 @click.option(
-    "--key-file", metavar="FILE", shell_complete=completion.files,
+    "--key-file",
+    metavar="FILE",
+    shell_complete=completion.files,
     help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.",
-)  # fmt: skip
+)
 @click.option(
-    "--checkpoint", metavar="FILE", shell_complete=completion.files,
+    "--checkpoint",
+    metavar="FILE",
+    shell_complete=completion.files,
     help="A record as it was once: a line of `audit tail --json`.",
-)  # fmt: skip
+)
 @options.store
 @options.as_json
 @options.debug
@@ -103,17 +111,25 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
         count, broken = chain.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
     last = newest[-1] if newest and broken is None else None
     if as_json:
-        print_json({
-            "ok": broken is None,
-            "records": count,
-            "broken": None if broken is None else {"seq": broken.seq, "why": broken.why},
-            "last": None if last is None else {"seq": last.seq, "hash": last.hash},
-        })  # fmt: skip
+        print_json(
+            {
+                "ok": broken is None,
+                "records": count,
+                "broken": None if broken is None else {"seq": broken.seq, "why": broken.why},
+                "last": None if last is None else {"seq": last.seq, "hash": last.hash},
+            }
+        )
     elif broken is not None:
-        before = "1 record before it stands" if count == 1 else f"{count} records before it stand"
+        if count == 1:
+            before = "1 record before it stands"
+        else:
+            before = f"{count} records before it stand"
         say(f"the log is broken: {broken.why}; {before} in good order")
     else:
-        stand = "1 record stands" if count == 1 else f"{count} records stand"
+        if count == 1:
+            stand = "1 record stands"
+        else:
+            stand = f"{count} records stand"
         say(f"{stand} in good order: none was changed, taken out or put in between")
         for line in _limits(key, known):
             say(line)
@@ -124,9 +140,13 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
 
 @command.command("export")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
+    "--run",
+    "run_id",
+    metavar="RUN",
+    shell_complete=completion_names.runs,
+    default="",
     help="Only records of one run; these do not verify alone.",
-)  # fmt: skip
+)
 @options.store
 @options.debug
 def export(run_id: str, store: str) -> None:
@@ -179,7 +199,10 @@ def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
     else:
         yield "not known without a checkpoint (--checkpoint): whether records were cut off at the end"
     if not key:
-        behind = f" behind record {checkpoint[0]}" if checkpoint else ""
+        if checkpoint:
+            behind = f" behind record {checkpoint[0]}"
+        else:
+            behind = ""
         yield (
             "not known without a key (--key-file): whether somebody who may write to the store has written the log "
             f"anew{behind}"

@@ -38,7 +38,14 @@ else:
 @options.as_json
 @options.verbose
 @options.debug
-def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, verbose: bool) -> int:
+def command(
+    tool: str,
+    arguments: str,
+    setup: Setup,
+    store: str,
+    as_json: bool,
+    verbose: bool,
+) -> int:
     """Call one tool by hand, with every check that a model's call gets.
 
     ARGUMENTS is a JSON object, or `-` for stdin. It is read as a model's text is: harmless deviations from JSON are
@@ -53,9 +60,11 @@ def command(tool: str, arguments: str, setup: Setup, store: str, as_json: bool, 
     """
     if not setup.places:
         raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
-    observers: list[Observer] = (
-        [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))] if verbose else []
-    )
+    observers: list[Observer]
+    if verbose:
+        observers = [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))]
+    else:
+        observers = []
     text = options.text_or_stdin(arguments)
     if store == options.NO_STORE:
         result = _called(setup, observers, tool, text, store)
@@ -89,7 +98,8 @@ class _Progress(Struct):
 
 def _called(setup: Setup, observers: list[Observer], name: str, arguments: str, store: str | Store) -> ToolResult:
     """Carry out the call; when it is interrupted, say what a person must know of a write."""
-    tool, progress = setup.tools.resolve(name), _Progress()
+    tool = setup.tools.resolve(name)
+    progress = _Progress()
     if isinstance(tool, BaseTool):
         setup.check_injected([tool])
     try:
@@ -97,7 +107,10 @@ def _called(setup: Setup, observers: list[Observer], name: str, arguments: str, 
             return asyncio.run(_call(setup, [*observers, progress], name, arguments, store))
     except KeyboardInterrupt:
         if isinstance(tool, BaseTool) and tool.writes and progress.begun:
-            effect = "took effect" if progress.ok else "may have taken effect; look before you call it again"
+            if progress.ok:
+                effect = "took effect"
+            else:
+                effect = "may have taken effect; look before you call it again"
             click.echo(f"`{tool.name}` was under way and {effect}", err=True)
         raise
 
@@ -108,7 +121,12 @@ async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: s
 
 
 def _document(result: ToolResult) -> dict[str, Any]:
-    told: dict[str, Any] = {"v": 1, "tool": result.name, "ok": result.ok, "attempts": result.attempts}
+    told: dict[str, Any] = {
+        "v": 1,
+        "tool": result.name,
+        "ok": result.ok,
+        "attempts": result.attempts,
+    }
     if result.replayed:
         told["replayed"] = True
     if result.repairs:

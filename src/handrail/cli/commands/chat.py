@@ -44,7 +44,14 @@ Whatever else is typed is a question to the model."""
 @options.verbose
 @options.debug
 def command(
-    model: str, system: str, setup: Setup, budget: Budget, store: str, wire: bool, raw: bool, verbose: bool
+    model: str,
+    system: str,
+    setup: Setup,
+    budget: Budget,
+    store: str,
+    wire: bool,
+    raw: bool,
+    verbose: bool,
 ) -> int:
     """Talk with a model that can use your tools.
 
@@ -57,7 +64,12 @@ def command(
       handrail chat --tools examples/weather.py --model openai:NAME
       HANDRAIL_MODEL=openai:qwen3@http://localhost:8000/v1 handrail chat --tools examples/orders.py
     """
-    timeline = Timeline(streams=True, detail="all" if verbose else "short", wire=wire, raw=raw)
+    timeline = Timeline(
+        streams=True,
+        detail="all" if verbose else "short",
+        wire=wire,
+        raw=raw,
+    )
     printer = Printer(timeline, console(sys.stderr), answers=console())
     with opened(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
         runtime = setup.runtime(printer, store=kept)
@@ -65,7 +77,15 @@ def command(
 
         def answer(messages: Sequence[Message]) -> Run:
             with redirect_stdout(sys.stderr):  # what tools print is no answer
-                run = runner.run(interrupts.ask(runtime, messages, **here, model=model, budget=budget))
+                run = runner.run(
+                    interrupts.ask(
+                        runtime,
+                        messages,
+                        **here,
+                        model=model,
+                        budget=budget,
+                    )
+                )
             printer.close()
             if way := way_on(kept, run, setup, store):
                 click.echo(way, err=True)

@@ -38,9 +38,15 @@ from handrail.tools.toolset import Toolset
 @options.as_json
 @options.debug
 def command(
-    modules: Sequence[str], places: Sequence[str], runs: bool, store: str, rules: Path | None,
-    injections: Sequence[str], only_missing: bool, as_json: bool,
-) -> int:  # fmt: skip
+    modules: Sequence[str],
+    places: Sequence[str],
+    runs: bool,
+    store: str,
+    rules: Path | None,
+    injections: Sequence[str],
+    only_missing: bool,
+    as_json: bool,
+) -> int:
     """Say what tools still lack before a model is let at them in production.
 
     Every line says pass, or what is missing and the one parameter that ends the trouble. Writes are never run. The exit
@@ -69,11 +75,22 @@ def command(
 async def _lines(
     tools: Toolset, store: str, rules: Path | None, inject: Mapping[str, str], runs: bool
 ) -> Sequence[Line]:
-    policy = Policy.from_toml(file_at(rules)) if rules else Policy()
+    if rules:
+        policy = Policy.from_toml(file_at(rules))
+    else:
+        policy = Policy()
     chosen = Settings.from_table(settings.table("lint"))
-    async with Runtime(tools, store=store, policy=policy, approver=TerminalApprover()) as runtime:
+    async with Runtime(
+        tools,
+        store=store,
+        policy=policy,
+        approver=TerminalApprover(),
+    ) as runtime:
         lines = checklist.check(tools, runtime, chosen).lines
-    ran = (await checklist.run_examples(tools, inject=inject)).lines if runs else ()
+    if runs:
+        ran = (await checklist.run_examples(tools, inject=inject)).lines
+    else:
+        ran = ()
     names = {tool.name: number for number, tool in enumerate(tools)}
     return sorted([*lines, *ran], key=lambda line: names.get(line.tool, len(names)))
 
@@ -86,4 +103,6 @@ def _print(lines: Sequence[Line]) -> None:
 
 
 def _says(line: Line) -> str:
-    return line.says if line.passes else f"{f'{line.trouble}: ' if line.trouble else ''}{line.says}\n-> {line.fix}"
+    if line.passes:
+        return line.says
+    return f"{f'{line.trouble}: ' if line.trouble else ''}{line.says}\n-> {line.fix}"

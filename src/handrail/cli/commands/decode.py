@@ -21,9 +21,13 @@ _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
 @click.command("decode")
 @click.argument("file", default="-", shell_complete=completion.files)
 @click.option(
-    "--wire", "name", metavar="NAME", required=True, shell_complete=completion_names.wires,
+    "--wire",
+    "name",
+    metavar="NAME",
+    required=True,
+    shell_complete=completion_names.wires,
     help="What the provider speaks, such as openai-chat.",
-)  # fmt: skip
+)
 @options.described
 @options.as_json
 @options.as_jsonl
@@ -41,13 +45,20 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
       curl -sS "$URL" -H "Authorization: Bearer $KEY" -d @body.json | handrail decode --wire openai-chat
     """
     options.one_form(as_json, as_jsonl)
-    wire, tools, text = _wire(name), cases.tools_at(places), options.text_of(file)
+    wire = _wire(name)
+    tools = cases.tools_at(places)
+    text = options.text_of(file)
 
     def read(case: Json) -> JudgedTurn:
         known = cases.tools_in(case if isinstance(case, Mapping) else {}, tools)
         return judged(wire.name, _turn(wire, cases.said_in(case), known), known)
 
-    return told(read, text, as_json=as_json, as_jsonl=as_jsonl)
+    return told(
+        read,
+        text,
+        as_json=as_json,
+        as_jsonl=as_jsonl,
+    )
 
 
 def _wire(name: str) -> WireDialect:

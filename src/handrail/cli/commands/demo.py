@@ -42,13 +42,24 @@ _FILES = {
 @click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
 @options.model(required=False)
 @click.option(
-    "--wire", metavar="[NAME]", shell_complete=completion.dialects, is_flag=False, flag_value=WIRES[0],
+    "--wire",
+    metavar="[NAME]",
+    shell_complete=completion.dialects,
+    is_flag=False,
+    flag_value=WIRES[0],
     help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
-)  # fmt: skip
+)
 @options.store
 @options.as_json
 @options.debug
-def command(lang: Language, no_input: bool, model: str | None, wire: str | None, store: str, as_json: bool) -> int:
+def command(
+    lang: Language,
+    no_input: bool,
+    model: str | None,
+    wire: str | None,
+    store: str,
+    as_json: bool,
+) -> int:
     """Watch a model and its tools at work; needs no key and no network.
 
     A scripted model, behind a real HTTP server on this machine, looks into a slow service. It makes the mistakes that
@@ -64,7 +75,8 @@ def command(lang: Language, no_input: bool, model: str | None, wire: str | None,
     spoken = _wire(wire or WIRES[0])
     if model and spoken != WIRES[0]:
         raise click.UsageError("--model decides what is spoken; name no wire beside it.")
-    texts, cluster = TEXTS[lang], Cluster()
+    texts = TEXTS[lang]
+    cluster = Cluster()
     screen = console(sys.stderr if as_json else sys.stdout)
     printer = Printer(Timeline(streams=True, wire=wire is not None), screen, captions={} if model else CAPTIONS)
     terminal = TerminalApprover()
@@ -88,7 +100,10 @@ def _wire(name: str) -> str:
 
     A prompt's dialect is one too: it goes over a raw completion endpoint.
     """
-    found = [name] if name in WIRES else [wire for wire in WIRES if name in wire.split("-")]
+    if name in WIRES:
+        found = [name]
+    else:
+        found = [wire for wire in WIRES if name in wire.split("-")]
     prompts = [each for each in plugins.known("dialects") if each not in WIRES and each != "openai-compatible"]
     if not found and name not in prompts:
         known = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
@@ -107,12 +122,29 @@ def _chosen(model: str | None, lang: Language, wire: str) -> Iterator[str]:
 
 
 async def _investigate(
-    texts: Texts, model: str, cluster: Cluster, terminal: TerminalApprover | None, printer: Printer, store: Store
+    texts: Texts,
+    model: str,
+    cluster: Cluster,
+    terminal: TerminalApprover | None,
+    printer: Printer,
+    store: Store,
 ) -> Run:
     approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
     here: dict[str, Any] = {"printer": printer, "terminal": terminal}
-    async with Runtime(TOOLS, store=store, approver=approver, observers=[printer]) as runtime:
-        return await interrupts.ask(runtime, texts.question, **here, system=texts.system, model=model, deps=cluster)
+    async with Runtime(
+        TOOLS,
+        store=store,
+        approver=approver,
+        observers=[printer],
+    ) as runtime:
+        return await interrupts.ask(
+            runtime,
+            texts.question,
+            **here,
+            system=texts.system,
+            model=model,
+            deps=cluster,
+        )
 
 
 def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:

@@ -52,7 +52,11 @@ class Finding(Struct, frozen=True):
     @property
     def mark(self) -> str:
         """What stands before it."""
-        return "✗" if not self.ok else "✓" if self.there else "-"
+        if not self.ok:
+            return "✗"
+        if self.there:
+            return "✓"
+        return "-"
 
 
 @click.command("doctor")
@@ -73,7 +77,9 @@ def command(as_json: bool) -> int:
     else:
         rows = [(finding.mark, finding.subject, finding.found) for finding in findings]
         print_columns(console(), rows)
-    return Exit.OK if all(finding.ok for finding in findings) else Exit.ERROR
+    if all(finding.ok for finding in findings):
+        return Exit.OK
+    return Exit.ERROR
 
 
 def examined(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -108,7 +114,9 @@ def masked(key: str) -> str:
     """Return enough of a key to tell it from another one, and no more."""
     if not key:
         return ""
-    return f"set, {len(key)} characters, ends in …{key[-4:]}" if len(key) >= 20 else f"set, {len(key)} characters"
+    if len(key) >= 20:
+        return f"set, {len(key)} characters, ends in …{key[-4:]}"
+    return f"set, {len(key)} characters"
 
 
 def _package(requirement: str) -> Finding:
@@ -121,7 +129,8 @@ def _package(requirement: str) -> Finding:
 
 def _store(environment: Mapping[str, str]) -> Finding:
     """Say where kept things are looked for, and who says so."""
-    place, said = default_store(), "in this folder"
+    place = default_store()
+    said = "in this folder"
     if environment.get("HANDRAIL_STORE"):
         said = "by HANDRAIL_STORE"
     elif store_setting("place"):

@@ -78,16 +78,28 @@ def command() -> None:
 @click.option("--most", type=click.IntRange(min=1), help="With --model: ask only as many of the questions.")
 @click.option("--plot", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw recall against size.")
 @click.option(
-    "--compare", nargs=2, shell_complete=completion.files, metavar="OLD.json NEW.json",
+    "--compare",
+    nargs=2,
+    shell_complete=completion.files,
+    metavar="OLD.json NEW.json",
     help="Compare two reports that --json printed.",
-)  # fmt: skip
+)
 @options.as_json
 @options.debug
 def select(
-    places: Sequence[str], questions: str | None, strategies: Sequence[str], embed: str | None, sizes: str | None,
-    seed: int, model: str | None, shown_by: str, most: int | None, plot: Path | None, compare: tuple[str, str] | None,
+    places: Sequence[str],
+    questions: str | None,
+    strategies: Sequence[str],
+    embed: str | None,
+    sizes: str | None,
+    seed: int,
+    model: str | None,
+    shown_by: str,
+    most: int | None,
+    plot: Path | None,
+    compare: tuple[str, str] | None,
     as_json: bool,
-) -> Exit:  # fmt: skip
+) -> Exit:
     """Measure how well the tools that a question wants are found, against the number of tools.
 
     With a model, each question is also asked: the model gets stand-ins of your tools, so nothing runs, and its calls
@@ -107,8 +119,17 @@ def select(
         raise click.UsageError("Name where the tools are: --tools PLACE, or two reports to --compare.")
     asked = _questions(questions, tools)
     ranked = {name: _rank(name, embed) for name in strategies or ("bm25",)}
-    points = evaluation.curve(tools, asked, ranked, sizes=_sizes(sizes, len(tools)), seed=seed)
-    answers = asyncio.run(_answers(tools, asked[:most], model, shown_by)) if model else []
+    points = evaluation.curve(
+        tools,
+        asked,
+        ranked,
+        sizes=_sizes(sizes, len(tools)),
+        seed=seed,
+    )
+    if model:
+        answers = asyncio.run(_answers(tools, asked[:most], model, shown_by))
+    else:
+        answers = []
     if plot:
         plot.write_text(_drawn(points), encoding="utf-8")
     if as_json:
@@ -184,9 +205,13 @@ def _told(answers: Sequence[QuestionResult], shown_by: str) -> str:
 
 
 def _report(
-    tools: Toolset, asked: Sequence[Question], points: Sequence[Point], answers: Sequence[QuestionResult], ranking: Any,
+    tools: Toolset,
+    asked: Sequence[Question],
+    points: Sequence[Point],
+    answers: Sequence[QuestionResult],
+    ranking: Any,
     seed: int,
-) -> dict[str, Json]:  # fmt: skip
+) -> dict[str, Json]:
     found = evaluation.ranks(ranking, asked, DEEPEST)
     return {
         "v": 1,
@@ -251,4 +276,9 @@ def _drawn(points: Sequence[Point]) -> str:
     lines: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         lines.setdefault(point.strategy, []).append((point.size, point.recall[DRAWN]))
-    return line_chart(lines, title="Tools found", across="tools to choose from", up=f"recall@{DRAWN}")
+    return line_chart(
+        lines,
+        title="Tools found",
+        across="tools to choose from",
+        up=f"recall@{DRAWN}",
+    )

@@ -43,11 +43,19 @@ def list_examples(as_json: bool) -> None:
     """
     told = [(name, *_said(file), file) for name, file in app_files().items()]
     if as_json:
-        print_json({
-            "examples": [
-                {"name": name, "says": says, "needs": needs, "file": str(file)} for name, says, needs, file in told
-            ]
-        })  # fmt: skip
+        print_json(
+            {
+                "examples": [
+                    {
+                        "name": name,
+                        "says": says,
+                        "needs": needs,
+                        "file": str(file),
+                    }
+                    for name, says, needs, file in told
+                ]
+            }
+        )
     else:
         shown = [(name, says + (f" (pip install '{needs}')" if needs else "")) for name, says, needs, _ in told]
         print_table(shown, ("app", "what it shows"), "there are no apps")
@@ -68,7 +76,10 @@ def run(name: str, arguments: Sequence[str]) -> None:
     apps = app_files()
     if name not in apps:
         near = nearest(name, apps)
-        advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(apps)}"
+        if near:
+            advice = f"did you mean {near[0]!r}?"
+        else:
+            advice = f"there are {', '.join(apps)}"
         raise ConfigError(f"there is no app {name!r}; {advice}")
     sys.argv = [f"handrail examples run {name}", *arguments]
     runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's

@@ -51,9 +51,13 @@ def command() -> None:
 @command.command("list")
 @click.option("--state", type=click.Choice(_STATES), help="Only writes that stand so.")
 @click.option(
-    "--run", "run_id", metavar="RUN", shell_complete=completion_names.runs, default="",
+    "--run",
+    "run_id",
+    metavar="RUN",
+    shell_complete=completion_names.runs,
+    default="",
     help="Only those of one run.",
-)  # fmt: skip
+)
 @click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
 @options.store
 @options.as_json
@@ -134,7 +138,15 @@ _REPLAYS = {
 @options.store
 @options.as_json
 @options.debug
-def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: str, store: str, as_json: bool) -> None:
+def resolve(
+    scope: str,
+    key: str,
+    happened: bool | None,
+    value: str | None,
+    by: str,
+    store: str,
+    as_json: bool,
+) -> None:
     """Say how a write ended that is in doubt, or whose process died.
 
     Look first: whatever is said here is believed. A write that happened is never done again, and its value is what
@@ -149,12 +161,22 @@ def resolve(scope: str, key: str, happened: bool | None, value: str | None, by: 
         raise click.UsageError("say what you found: --happened or --did-not-happen.")
     if value is not None and not happened:
         raise click.UsageError("--value is the result of a write that happened; leave it out.")
-    result = None if value is None else cases.json_of(options.text_or_stdin(value), "--value")
+    if value is None:
+        result = None
+    else:
+        result = cases.json_of(options.text_or_stdin(value), "--value")
     with WRITES.opened(store) as kept:
         before = admin.write(kept, scope, key)
         if not _takes_a_word(before):
             raise ConfigError(f"the write {scope} {key} takes no word: {_why_not(before)}")
-        after = admin.resolve(kept, scope, key, happened=happened, by=by, value=result)
+        after = admin.resolve(
+            kept,
+            scope,
+            key,
+            happened=happened,
+            by=by,
+            value=result,
+        )
     if as_json:
         print_json(_facts(after))
     elif happened:
@@ -170,17 +192,35 @@ def _takes_a_word(write: WriteRecord) -> bool:
 def _why_not(write: WriteRecord) -> str:
     if write.state == "claimed":
         return f"it is under way, for {span(write.lease_until - time.time())} at most"
-    by = f", as {write.resolved_by} has said" if write.resolved_by else ""
+    if write.resolved_by:
+        by = f", as {write.resolved_by} has said"
+    else:
+        by = ""
     return f"it {'happened' if write.state == 'done' else 'did not happen'}{by}"
 
 
 def _stands(write: WriteRecord) -> str:
-    by = f", said {write.resolved_by}" if write.resolved_by else ""
-    return ABANDONED if write.is_abandoned(time.time()) else f"{write.state.replace('_', ' ')}{by}"
+    if write.resolved_by:
+        by = f", said {write.resolved_by}"
+    else:
+        by = ""
+    if write.is_abandoned(time.time()):
+        return ABANDONED
+    return f"{write.state.replace('_', ' ')}{by}"
 
 
 def _facts(write: WriteRecord) -> dict[str, Json]:
     told = (
-        "scope", "key", "run_id", "state", "replay", "fence", "lease_until", "begun", "updated", "value", "resolved_by",
-    )  # fmt: skip
+        "scope",
+        "key",
+        "run_id",
+        "state",
+        "replay",
+        "fence",
+        "lease_until",
+        "begun",
+        "updated",
+        "value",
+        "resolved_by",
+    )
     return {name: getattr(write, name) for name in told} | {"abandoned": write.is_abandoned(time.time())}

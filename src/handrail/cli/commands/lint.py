@@ -44,9 +44,18 @@ from handrail.toolbox import yamltext
 @click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF log on stdout, for code hosts.")
 @options.debug
 def command(
-    files: Sequence[str], places: Sequence[str], strict: bool, notes: bool, costs: bool, users: str | None, fix: bool,
-    dry_run: bool, config: Path | None, as_json: bool, as_sarif: bool,
-) -> int:  # fmt: skip
+    files: Sequence[str],
+    places: Sequence[str],
+    strict: bool,
+    notes: bool,
+    costs: bool,
+    users: str | None,
+    fix: bool,
+    dry_run: bool,
+    config: Path | None,
+    as_json: bool,
+    as_sarif: bool,
+) -> int:
     """Say what is wrong with tools, as a model that must choose and fill them would meet it.
 
     PLACES are FILE.py, MODULE, MODULE:ATTRIBUTE, or FILE.json with definitions for OpenAI, Anthropic or Gemini, with
@@ -73,11 +82,16 @@ def command(
         _fix(written, dry_run)
     report = linting.look_at(_subjects(where), chosen)
     if as_json or as_sarif:
-        told = sarif.log_of(report, linting.RULES) if as_sarif else {"v": 1, **report.as_json()}
+        if as_sarif:
+            told = sarif.log_of(report, linting.RULES)
+        else:
+            told = {"v": 1, **report.as_json()}
         click.echo(json_text(told))
     else:
         _print(report, notes, costs)
-    return Exit.ERROR if report.fails(strict=strict) else Exit.OK
+    if report.fails(strict=strict):
+        return Exit.ERROR
+    return Exit.OK
 
 
 def _is_json(place: str) -> bool:
@@ -90,17 +104,25 @@ def _is_document(place: str) -> bool:
 
 def _document_of(place: str) -> str:
     """Return the file of `openapi:FILE@ADDRESS`: what is found is set right there, not in tools made of it."""
-    return place.removeprefix(OPENAPI).partition("@")[0] if place.startswith(OPENAPI) else place
+    if place.startswith(OPENAPI):
+        return place.removeprefix(OPENAPI).partition("@")[0]
+    return place
 
 
 def _subjects(places: Sequence[str]) -> list[Subject]:
     python = [place for place in places if not _is_document(place)]
-    found = linting.subjects_of(tools_from(python)) if python else []
+    if python:
+        found = linting.subjects_of(tools_from(python))
+    else:
+        found = []
     for place in filter(_is_document, places):
         text = options.text_of(place)
         try:
             file = "" if place == "-" else place
-            document = json_of(text, place) if _is_json(place) else yamltext.loads(text)
+            if _is_json(place):
+                document = json_of(text, place)
+            else:
+                document = yamltext.loads(text)
             found += definitions.read(document, file=file, text=text)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from error
@@ -121,7 +143,9 @@ def _from_here(subject: Subject) -> linting.Place:
     """Return the place as it is read from the present folder: what a code host and a terminal can follow."""
     path = Path(subject.place.file)
     is_below = path.is_absolute() and path.is_relative_to(Path.cwd())
-    return replace(subject.place, file=str(path.relative_to(Path.cwd()))) if is_below else subject.place
+    if is_below:
+        return replace(subject.place, file=str(path.relative_to(Path.cwd())))
+    return subject.place
 
 
 # ---------------------------------------------------------------------- --fix
@@ -168,8 +192,14 @@ def _row(finding: Finding) -> tuple[str, str, str]:
 
 def _conclude(report: Report, notes: bool) -> None:
     counts = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in report.counts.items()]
-    hidden = " (see --notes)" if report.of("note") and not notes else ""
-    ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
+    if report.of("note") and not notes:
+        hidden = " (see --notes)"
+    else:
+        hidden = ""
+    if report.ignored:
+        ignored = f", {len(report.ignored)} ignored"
+    else:
+        ignored = ""
     click.echo(f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}")
     if report.tokens:
         told = ", ".join(f"{provider} {count:,}" for provider, count in report.tokens.items())

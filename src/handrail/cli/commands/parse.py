@@ -20,13 +20,22 @@ from handrail.tools.toolset import Toolset
 @options.dialect
 @options.described
 @click.option(
-    "--opened", metavar="TEXT", default="",
+    "--opened",
+    metavar="TEXT",
+    default="",
     help="What the prompt had already opened for the model, such as `<think>`.",
-)  # fmt: skip
+)
 @options.as_json
 @options.as_jsonl
 @options.debug
-def command(file: str, name: str, places: Sequence[str], opened: str, as_json: bool, as_jsonl: bool) -> int:
+def command(
+    file: str,
+    name: str,
+    places: Sequence[str],
+    opened: str,
+    as_json: bool,
+    as_jsonl: bool,
+) -> int:
     """Read what a model wrote: its text, its reasoning and its calls.
 
     FILE holds the model's text for a prompt dialect, and a message or a whole body for a wire; `-`, the default, is
@@ -39,7 +48,9 @@ def command(file: str, name: str, places: Sequence[str], opened: str, as_json: b
       handrail parse --dialect openai-chat --tools examples/weather.py --json message.json
     """
     options.one_form(as_json, as_jsonl)
-    spoken, tools, text = dialect(name), cases.tools_at(places), options.text_of(file)
+    spoken = dialect(name)
+    tools = cases.tools_at(places)
+    text = options.text_of(file)
 
     def read(case: Json) -> JudgedTurn:
         fields = case if isinstance(case, Mapping) else {}
@@ -47,14 +58,22 @@ def command(file: str, name: str, places: Sequence[str], opened: str, as_json: b
         begun = fields.get("opened", opened)
         return judged(spoken.name, _turn(spoken, cases.said_in(case), known, begun), known)
 
-    return told(read, text, as_json=as_json, as_jsonl=as_jsonl)
+    return told(
+        read,
+        text,
+        as_json=as_json,
+        as_jsonl=as_jsonl,
+    )
 
 
 def _turn(spoken: Dialect, said: Json, tools: Toolset | None, opened: Json) -> Turn:
     if isinstance(spoken, WireDialect):
         if opened:
             raise ConfigError(f"{spoken.name} is a wire, whose prompts nobody sees; leave out what was opened")
-        message = cases.json_of(said, f"a message of {spoken.name}") if isinstance(said, str) else said
+        if isinstance(said, str):
+            message = cases.json_of(said, f"a message of {spoken.name}")
+        else:
+            message = said
         if not isinstance(message, Mapping):
             raise ConfigError(f"a message of {spoken.name} is a JSON object")
         return spoken.decode_message(message, tools)

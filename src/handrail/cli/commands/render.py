@@ -44,7 +44,9 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
       handrail render --dialect openai-chat --jsonl cases.jsonl | jq .body
     """
     options.one_form(as_json, as_jsonl)
-    spoken, tools, text = dialect(name), cases.tools_at(places), options.text_of(file)
+    spoken = dialect(name)
+    tools = cases.tools_at(places)
+    text = options.text_of(file)
     if as_jsonl:
         return cases.print_lines(text, lambda case: _rendered(spoken, case, tools).as_json())
     rendered = _rendered(spoken, _case_of(text), tools)
@@ -64,20 +66,28 @@ class Rendered(Struct, frozen=True):
 
     def as_json(self) -> Document:
         """Return it with its place: the `body` for a `path`, or the `prompt`."""
-        told = {"prompt": self.content} if self.path is None else {"path": self.path, "body": self.content}
+        if self.path is None:
+            told = {"prompt": self.content}
+        else:
+            told = {"path": self.path, "body": self.content}
         return {"ok": True, "dialect": self.dialect, **told}
 
     def print(self) -> None:
         """Print it as it is: a prompt ends where it ends, and on a terminal at the end of a line."""
         here = sys.stdout.isatty()
         is_prompt = self.path is None
-        text = self.content if is_prompt else json_text(self.content, indent=2)
+        if is_prompt:
+            text = self.content
+        else:
+            text = json_text(self.content, indent=2)
         click.echo(printable(text, keep="\n\t") if here else text, nl=here or not is_prompt)
 
 
 def _case_of(text: str) -> Json:
     """Return what a file says: JSON where it begins like JSON, else a question."""
-    return cases.json_of(text, "the conversation") if text.lstrip()[:1] in ("[", "{") else text.rstrip("\n")
+    if text.lstrip()[:1] in ("[", "{"):
+        return cases.json_of(text, "the conversation")
+    return text.rstrip("\n")
 
 
 def _rendered(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
@@ -86,7 +96,10 @@ def _rendered(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
     asked = case if isinstance(case, Mapping) else {}
     how = _options(asked.get("options"))
     written = spoken.encode_request(_messages(case), cases.tools_in(asked, tools), how)
-    path = spoken.path(how.model, stream=how.stream) if isinstance(spoken, WireDialect) else None
+    if isinstance(spoken, WireDialect):
+        path = spoken.path(how.model, stream=how.stream)
+    else:
+        path = None
     return Rendered(spoken.name, written, path)
 
 
@@ -109,7 +122,8 @@ def _message(spoken: Json, number: int) -> Mapping[str, Json]:
     """Return a message of the chat form; arguments written as objects, as templates take them, become text."""
     if not isinstance(spoken, Mapping):
         raise ConfigError(f"message {number} is no object with `role` and `content`")
-    content, calls = spoken.get("content"), spoken.get("tool_calls")
+    content = spoken.get("content")
+    calls = spoken.get("tool_calls")
     if not (content is None or isinstance(content, str) or _parts(content)):
         raise ConfigError(f"the content of message {number} is neither text nor a list of parts")
     if not calls:
@@ -145,7 +159,10 @@ def _options(told: Json) -> Options:
     for name in told:
         if name not in known:
             near = nearest(str(name), known)
-            hint = f"did you mean `{near[0]}`?" if near else f"they are {', '.join(known)}"
+            if near:
+                hint = f"did you mean `{near[0]}`?"
+            else:
+                hint = f"they are {', '.join(known)}"
             raise ConfigError(f"there is no option `{name}`; {hint}")
     try:
         return convert(dict(told), Options, strict=False)

@@ -19,9 +19,12 @@ from handrail.parsing import jsontext
 @click.command("repair")
 @click.argument("file", default="-", shell_complete=completion.files)
 @click.option(
-    "--finish", type=click.Choice(get_args(Finish)), default="calls", show_default=True,
+    "--finish",
+    type=click.Choice(get_args(Finish)),
+    default="calls",
+    show_default=True,
     help="How the model's answer ended; a cut one is never mended.",
-)  # fmt: skip
+)
 @click.option("--write", "for_write", is_flag=True, help="Read it as for a tool that writes: no guesses.")
 @options.as_json
 @options.debug
@@ -36,7 +39,11 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
       echo "{'city': 'Paris',}" | handrail repair
       handrail repair arguments.txt --finish length
     """
-    outcome = jsontext.parse(options.text_of(file), cast(Finish, finish), lossy=not for_write)
+    outcome = jsontext.parse(
+        options.text_of(file),
+        cast(Finish, finish),
+        lossy=not for_write,
+    )
     if as_json:
         click.echo(json_text({"v": 1, **_document(outcome)}))
     elif isinstance(outcome, Failure):
@@ -49,10 +56,17 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
             click.echo(
                 f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}", err=True
             )
-    return Exit.ERROR if isinstance(outcome, Failure) else Exit.OK
+    if isinstance(outcome, Failure):
+        return Exit.ERROR
+    return Exit.OK
 
 
 def _document(outcome: jsontext.Parsed | Failure) -> dict[str, object]:
     if isinstance(outcome, Failure):
         return {"ok": False, **outcome.as_json()}
-    return {"ok": True, "value": outcome.value, "repairs": list(outcome.repairs), "lossy": outcome.lossy}
+    return {
+        "ok": True,
+        "value": outcome.value,
+        "repairs": list(outcome.repairs),
+        "lossy": outcome.lossy,
+    }

@@ -29,9 +29,15 @@ from handrail.runs import Run
 @watched
 @click.pass_context
 def command(
-    context: click.Context, question: str, model: str, system: str, setup: Setup, budget: Budget, store: str,
+    context: click.Context,
+    question: str,
+    model: str,
+    system: str,
+    setup: Setup,
+    budget: Budget,
+    store: str,
     watch: Watch,
-) -> int:  # fmt: skip
+) -> int:
     """Ask a model one question and let it use your tools.
 
     The answer goes to stdout, what happens meanwhile to stderr. QUESTION may be `-` for stdin. The exit code tells how
@@ -51,7 +57,17 @@ def command(
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with opened(store, create=True, writes=True) as kept:
         with redirect_stdout(sys.stderr):  # what tools print is no result
-            run = asyncio.run(_run(setup, watch, kept, asked, model=model, system=system, budget=budget))
+            run = asyncio.run(
+                _run(
+                    setup,
+                    watch,
+                    kept,
+                    asked,
+                    model=model,
+                    system=system,
+                    budget=budget,
+                )
+            )
         code = watch.conclude(run, debugging=is_debugging(context))
         watch.tell(way_on(kept, run, setup, store))
     return code
@@ -60,4 +76,9 @@ def command(
 async def _run(setup: Setup, watch: Watch, store: Store, question: str, **how: Any) -> Run:
     here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
     async with setup.runtime(*watch.observers, store=store) as runtime:
-        return await interrupts.ask(runtime, question, **here, **how)
+        return await interrupts.ask(
+            runtime,
+            question,
+            **here,
+            **how,
+        )

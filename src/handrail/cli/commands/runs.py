@@ -101,7 +101,14 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
 @options.as_json
 @options.debug
 @click.pass_context
-def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str, as_json: bool) -> None:
+def show(
+    context: click.Context,
+    run: str,
+    wire: bool,
+    verbose: bool,
+    store: str,
+    as_json: bool,
+) -> None:
     """Tell the story of a run from its journal alone: question, calls, results, where it stands, how it can go on.
 
     \b
@@ -112,7 +119,10 @@ def show(context: click.Context, run: str, wire: bool, verbose: bool, store: str
     with RUNS.opened(store) as kept:
         run = run_named(kept, run)
         told = retold(_found(result_now(kept.load_run(run)), run))
-        questions = result_now(kept.list_approvals(state="", run_id=run)) if isinstance(kept, ApprovalStore) else ()
+        if isinstance(kept, ApprovalStore):
+            questions = result_now(kept.list_approvals(state="", run_id=run))
+        else:
+            questions = ()
         doubts = lines_on(told.begun.steps, run, kept, store)
     if as_json:
         print_json(document(told, questions))
@@ -144,9 +154,11 @@ _model = options.model(required=False)
 @command.command("resume")
 @click.argument("run", required=False, shell_complete=completion_names.runs)
 @click.option(
-    "--all", "every", is_flag=True,
+    "--all",
+    "every",
+    is_flag=True,
     help="Every run that can go on: its process is gone or has left it, or all that it waits for is answered.",
-)  # fmt: skip
+)
 @click.option("--anyway", is_flag=True, help="Also when it is poisoned, or when its process lives.")
 @_model
 @options.setup
@@ -155,9 +167,16 @@ _model = options.model(required=False)
 @watched
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, every: bool, anyway: bool, model: str | None, setup: Setup,
-    limits: Mapping[str, Any], store: str, watch: Watch,
-) -> int:  # fmt: skip
+    context: click.Context,
+    run: str | None,
+    every: bool,
+    anyway: bool,
+    model: str | None,
+    setup: Setup,
+    limits: Mapping[str, Any],
+    store: str,
+    watch: Watch,
+) -> int:
     """Go on with a run that was interrupted, waits for a person, or ended by its budget; or with every one that can.
 
     What has happened is not done again. The model is the one that the run began with, unless another is named; the
@@ -197,7 +216,14 @@ def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any
     if takes_it and is_under_way(record) and (anyway or not record.is_poisoned):
         wheel.watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
     insisting = {"anyway": True} if takes_it else {}
-    return wheel.ended(wheel.driven("resume", run, **_how(record, model, limits), **insisting))
+    return wheel.ended(
+        wheel.driven(
+            "resume",
+            run,
+            **_how(record, model, limits),
+            **insisting,
+        )
+    )
 
 
 def _agrees_to_take(record: RunRecord) -> bool:
@@ -223,9 +249,12 @@ def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[
 @command.command("fork")
 @_run
 @click.option(
-    "--at-turn", metavar="N", type=click.IntRange(min=1), required=True,
+    "--at-turn",
+    metavar="N",
+    type=click.IntRange(min=1),
+    required=True,
     help="The first turn in which the model is asked anew.",
-)  # fmt: skip
+)
 @_model
 @options.setup
 @options.new_budget
@@ -233,9 +262,15 @@ def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[
 @watched
 @click.pass_context
 def fork(
-    context: click.Context, run: str, at_turn: int, model: str | None, setup: Setup, limits: Mapping[str, Any],
-    store: str, watch: Watch,
-) -> int:  # fmt: skip
+    context: click.Context,
+    run: str,
+    at_turn: int,
+    model: str | None,
+    setup: Setup,
+    limits: Mapping[str, Any],
+    store: str,
+    watch: Watch,
+) -> int:
     """Begin a new run that has the first turns of another and asks the model anew from a turn on.
 
     What the other run has written since is not done again without a person's word.
@@ -247,7 +282,12 @@ def fork(
     with opened(store, writes=True) as kept:
         wheel = Wheel(kept, store, setup, watch, is_debugging(context))
         run = run_named(kept, run)
-        forked = wheel.driven("fork", run, at_turn=at_turn, **_how(wheel.checked(run), model, limits))
+        forked = wheel.driven(
+            "fork",
+            run,
+            at_turn=at_turn,
+            **_how(wheel.checked(run), model, limits),
+        )
         watch.tell(f"{forked.id} is the fork of {run}")
         return wheel.ended(forked)
 
@@ -304,13 +344,17 @@ class Wheel:
             ConfigError: There is no such run, or a tool that it has called is not named again: the call that waits
                 would be answered as if there were none.
         """
-        begun, tools = _found(result_now(RUNS.of(self.kept, self.place).load_run(run)), run), self.setup.tools
+        begun = _found(result_now(RUNS.of(self.kept, self.place).load_run(run)), run)
+        tools = self.setup.tools
         self.setup.check_injected(tools.filter(self.setup.policy.sees))
         if begun.record.toolset in ("", toolset_digest(tools.snapshot())):
             return begun.record
         missing = [name for name in _awaited(retold(begun)) if not isinstance(tools.resolve(name), BaseTool)]
         if missing or not len(tools):
-            what = f"it has called {', '.join(missing)}" if missing else "it was begun with some"
+            if missing:
+                what = f"it has called {', '.join(missing)}"
+            else:
+                what = "it was begun with some"
             raise ConfigError(f"the run {run!r} needs its tools again: {what}; name them with --tools PLACE")
         self.watch.tell("the tools are not quite those that this run was begun with; calls are checked by today's")
         return begun.record
@@ -342,11 +386,18 @@ class Wheel:
             return asyncio.run(self._drive(verb, run, **how))
 
     async def _drive(self, verb: str, run: str, **how: Any) -> Run:
-        setup, watch = self.setup, self.watch
+        setup = self.setup
+        watch = self.watch
         here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
         scope = scope_of(run)  # commands name runs as they are kept, a runtime those of its scope
         async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
-            ended = await interrupts.driven(runtime, getattr(runtime, verb), name_in(run), **here, **how)
+            ended = await interrupts.driven(
+                runtime,
+                getattr(runtime, verb),
+                name_in(run),
+                **here,
+                **how,
+            )
         return replace(ended, id=kept_name(scope, ended.id))
 
     def ended(self, run: Run) -> Exit:
@@ -376,13 +427,18 @@ def _how(record: RunRecord, model: str | None, limits: Mapping[str, Any]) -> dic
 
 def _silent(record: RunRecord) -> dict[str, Any]:
     """Return what replays without a key. An answer with a form needs its own model, which is not asked either."""
-    return {} if input_from_json(record.input).output else {"model": Silent()}
+    if input_from_json(record.input).output:
+        return {}
+    return {"model": Silent()}
 
 
 def _compared(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
     """Say whether a replay came to the end that is kept."""
     ended = record.result
-    kept = (ended["status"], ended["text"]) if isinstance(ended, Mapping) else ("", "")
+    if isinstance(ended, Mapping):
+        kept = (ended["status"], ended["text"])
+    else:
+        kept = ("", "")
     if kept == (run.status, run.text):
         watch.tell("the replay came to the end that is kept; nothing was asked, run or recorded")
         return code
@@ -409,7 +465,9 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     with RUNS.opened(store) as kept:
         run = run_named(kept, run)
         record = _found(result_now(kept.load_run(run)), run).record
-        status = record.status if record.status == "cancelled" else admin.cancel(kept, run, by=by).status
+        status = record.status
+        if status != "cancelled":
+            status = admin.cancel(kept, run, by=by).status
     if as_json:
         print_json({"run_id": run, "was": record.status, "status": status})
     elif record.status == "cancelled":
@@ -428,9 +486,13 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
 @command.command("export")
 @click.argument("runs", nargs=-1, required=True, shell_complete=completion_names.runs)
 @click.option(
-    "--format", "form", type=click.Choice(list(exporting.FORMS)), default="jsonl", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice(list(exporting.FORMS)),
+    default="jsonl",
+    show_default=True,
     help="The journal itself, or conversations to train a model with.",
-)  # fmt: skip
+)
 @options.tools
 @options.store
 @options.debug
@@ -446,7 +508,11 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
       handrail runs export r_1f2e3d4c > run.jsonl
       handrail runs export r_1f2e3d4c r_5b6a7988 --format openai --tools shop.tools > training.jsonl
     """
-    tools: Toolset | None = tools_from(places) if places else None
+    tools: Toolset | None
+    if places:
+        tools = tools_from(places)
+    else:
+        tools = None
     with RUNS.opened(store) as kept:
         runs = [run_named(kept, run) for run in runs]
         found = [

@@ -20,12 +20,20 @@ from handrail.stores import maintenance
 from handrail.stores.durable import DurableStore
 
 _NOUNS = {
-    "effects": "writes", "acts": "acts to know again", "grants": "standing approvals", "audit": "audit records",
+    "effects": "writes",
+    "acts": "acts to know again",
+    "grants": "standing approvals",
+    "audit": "audit records",
     "kept": "long results",
-}  # fmt: skip
+}
 """What people call the rows of a table, as `info` and the other commands do; `--json` has the tables' names."""
 
-_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_UNITS_S = {
+    "d": 86_400,
+    "h": 3_600,
+    "m": 60,
+    "s": 1,
+}
 
 
 @click.group("store", cls=options.Commands)
@@ -54,7 +62,10 @@ def info(store: str, as_json: bool) -> int:
     if as_json:
         click.echo(json_text({"v": 1, **asdict(found)}))
         return Exit.OK
-    abandoned = f"; {found.abandoned} claimed by an owner whose time is over" if found.abandoned else ""
+    if found.abandoned:
+        abandoned = f"; {found.abandoned} claimed by an owner whose time is over"
+    else:
+        abandoned = ""
     rows = [
         ("store", f"{found.place}, version {found.version}"),
         ("writes", f"{_counted(found.writes)}{abandoned}"),

@@ -25,9 +25,13 @@ MOST_NAMED = 20
 
 
 _form = click.option(
-    "--format", "form", default="json", metavar="FORMAT", shell_complete=completion_names.forms,
+    "--format",
+    "form",
+    default="json",
+    metavar="FORMAT",
+    shell_complete=completion_names.forms,
     help="json, mcp, or a wire such as openai-chat, anthropic or gemini.",
-)  # fmt: skip
+)
 
 
 @click.group("tools", cls=options.Commands)
@@ -103,7 +107,10 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
       handrail tools schema get_weather --tools examples/weather.py --format openai-chat
     """
     tools = _loaded(places)
-    chosen = Toolset([_one(tools, name) for name in names]) if names else tools
+    if names:
+        chosen = Toolset([_one(tools, name) for name in names])
+    else:
+        chosen = tools
     click.echo(json_text(_definitions(chosen, form, strict), indent=2))
 
 
@@ -112,9 +119,13 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
 @click.option("--base-url", metavar="URL", default="", help="Where the service is, in place of what the document says.")
 @click.option("--include", metavar="PATTERN", multiple=True, help="Operations by name, with * and ?; all by default.")
 @click.option(
-    "--format", "form", default="", metavar="FORMAT", shell_complete=completion_names.forms,
+    "--format",
+    "form",
+    default="",
+    metavar="FORMAT",
+    shell_complete=completion_names.forms,
     help="Print definitions: json, mcp, or a wire such as openai-chat. Without it a table.",
-)  # fmt: skip
+)
 @options.as_json
 @options.debug
 def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as_json: bool) -> None:
@@ -180,7 +191,10 @@ def _one(tools: Toolset, name: str) -> BaseTool:
     names = [tool.name for tool in tools]
     if near := nearest(name, names):
         raise ConfigError(f"there is no tool {name!r}; did you mean {' or '.join(map(repr, near))}?")
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    if len(names) > MOST_NAMED:
+        more = f" and {len(names) - MOST_NAMED} more"
+    else:
+        more = ""
     raise ConfigError(f"there is no tool {name!r}; there are {', '.join(names[:MOST_NAMED])}{more}")
 
 
@@ -210,10 +224,14 @@ def _asks(tool: BaseTool) -> str:
     always = tool.approve is True or tool.effective_risk == Policy().ask_from
     if always:
         return f"always{approvers}"
-    return f"by a rule{approvers}" if tool.approve else "no"
+    if tool.approve:
+        return f"by a rule{approvers}"
+    return "no"
 
 
 def _text(fact: Any) -> str:
     if isinstance(fact, (list, tuple)):
         return ", ".join(map(str, fact))
-    return f"{fact:g}" if isinstance(fact, float) else str(fact)
+    if isinstance(fact, float):
+        return f"{fact:g}"
+    return str(fact)

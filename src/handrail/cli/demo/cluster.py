@@ -43,12 +43,16 @@ class Cluster:
     @property
     def metrics(self) -> dict[str, float]:
         """The pod's numbers just now."""
-        return _FRESH if self.restarts.get(SERVICE) else _LEAKING
+        if self.restarts.get(SERVICE):
+            return _FRESH
+        return _LEAKING
 
     @property
     def logs(self) -> list[str]:
         """The pod's log, oldest line first."""
-        return ["14:26:00 INFO  started, upstream pool 3/512 in use"] if self.restarts.get(SERVICE) else _LOGS
+        if self.restarts.get(SERVICE):
+            return ["14:26:00 INFO  started, upstream pool 3/512 in use"]
+        return _LOGS
 
 
 @hr.tool(effect="read", timeout_s=10)
@@ -83,7 +87,9 @@ async def get_pod_metrics(
         cluster.hanging -= 1
         await asyncio.sleep(3600)
     await asyncio.sleep(0.1)
-    return cluster.metrics if metric == "all" else {metric: cluster.metrics[metric]}
+    if metric == "all":
+        return cluster.metrics
+    return {metric: cluster.metrics[metric]}
 
 
 # Destructive means high risk, and high risk asks a person. Two restarts of one service never overlap.

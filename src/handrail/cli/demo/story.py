@@ -104,7 +104,11 @@ def script(language: Language) -> list[Line]:
     """Return the model's answers, in order."""
     texts = TEXTS[language]
     return [
-        _turn(call("get_pod_logs", pod=POD, tail_lines=3), call("get_pod_metrics", pod=POD), text=texts.looking),
+        _turn(
+            call("get_pod_logs", pod=POD, tail_lines=3),
+            call("get_pod_metrics", pod=POD),
+            text=texts.looking,
+        ),
         # Python instead of JSON: single quotes and a trailing comma, as smaller models write it.
         _turn(ToolCall("call_logs_2", "get_pod_logs", f"{{'pod': '{POD}', 'tail_lines': 20,}}")),
         call("get_pod_metrics", pod=POD, metric="latency"),
@@ -121,7 +125,9 @@ def _after_restart(texts: Texts, messages: Sequence[Message]) -> Line:
     code = _code_of(last) if isinstance(last, ToolMessage) else ""
     if code == Code.NOT_APPROVED:
         return texts.denied
-    return texts.failed.format(why=code) if code else call("get_pod_metrics", pod=POD)
+    if code:
+        return texts.failed.format(why=code)
+    return call("get_pod_metrics", pod=POD)
 
 
 def _code_of(message: ToolMessage) -> str:
@@ -129,8 +135,15 @@ def _code_of(message: ToolMessage) -> str:
         told = json.loads(message.result.text)
     except ValueError:
         return ""
-    return str(told.get("error_code", "")) if isinstance(told, dict) else ""
+    if isinstance(told, dict):
+        return str(told.get("error_code", ""))
+    return ""
 
 
 def _turn(*calls: ToolCall, text: str = "") -> Turn:
-    return Turn(text, calls=calls, finish="calls", usage=Usage(100, 20))
+    return Turn(
+        text,
+        calls=calls,
+        finish="calls",
+        usage=Usage(100, 20),
+    )

@@ -72,11 +72,13 @@ class StandInCluster(Loopback):
         address = self.url
         context = {"cluster": self.context, "user": self.context, "namespace": "default"}
         return {
-            "apiVersion": "v1", "kind": "Config", "current-context": self.context,
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": self.context,
             "clusters": [{"name": self.context, "cluster": {"server": address}}],
             "users": [{"name": self.context, "user": {}}],
             "contexts": [{"name": self.context, "context": context}],
-        }  # fmt: skip
+        }
 
     # ------------------------------------------------------------------ what is asked
 
@@ -88,7 +90,9 @@ class StandInCluster(Loopback):
     def _said(self, asked: Asked) -> Answer | None:
         """Return what the API says to a request; nothing when its answer is to be lost."""
         answer = self._carried_out(asked)
-        return None if any(part in f"{asked.method} {asked.path}" for part in self.unheard) else answer
+        if any(part in f"{asked.method} {asked.path}" for part in self.unheard):
+            return None
+        return answer
 
     def _carried_out(self, asked: Asked) -> Answer:
         steps = asked.path.strip("/").split("/")
@@ -148,9 +152,19 @@ class StandInCluster(Loopback):
         """Return a namespace: kubectl looks whether it is there when something in it is not."""
         if all(each.deployment.namespace != name for each in self._placed):
             return _refusal(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
-        metadata = {"name": name, "uid": "", "resourceVersion": "1", "creationTimestamp": BORN}
+        metadata = {
+            "name": name,
+            "uid": "",
+            "resourceVersion": "1",
+            "creationTimestamp": BORN,
+        }
         return Answer(
-            json={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "status": {"phase": "Active"}}
+            json={
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": metadata,
+                "status": {"phase": "Active"},
+            }
         )
 
     def _log(self, namespace: str, pod: str, query: Mapping[str, str]) -> Answer:
@@ -160,11 +174,17 @@ class StandInCluster(Loopback):
         container = query.get("container") or own.deployment.name
         if container != own.deployment.name:
             return _refusal(400, "BadRequest", f"container {container} is not valid for pod {pod}")
-        lines = own.pods.previous_logs if query.get("previous") == "true" else own.pods.logs
+        if query.get("previous") == "true":
+            lines = own.pods.previous_logs
+        else:
+            lines = own.pods.logs
         if lines is None:
             told = f'previous terminated container "{container}" in pod "{pod}" not found'
             return _refusal(400, "BadRequest", told)
-        lines = lines[-int(query["tailLines"]) :] if query.get("tailLines", "0") != "0" else lines
+        if query.get("tailLines", "0") != "0":
+            lines = lines[-int(query["tailLines"]) :]
+        else:
+            lines = lines
         text = "".join(f"{line}\n" for line in lines)
         most = int(query.get("limitBytes", len(text.encode())))
         return Answer(body=text.encode()[:most])
@@ -195,25 +215,55 @@ def _discovered(path: str) -> Object | None:
     """Return what discovery says at a path, in the form that every version reads."""
     groups = sorted({kind.api for kind in KINDS if "/" in kind.api})
     if path == "/version":
-        told = {"major": "1", "minor": "32", "gitVersion": "v1.32.0-handrail", "platform": "linux/amd64"}
-        return {**told, "gitCommit": "", "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": ""}
+        told = {
+            "major": "1",
+            "minor": "32",
+            "gitVersion": "v1.32.0-handrail",
+            "platform": "linux/amd64",
+        }
+        return {
+            **told,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": "",
+        }
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
     if path == "/apis":
         versions = [{"groupVersion": api, "version": api.partition("/")[2]} for api in groups]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [
-            {"name": version["groupVersion"].partition("/")[0], "versions": [version], "preferredVersion": version}
-            for version in versions
-        ]}  # fmt: skip
-    api = path.removeprefix("/apis/") if path.startswith("/apis/") else path.removeprefix("/api/")
+        return {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [
+                {"name": version["groupVersion"].partition("/")[0], "versions": [version], "preferredVersion": version}
+                for version in versions
+            ],
+        }
+    if path.startswith("/apis/"):
+        api = path.removeprefix("/apis/")
+    else:
+        api = path.removeprefix("/api/")
     kinds = [kind for kind in KINDS if kind.api == api]
     if not kinds:
         return None
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api, "resources": [
-        {"name": kind.name, "singularName": kind.singular, "namespaced": True, "kind": kind.kind,
-         "verbs": ["get", "list", "watch", "patch"], "shortNames": list(kind.short)}
-        for kind in kinds
-    ]}  # fmt: skip
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": api,
+        "resources": [
+            {
+                "name": kind.name,
+                "singularName": kind.singular,
+                "namespaced": True,
+                "kind": kind.kind,
+                "verbs": ["get", "list", "watch", "patch"],
+                "shortNames": list(kind.short),
+            }
+            for kind in kinds
+        ],
+    }
 
 
 def _resource(steps: list[str]) -> tuple[Kind, str, str, str] | None:
@@ -251,8 +301,16 @@ def _not_found(kind: Kind, name: str) -> Answer:
 
 
 def _refusal(status: int, reason: str, message: str, details: Object | None = None) -> Answer:
-    told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status,
-            "reason": reason, "message": message, "details": details or {}}  # fmt: skip
+    told = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "code": status,
+        "reason": reason,
+        "message": message,
+        "details": details or {},
+    }
     return Answer(status, json=told)
 
 

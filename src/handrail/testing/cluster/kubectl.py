@@ -25,9 +25,21 @@ from msgspec import Struct
 _APPS = {"deployments", "replicasets", "statefulsets", "daemonsets"}
 _KINDS = {*_APPS, "jobs", "pods", "services", "events"}
 _OPTIONS = {
-    "kubeconfig", "cache-dir", "context", "namespace", "output", "selector", "sort-by", "tail", "container", "since",
-    "previous", "no-headers", "timeout", "watch",
-}  # fmt: skip
+    "kubeconfig",
+    "cache-dir",
+    "context",
+    "namespace",
+    "output",
+    "selector",
+    "sort-by",
+    "tail",
+    "container",
+    "since",
+    "previous",
+    "no-headers",
+    "timeout",
+    "watch",
+}
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _NAMESPACE = "/api/v1/namespaces/{}"
 _RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
@@ -77,14 +89,24 @@ def _refusal(error: HTTPError) -> str:
         told = json.loads(error.read())
         return f"Error from server ({told['reason']}): {told['message']}"
     except (ValueError, KeyError, TypeError):
-        reason = {503: "ServiceUnavailable", 500: "InternalError", 403: "Forbidden", 429: "TooManyRequests"}
+        reason = {
+            503: "ServiceUnavailable",
+            500: "InternalError",
+            403: "Forbidden",
+            429: "TooManyRequests",
+        }
         return f"Error from server ({reason.get(error.code, 'Unknown')}): the server was unable to answer"
 
 
 def _path(kind: str, name: str = "") -> str:
     if kind not in _KINDS:
         raise _Failed(f'error: the server doesn\'t have a resource type "{kind}"')
-    api = "/apis/apps/v1" if kind in _APPS else "/apis/batch/v1" if kind == "jobs" else "/api/v1"
+    if kind in _APPS:
+        api = "/apis/apps/v1"
+    elif kind == "jobs":
+        api = "/apis/batch/v1"
+    else:
+        api = "/api/v1"
     return f"{api}/namespaces/{{}}/{kind}" + (f"/{name}" if name else "")
 
 
@@ -97,7 +119,9 @@ class _Asked(Struct, frozen=True):
     @property
     def selected(self) -> dict[str, str]:
         """The query of `--selector`."""
-        return {"labelSelector": self.options["selector"]} if self.options.get("selector") else {}
+        if self.options.get("selector"):
+            return {"labelSelector": self.options["selector"]}
+        return {}
 
 
 def _target(words: Sequence[str]) -> tuple[str, str]:
@@ -118,7 +142,12 @@ def _get(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
         return
     table = json.loads(cluster.ask(_path(kind, name), accept=_TABLE, **asked.selected))
     if output == "name":
-        group = ".apps" if kind in _APPS else ".batch" if kind == "jobs" else ""
+        if kind in _APPS:
+            group = ".apps"
+        elif kind == "jobs":
+            group = ".batch"
+        else:
+            group = ""
         yield from (f"{kind[:-1]}{group}/{row['cells'][0]}" for row in table["rows"])
     elif table["rows"]:
         heads = [column["name"].upper() for column in table["columnDefinitions"]]
@@ -146,7 +175,10 @@ def _top(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
     told = cluster.get("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", **asked.selected)
     used = [(each["metadata"]["name"], each["containers"][0]["usage"]) for each in told["items"]]
     rows = [[name, usage["cpu"], f"{int(usage['memory'][:-2]) // 1024}Mi"] for name, usage in sorted(used)]
-    heads = [] if "no-headers" in asked.options else [["NAME", "CPU(cores)", "MEMORY(bytes)"]]
+    if "no-headers" in asked.options:
+        heads = []
+    else:
+        heads = [["NAME", "CPU(cores)", "MEMORY(bytes)"]]
     yield from _columns([*heads, *rows])
 
 
@@ -190,7 +222,8 @@ def _rollout(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
     told = ""
     while True:
         found = cluster.get(_path(kind, name))
-        wanted, ready = found["spec"]["replicas"], found["status"].get("availableReplicas", 0)
+        wanted = found["spec"]["replicas"]
+        ready = found["status"].get("availableReplicas", 0)
         waiting = (
             f'Waiting for deployment "{name}" rollout to finish: {ready} of {wanted} updated replicas are available...'
         )
@@ -214,8 +247,12 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 _COMMANDS: Mapping[str, Callable[[_Cluster, _Asked], Iterator[str]]] = {
-    "get": _get, "logs": _logs, "top": _top, "describe": _describe, "rollout": _rollout,
-}  # fmt: skip
+    "get": _get,
+    "logs": _logs,
+    "top": _top,
+    "describe": _describe,
+    "rollout": _rollout,
+}
 
 
 def _cluster_of(options: Mapping[str, str]) -> _Cluster:

@@ -87,7 +87,10 @@ class Placed(NamedTuple):
     @property
     def pods(self) -> Pods:
         """How its pods are now."""
-        restarted = self.deployment.restarted if self.rollout.revision > 1 else None
+        if self.rollout.revision > 1:
+            restarted = self.deployment.restarted
+        else:
+            restarted = None
         return restarted or self.deployment.pods
 
     def set_name(self, revision: int) -> str:
@@ -112,135 +115,263 @@ class Placed(NamedTuple):
 def _metadata(placed: Placed, name: str, **more: Any) -> Object:
     own = placed.deployment
     return {
-        "name": name, "namespace": own.namespace, "uid": f"00000000-0000-4000-8000-{crc32(name.encode()):012x}",
-        "resourceVersion": str(placed.rollout.resource_version), "creationTimestamp": BORN,
-        "labels": {"app": own.name}, **more,
-    }  # fmt: skip
+        "name": name,
+        "namespace": own.namespace,
+        "uid": f"00000000-0000-4000-8000-{crc32(name.encode()):012x}",
+        "resourceVersion": str(placed.rollout.resource_version),
+        "creationTimestamp": BORN,
+        "labels": {"app": own.name},
+        **more,
+    }
 
 
 def _template(placed: Placed) -> Object:
-    own, metadata = placed.deployment, {"labels": {"app": placed.deployment.name}}
+    own = placed.deployment
+    metadata = {"labels": {"app": placed.deployment.name}}
     if placed.rollout.restarted_at:
         metadata["annotations"] = {"kubectl.kubernetes.io/restartedAt": placed.rollout.restarted_at}
     container = {
-        "name": own.name, "image": f"registry.example/{own.name}:1.4.2",
+        "name": own.name,
+        "image": f"registry.example/{own.name}:1.4.2",
         "resources": {"limits": {"cpu": "1", "memory": f"{own.memory_limit_mib}Mi"}},
         "env": [{"name": name, "value": value} for name, value in own.environment.items()],
-        "terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent",
-    }  # fmt: skip
+        "terminationMessagePath": "/dev/termination-log",
+        "imagePullPolicy": "IfNotPresent",
+    }
     return {"metadata": metadata, "spec": {"containers": [container], "restartPolicy": "Always"}}
 
 
 def deployments(placed: Placed) -> list[Object]:
     """Return the deployment itself."""
-    own, rollout = placed.deployment, placed.rollout
-    ready, all_of_it = own.replicas if rollout.is_ready else 0, own.replicas
+    own = placed.deployment
+    rollout = placed.rollout
+    ready = own.replicas if rollout.is_ready else 0
+    all_of_it = own.replicas
     conditions = [
-        {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": "",
-         "lastUpdateTime": BORN, "lastTransitionTime": BORN},
-        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": "",
-         "lastUpdateTime": BORN, "lastTransitionTime": BORN},
-    ]  # fmt: skip
+        {
+            "type": "Available",
+            "status": "True",
+            "reason": "MinimumReplicasAvailable",
+            "message": "",
+            "lastUpdateTime": BORN,
+            "lastTransitionTime": BORN,
+        },
+        {
+            "type": "Progressing",
+            "status": "True",
+            "reason": "NewReplicaSetAvailable",
+            "message": "",
+            "lastUpdateTime": BORN,
+            "lastTransitionTime": BORN,
+        },
+    ]
     annotations = {"deployment.kubernetes.io/revision": str(rollout.revision)}
-    return [{
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": _metadata(placed, own.name, generation=rollout.revision, annotations=annotations),
-        "spec": {
-            "replicas": all_of_it, "selector": {"matchLabels": {"app": own.name}}, "template": _template(placed),
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
-            "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
-        },
-        "status": {
-            "observedGeneration": rollout.revision, "replicas": all_of_it, "updatedReplicas": all_of_it,
-            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": all_of_it - ready,
-            "conditions": conditions,
-        },
-    }]  # fmt: skip
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": _metadata(
+                placed,
+                own.name,
+                generation=rollout.revision,
+                annotations=annotations,
+            ),
+            "spec": {
+                "replicas": all_of_it,
+                "selector": {"matchLabels": {"app": own.name}},
+                "template": _template(placed),
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+                "progressDeadlineSeconds": 600,
+                "revisionHistoryLimit": 10,
+            },
+            "status": {
+                "observedGeneration": rollout.revision,
+                "replicas": all_of_it,
+                "updatedReplicas": all_of_it,
+                "readyReplicas": ready,
+                "availableReplicas": ready,
+                "unavailableReplicas": all_of_it - ready,
+                "conditions": conditions,
+            },
+        }
+    ]
 
 
 def replica_sets(placed: Placed) -> list[Object]:
     """Return one replica set per revision; only that of the present one has pods."""
-    own, rollout = placed.deployment, placed.rollout
+    own = placed.deployment
+    rollout = placed.rollout
     found = []
     for revision in range(1, rollout.revision + 1):
         wanted = own.replicas if revision == rollout.revision else 0
         name = placed.set_name(revision)
         annotations = {"deployment.kubernetes.io/revision": str(revision)}
-        found.append({
-            "apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "metadata": _metadata(placed, name, generation=1, annotations=annotations,
-                                  ownerReferences=[_owner("Deployment", own.name)]),
-            "spec": {"replicas": wanted, "selector": {"matchLabels": {"app": own.name}}, "template": _template(placed)},
-            "status": {"replicas": wanted, "readyReplicas": wanted, "observedGeneration": 1},
-        })  # fmt: skip
+        found.append(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": _metadata(
+                    placed,
+                    name,
+                    generation=1,
+                    annotations=annotations,
+                    ownerReferences=[_owner("Deployment", own.name)],
+                ),
+                "spec": {
+                    "replicas": wanted,
+                    "selector": {"matchLabels": {"app": own.name}},
+                    "template": _template(placed),
+                },
+                "status": {"replicas": wanted, "readyReplicas": wanted, "observedGeneration": 1},
+            }
+        )
     return found
 
 
 def pods(placed: Placed) -> list[Object]:
     """Return the pods of the present revision."""
-    own, template, ready = placed.deployment, _template(placed), placed.rollout.is_ready
+    own = placed.deployment
+    template = _template(placed)
+    ready = placed.rollout.is_ready
     crashed = placed.pods.previous_logs is not None
     state = {"running": {"startedAt": BORN}}
     owner = _owner("ReplicaSet", placed.set_name(placed.rollout.revision))
     annotations = {key: value for key, value in template["metadata"].items() if key == "annotations"}
     status = {
-        "name": own.name, "ready": ready, "restartCount": int(crashed), "state": state, "started": True,
-        "image": f"registry.example/{own.name}:1.4.2", "imageID": "", "containerID": "containerd://1",
+        "name": own.name,
+        "ready": ready,
+        "restartCount": int(crashed),
+        "state": state,
+        "started": True,
+        "image": f"registry.example/{own.name}:1.4.2",
+        "imageID": "",
+        "containerID": "containerd://1",
         "lastState": {"terminated": _TERMINATED} if crashed else {},
-    }  # fmt: skip
+    }
     told = "True" if ready else "False"
     conditions = [{"type": each, "status": told} for each in ("Initialized", "Ready", "ContainersReady")]
-    return [{
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": _metadata(placed, name, ownerReferences=[owner], **annotations),
-        "spec": {**template["spec"], "nodeName": "node-1", "serviceAccountName": "default", "priority": 0},
-        "status": {"phase": "Running", "podIP": f"10.0.0.{number + 10}", "hostIP": "10.0.0.1", "startTime": BORN,
-                   "qosClass": "Burstable", "containerStatuses": [status], "conditions": conditions},
-    } for number, name in enumerate(placed.pod_names)]  # fmt: skip
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": _metadata(
+                placed,
+                name,
+                ownerReferences=[owner],
+                **annotations,
+            ),
+            "spec": {
+                **template["spec"],
+                "nodeName": "node-1",
+                "serviceAccountName": "default",
+                "priority": 0,
+            },
+            "status": {
+                "phase": "Running",
+                "podIP": f"10.0.0.{number + 10}",
+                "hostIP": "10.0.0.1",
+                "startTime": BORN,
+                "qosClass": "Burstable",
+                "containerStatuses": [status],
+                "conditions": conditions,
+            },
+        }
+        for number, name in enumerate(placed.pod_names)
+    ]
 
 
-_TERMINATED = {"exitCode": 137, "reason": "OOMKilled", "startedAt": BORN, "finishedAt": BORN}
+_TERMINATED = {
+    "exitCode": 137,
+    "reason": "OOMKilled",
+    "startedAt": BORN,
+    "finishedAt": BORN,
+}
 
 
 def services(placed: Placed) -> list[Object]:
     """Return the service in front of it."""
     own = placed.deployment
-    port = {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}
-    spec = {"type": "ClusterIP", "clusterIP": "10.1.0.20", "clusterIPs": ["10.1.0.20"], "sessionAffinity": "None",
-            "selector": {"app": own.name}, "ports": [port]}  # fmt: skip
-    return [{"apiVersion": "v1", "kind": "Service", "metadata": _metadata(placed, own.name), "spec": spec,
-             "status": {"loadBalancer": {}}}]  # fmt: skip
+    port = {
+        "name": "http",
+        "protocol": "TCP",
+        "port": 80,
+        "targetPort": 8080,
+    }
+    spec = {
+        "type": "ClusterIP",
+        "clusterIP": "10.1.0.20",
+        "clusterIPs": ["10.1.0.20"],
+        "sessionAffinity": "None",
+        "selector": {"app": own.name},
+        "ports": [port],
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(placed, own.name),
+            "spec": spec,
+            "status": {"loadBalancer": {}},
+        }
+    ]
 
 
 def events(placed: Placed) -> list[Object]:
     """Return what the cluster noted of the last restart."""
-    own, rollout = placed.deployment, placed.rollout
+    own = placed.deployment
+    rollout = placed.rollout
     if rollout.revision == 1:
         return []
     new = placed.set_name(rollout.revision)
-    about = {"kind": "Deployment", "namespace": own.namespace, "name": own.name, "apiVersion": "apps/v1",
-             "uid": f"00000000-0000-4000-8000-{crc32(own.name.encode()):012x}"}  # fmt: skip
-    return [{
-        "apiVersion": "v1", "kind": "Event", "metadata": _metadata(placed, f"{own.name}.{rollout.revision}"),
-        "involvedObject": about, "reason": "ScalingReplicaSet", "type": "Normal", "count": 1,
-        "message": f"Scaled up replica set {new} to {own.replicas}", "source": {"component": "deployment-controller"},
-        "firstTimestamp": rollout.restarted_at, "lastTimestamp": rollout.restarted_at,
-    }]  # fmt: skip
+    about = {
+        "kind": "Deployment",
+        "namespace": own.namespace,
+        "name": own.name,
+        "apiVersion": "apps/v1",
+        "uid": f"00000000-0000-4000-8000-{crc32(own.name.encode()):012x}",
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": _metadata(placed, f"{own.name}.{rollout.revision}"),
+            "involvedObject": about,
+            "reason": "ScalingReplicaSet",
+            "type": "Normal",
+            "count": 1,
+            "message": f"Scaled up replica set {new} to {own.replicas}",
+            "source": {"component": "deployment-controller"},
+            "firstTimestamp": rollout.restarted_at,
+            "lastTimestamp": rollout.restarted_at,
+        }
+    ]
 
 
 def pod_metrics(placed: Placed) -> list[Object]:
     """Return what the pods use, as metrics-server tells it."""
     now = placed.pods
     usage = {"cpu": f"{now.cpu_millicores}m", "memory": f"{now.memory_mib * 1024}Ki"}
-    return [{
-        "kind": "PodMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": _metadata(placed, name),
-        "timestamp": BORN, "window": "15s", "containers": [{"name": placed.deployment.name, "usage": usage}],
-    } for name in placed.pod_names]  # fmt: skip
+    return [
+        {
+            "kind": "PodMetrics",
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "metadata": _metadata(placed, name),
+            "timestamp": BORN,
+            "window": "15s",
+            "containers": [{"name": placed.deployment.name, "usage": usage}],
+        }
+        for name in placed.pod_names
+    ]
 
 
 def _owner(kind: str, name: str) -> Object:
-    return {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True,
-            "uid": f"00000000-0000-4000-8000-{crc32(name.encode()):012x}"}  # fmt: skip
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": name,
+        "controller": True,
+        "uid": f"00000000-0000-4000-8000-{crc32(name.encode()):012x}",
+    }
 
 
 # ---------------------------------------------------------------------- kinds, as discovery and tables tell them
@@ -281,18 +412,31 @@ class Kind(Struct, frozen=True):
         """Return the objects as a server-side table, which is what `kubectl get` prints."""
         columns: Columns = {"Name": lambda each: each["metadata"]["name"], **self.columns, "Age": lambda _: "20d"}
         return {
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "1"},
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": "1"},
             "columnDefinitions": [
-                {"name": name, "type": "string", "format": "name" if name == "Name" else "", "description": name,
-                 "priority": 0} for name in columns
+                {
+                    "name": name,
+                    "type": "string",
+                    "format": "name" if name == "Name" else "",
+                    "description": name,
+                    "priority": 0,
+                }
+                for name in columns
             ],
-            "rows": [{
-                "cells": [cell(each) for cell in columns.values()],
-                "object": {
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": each["metadata"],
-                },
-            } for each in found],
-        }  # fmt: skip
+            "rows": [
+                {
+                    "cells": [cell(each) for cell in columns.values()],
+                    "object": {
+                        "kind": "PartialObjectMetadata",
+                        "apiVersion": "meta.k8s.io/v1",
+                        "metadata": each["metadata"],
+                    },
+                }
+                for each in found
+            ],
+        }
 
 
 def _ready(each: Object) -> str:
@@ -306,34 +450,69 @@ def _container(each: Object) -> Object:
 
 
 KINDS = (
-    Kind("v1", "pods", "Pod", ("po",), pods, {
-        "Ready": lambda each: f"{int(_container(each)['ready'])}/1",
-        "Status": lambda each: each["status"]["phase"],
-        "Restarts": lambda each: str(_container(each)["restartCount"]),
-    }),
-    Kind("v1", "services", "Service", ("svc",), services, {
-        "Type": lambda each: each["spec"]["type"],
-        "Cluster-IP": lambda each: each["spec"]["clusterIP"],
-        "Port(s)": lambda each: f"{each['spec']['ports'][0]['port']}/TCP",
-    }),
-    Kind("v1", "events", "Event", ("ev",), events, {
-        "Type": lambda each: each["type"],
-        "Reason": lambda each: each["reason"],
-        "Object": lambda each: f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}",
-        "Message": lambda each: each["message"],
-    }),
-    Kind("apps/v1", "deployments", "Deployment", ("deploy",), deployments, {
-        "Ready": _ready,
-        "Up-to-date": lambda each: str(each["status"]["updatedReplicas"]),
-        "Available": lambda each: str(each["status"]["availableReplicas"]),
-    }),
-    Kind("apps/v1", "replicasets", "ReplicaSet", ("rs",), replica_sets, {
-        "Desired": lambda each: str(each["spec"]["replicas"]),
-        "Ready": lambda each: str(each["status"]["readyReplicas"]),
-    }),
+    Kind(
+        "v1",
+        "pods",
+        "Pod",
+        ("po",),
+        pods,
+        {
+            "Ready": lambda each: f"{int(_container(each)['ready'])}/1",
+            "Status": lambda each: each["status"]["phase"],
+            "Restarts": lambda each: str(_container(each)["restartCount"]),
+        },
+    ),
+    Kind(
+        "v1",
+        "services",
+        "Service",
+        ("svc",),
+        services,
+        {
+            "Type": lambda each: each["spec"]["type"],
+            "Cluster-IP": lambda each: each["spec"]["clusterIP"],
+            "Port(s)": lambda each: f"{each['spec']['ports'][0]['port']}/TCP",
+        },
+    ),
+    Kind(
+        "v1",
+        "events",
+        "Event",
+        ("ev",),
+        events,
+        {
+            "Type": lambda each: each["type"],
+            "Reason": lambda each: each["reason"],
+            "Object": lambda each: f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}",
+            "Message": lambda each: each["message"],
+        },
+    ),
+    Kind(
+        "apps/v1",
+        "deployments",
+        "Deployment",
+        ("deploy",),
+        deployments,
+        {
+            "Ready": _ready,
+            "Up-to-date": lambda each: str(each["status"]["updatedReplicas"]),
+            "Available": lambda each: str(each["status"]["availableReplicas"]),
+        },
+    ),
+    Kind(
+        "apps/v1",
+        "replicasets",
+        "ReplicaSet",
+        ("rs",),
+        replica_sets,
+        {
+            "Desired": lambda each: str(each["spec"]["replicas"]),
+            "Ready": lambda each: str(each["status"]["readyReplicas"]),
+        },
+    ),
     Kind("apps/v1", "statefulsets", "StatefulSet", ("sts",)),
     Kind("apps/v1", "daemonsets", "DaemonSet", ("ds",)),
     Kind("batch/v1", "jobs", "Job"),
     Kind("metrics.k8s.io/v1beta1", "pods", "PodMetrics", (), pod_metrics),
-)  # fmt: skip
+)
 """What the cluster has; a kind without objects is known and empty."""

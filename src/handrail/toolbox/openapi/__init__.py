@@ -106,12 +106,17 @@ def openapi(
     _check(document)
     if base_url and not base_url.startswith(("http://", "https://")):
         raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
-    found, given = list(operations(document)), dict(effects or {})
+    found = list(operations(document))
+    given = dict(effects or {})
     chosen = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in include)]
     wire = Wire(
-        document, base_url or server_of(document), dict(auth or {}), most_bytes, fixed=bool(base_url),
+        document,
+        base_url or server_of(document),
+        dict(auth or {}),
+        most_bytes,
+        fixed=bool(base_url),
         auth_origins=tuple(auth_origins),
-    )  # fmt: skip
+    )
     tools: list[OperationTool] = []
     left = [each for each in chosen if isinstance(each, LeftOut)]
     for each in chosen:
@@ -125,7 +130,10 @@ def openapi(
                 tools = [tool for tool in tools if tool.operation is not each]
                 left.append(LeftOut(each.name, each.method, each.path, str(error)))
     if not tools:
-        why = f": {left[0].name}: {left[0].reason}" if left else f"; there are {len(found)} in the document"
+        if left:
+            why = f": {left[0].name}: {left[0].reason}"
+        else:
+            why = f"; there are {len(found)} in the document"
         raise ConfigError(f"no operation can be used as a tool{why}")
     if given:
         raise ConfigError(f"effects names {next(iter(given))!r}, which is no tool of this document")
@@ -176,7 +184,10 @@ def _read(place: str | Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+        else:
+            why = "it is no text"
         raise ConfigError(f"the document {str(path)!r} cannot be read: {why}") from error
     try:
         if path.suffix.lower() in (".yaml", ".yml"):
@@ -251,13 +262,19 @@ class Wire:
         Raises:
             ConfigError: No server is named, or one that is no HTTP address.
         """
-        server = self.base_url if self.fixed else operation.server or self.base_url
+        if self.fixed:
+            server = self.base_url
+        else:
+            server = operation.server or self.base_url
         try:
             url = httpx2.URL(server)
         except httpx2.InvalidURL:
             url = httpx2.URL("")
         if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
-            said = f"{server!r} is no address of a server" if server else "the document names no server"
+            if server:
+                said = f"{server!r} is no address of a server"
+            else:
+                said = "the document names no server"
             raise ConfigError(f'{said}; give base_url="https://..."')
         return server.rstrip("/")
 
@@ -327,14 +344,18 @@ class OperationTool(HttpTool):
     """One operation as a tool."""
 
     def __init__(self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float) -> None:
-        self.operation, self.wire = operation, wire
-        self.name, self.effect, self.timeout_s = operation.name, effect, timeout_s
+        self.operation = operation
+        self.wire = wire
+        self.name = operation.name
+        self.effect = effect
+        self.timeout_s = timeout_s
         self.description = operation.description or f"{operation.method.upper()} {operation.path}"
         self.returns = operation.returns or None
         self.one_request = effect != "read"  # redirects are not followed, and a refused one is not sent again
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters, self.bind = imported(operation.schema, name=operation.name), copied
+        self.parameters = imported(operation.schema, name=operation.name)
+        self.bind = copied
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()
 
@@ -358,7 +379,7 @@ class OperationTool(HttpTool):
                 "NOT_AUTHENTICATED",
                 f"`{self.name}` needs credentials that were not set up: {self.wire.missing(operation)}.",
                 suggestion="Go on without it, or tell the user that nobody has given it credentials.",
-            )  # fmt: skip
+            )
         for scheme, secret in credentials:
             authorize(request, scheme, secret)
         if context.idempotency_key:
@@ -367,9 +388,14 @@ class OperationTool(HttpTool):
         url = self.wire.check_server(operation) + request.path + (f"?{query}" if query else "")
         headers = [*request.headers, *([("Cookie", "; ".join(request.cookies))] if request.cookies else [])]
         answer = self.fetch(
-            operation.method.upper(), url, context.remaining_s, most_bytes=self.wire.most_bytes,
-            headers=dict(headers), content=request.content, extensions={UNSEEN_QUERY: "&".join(request.keys)},
-        )  # fmt: skip
+            operation.method.upper(),
+            url,
+            context.remaining_s,
+            most_bytes=self.wire.most_bytes,
+            headers=dict(headers),
+            content=request.content,
+            extensions={UNSEEN_QUERY: "&".join(request.keys)},
+        )
         secrets = [form for _, secret in credentials for form in as_written(secret)]
         return self._read(answer, secrets)
 
@@ -393,7 +419,10 @@ class OperationTool(HttpTool):
         code, advice = _CODES.get(answer.status, _OTHERWISE)
         said = masked(_said(answer), secrets)
         told = f"The service refused `{self.name}` (HTTP {answer.status}){f': {said}' if said else '.'}"
-        kind = ToolError if answer.status in _OPEN_STATUS or answer.status < 400 else NoEffect
+        if answer.status in _OPEN_STATUS or answer.status < 400:
+            kind = ToolError
+        else:
+            kind = NoEffect
         return kind(code, told, suggestion=advice)
 
 
@@ -402,11 +431,14 @@ class _Refused(Exception):  # noqa: N818  # it carries an answer, as HTTP librar
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(f"HTTP {status}")
-        self.status, self.headers = status, headers
+        self.status = status
+        self.headers = headers
 
 
 def _ascii(key: str) -> str:
-    return key if key.isascii() and key.isprintable() else quote(key, safe="/:")
+    if key.isascii() and key.isprintable():
+        return key
+    return quote(key, safe="/:")
 
 
 # ---------------------------------------------------------------------- reading
@@ -433,14 +465,22 @@ def _said(answer: Answer) -> str:
     try:
         told = json.loads(answer.body)
     except (ValueError, RecursionError):
-        told = answer.body.decode(errors="replace") if answer.media_type == "text/plain" else ""
+        if answer.media_type == "text/plain":
+            told = answer.body.decode(errors="replace")
+        else:
+            told = ""
     if isinstance(told, dict):
         told = next((told[key] for key in _SAYING if told.get(key)), told)
     if isinstance(told, dict):
         told = next((told[key] for key in _SAYING if told.get(key)), told)
     try:
-        text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+        if isinstance(told, str):
+            text = told
+        else:
+            text = json.dumps(told, ensure_ascii=False)
     except RecursionError:
         text = ""
     line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
-    return line if len(line) <= MOST_SAID_CHARS else f"{line[:MOST_SAID_CHARS]}…"
+    if len(line) <= MOST_SAID_CHARS:
+        return line
+    return f"{line[:MOST_SAID_CHARS]}…"

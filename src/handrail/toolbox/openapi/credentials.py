@@ -27,8 +27,14 @@ _LEAST_SECRET_CHARS = 6
 
 def schemes_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return the security schemes that a document describes, by name."""
-    components = document.get("components") if isinstance(document, Mapping) else None
-    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+    if isinstance(document, Mapping):
+        components = document.get("components")
+    else:
+        components = None
+    if isinstance(components, Mapping):
+        schemes = components.get("securitySchemes")
+    else:
+        schemes = None
     known = schemes if isinstance(schemes, Mapping) else {}
     found = {name: followed(each, document) for name, each in known.items()}
     return {name: each for name, each in found.items() if isinstance(each, Mapping)}
@@ -36,7 +42,8 @@ def schemes_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
     """Add a credential as its scheme says; OAuth 2 and OpenID Connect send a bearer token."""
-    name, where = str(scheme.get("name", "")), scheme.get("in")
+    name = str(scheme.get("name", ""))
+    where = scheme.get("in")
     if scheme.get("type") == "apiKey" and where == "query":
         request.keys.append(f"{quoted(name)}={quoted(secret)}")
     elif scheme.get("type") == "apiKey" and where == "cookie":
@@ -80,23 +87,32 @@ def as_written(secret: str) -> list[str]:
     """Return the forms in which a credential went over the wire and may come back, the longest first."""
     parts = {secret, secret.partition(":")[2]}  # of a user and a password, the password
     parts |= {quote(each, safe="") for each in parts} | {base64.b64encode(secret.encode()).decode()}
-    return sorted((each for each in parts if len(each) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
+    return sorted(
+        (each for each in parts if len(each) >= _LEAST_SECRET_CHARS),
+        key=len,
+        reverse=True,
+    )
 
 
 def kind_of(scheme: Mapping[str, Any]) -> str:
     """Say what kind of credential a scheme wants, such as `apiKey`, `http basic`, `http digest`, `oauth2`."""
-    kind, how = str(scheme.get("type", "unknown")), str(scheme.get("scheme", "")).lower()
+    kind = str(scheme.get("type", "unknown"))
+    how = str(scheme.get("scheme", "")).lower()
     return f"http {how}" if kind == "http" else kind
 
 
 def fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
     """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
     if not isinstance(secret, str) or not secret:
-        return "is empty" if secret == "" else f"is no text but a {type(secret).__name__}"
+        if secret == "":
+            return "is empty"
+        return f"is no text but a {type(secret).__name__}"
     if re.search(r"[\x00-\x1f\x7f]", secret):
         return "holds a line break or another control character; strip what was read from a file"
     in_header = scheme.get("in") == "header" or kind_of(scheme) not in ("apiKey", "http basic")
-    return "holds a character that no header can: only ASCII is sent" if in_header and not secret.isascii() else ""
+    if in_header and not secret.isascii():
+        return "holds a character that no header can: only ASCII is sent"
+    return ""
 
 
 def given_now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
@@ -117,6 +133,8 @@ def given_now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
         return given
     except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
         raise NoEffect(
-            Code.UNAVAILABLE, f"The credentials for `{tool}` cannot be had just now.",
-            suggestion="Try again later, or tell the user.", retryable=True,
-        ) from error  # fmt: skip
+            Code.UNAVAILABLE,
+            f"The credentials for `{tool}` cannot be had just now.",
+            suggestion="Try again later, or tell the user.",
+            retryable=True,
+        ) from error

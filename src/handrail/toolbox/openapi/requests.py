@@ -93,12 +93,16 @@ def _part(argument: str, place: Place, value: Json) -> _Part:
             data = base64.b64decode(value, validate=True)
         except (ValueError, TypeError):
             raise NoEffect(
-                Code.INVALID_ARGUMENTS, f"`{argument}` is a file, which is given in base64, and this is none.",
+                Code.INVALID_ARGUMENTS,
+                f"`{argument}` is a file, which is given in base64, and this is none.",
                 suggestion=f"Call again with the bytes of `{argument}` in base64.",
-            ) from None  # fmt: skip
+            ) from None
         return place.name, (place.name + (guess_extension(kind) or ""), data, kind)
     kind = place.media_type or ("application/json" if isinstance(value, dict | list) else "")
-    text = json.dumps(value, ensure_ascii=False) if _is_json(kind) else _plain(value)
+    if _is_json(kind):
+        text = json.dumps(value, ensure_ascii=False)
+    else:
+        text = _plain(value)
     return place.name, (None, text.encode(), kind or None)
 
 
@@ -106,7 +110,12 @@ def _take_parts(request: Request, parts: list[_Part]) -> None:
     """Write a multipart body. A write that is sent again is the same to the byte: its boundary is made of its parts."""
     boundary = sha256(repr(parts).encode()).hexdigest()[:32]
     content_type = f"multipart/form-data; boundary={boundary}"
-    made = httpx2.Request("POST", "http://body", headers={"content-type": content_type}, files=parts)
+    made = httpx2.Request(
+        "POST",
+        "http://body",
+        headers={"content-type": content_type},
+        files=parts,
+    )
     request.content = made.read() or f"--{boundary}--\r\n".encode()
     request.headers.append(("Content-Type", content_type))
 
@@ -130,7 +139,7 @@ def _check_names(operation: Operation, argument: str, value: Json, keys: set[str
                 Code.INVALID_ARGUMENTS,
                 f"`{argument}` must not hold `{name}`: the service would take it for another value.",
                 suggestion=f"Call again without `{name}` in `{argument}`.",
-            )  # fmt: skip
+            )
 
 
 def _names_in(place: Place, value: Json) -> Iterator[tuple[str, str]]:
@@ -153,7 +162,10 @@ def _body(operation: Operation, value: Json) -> bytes:
         return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
     if operation.body == "json":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    fields = value if isinstance(value, dict) else {"value": value}
+    if isinstance(value, dict):
+        fields = value
+    else:
+        fields = {"value": value}
     pairs = (pair for name, each in fields.items() for pair in _in_query(Place(name, "query", "form", True), each))
     return "&".join(pairs).encode()
 
@@ -167,7 +179,10 @@ def _in_path(argument: str, place: Place, value: Json) -> str:
         if isinstance(value, list) and place.explode:
             return "".join(f";{name}={quoted(each)}" for each in value)
         return f";{name}={','.join(map(quoted, _flat(value)))}"
-    between = "." if place.style == "label" and place.explode else ","
+    if place.style == "label" and place.explode:
+        between = "."
+    else:
+        between = ","
     if place.as_json:
         text = quoted(json.dumps(value, ensure_ascii=False))
     elif isinstance(value, dict) and place.explode:
@@ -182,9 +197,10 @@ def _in_path(argument: str, place: Place, value: Json) -> str:
 def _no_segment(argument: str, what: str) -> NoEffect:
     """Servers take such a segment for another path, or for none."""
     return NoEffect(
-        Code.INVALID_ARGUMENTS, f"`{argument}` becomes a part of the path, and must not be {what}.",
+        Code.INVALID_ARGUMENTS,
+        f"`{argument}` becomes a part of the path, and must not be {what}.",
         suggestion=f"Call again with a whole `{argument}`.",
-    )  # fmt: skip
+    )
 
 
 def _in_query(place: Place, value: Json) -> list[str]:
@@ -213,9 +229,10 @@ def _in_header(argument: str, place: Place, value: Json) -> str:
     text = _text(value, place)
     if not text.isascii() or not text.isprintable():
         raise NoEffect(
-            Code.INVALID_ARGUMENTS, f"`{argument}` is sent as a header, which holds printable ASCII only.",
+            Code.INVALID_ARGUMENTS,
+            f"`{argument}` is sent as a header, which holds printable ASCII only.",
             suggestion=f"Call again with a plain `{argument}`.",
-        )  # fmt: skip
+        )
     return text
 
 
@@ -236,7 +253,9 @@ def _flat(value: Json) -> list[Json]:
 def _plain(value: Json) -> str:
     if isinstance(value, str):
         return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def quoted(value: Json) -> str:

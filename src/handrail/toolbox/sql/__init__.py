@@ -78,7 +78,8 @@ class _OnDatabases(BaseTool):
     max_concurrency = 4
 
     def __init__(self, databases: Mapping[str, Database], timeout_s: float) -> None:
-        self._databases, self.timeout_s = databases, timeout_s
+        self._databases = databases
+        self.timeout_s = timeout_s
         super().__init__()
         self.parameters = deepcopy(self.signature.schema)
         self.parameters["properties"]["database"]["enum"] = list(databases)
@@ -98,7 +99,11 @@ class _ListTables(_OnDatabases):
         """
         tables = self._databases[database].tables(Share(_early(context), context.cancelled.is_set))
         return [
-            {"table": table.name, "kind": table.kind, "columns": [column.name for column in table.columns]}
+            {
+                "table": table.name,
+                "kind": table.kind,
+                "columns": [column.name for column in table.columns],
+            }
             for table in tables
         ]
 
@@ -121,7 +126,10 @@ class _DescribeTable(_OnDatabases):
         wanted = next((name for name in tables if name.lower() == table.lower()), None)
         if wanted is None:
             near = [f"`{name}`" for name in names.nearest(table, tables)]
-            meant = f"Did you mean {' or '.join(near)}?" if near else "Call `list_tables` for their names."
+            if near:
+                meant = f"Did you mean {' or '.join(near)}?"
+            else:
+                meant = "Call `list_tables` for their names."
             raise ToolError("TABLE_NOT_FOUND", f"There is no table {table[:60]!r} in `{database}`.", suggestion=meant)
         return tables[wanted]
 

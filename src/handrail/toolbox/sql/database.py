@@ -87,7 +87,11 @@ def cell(value: Any, most: int) -> Any:
     if isinstance(value, bytes | memoryview):
         return f"[{len(value)} bytes]"
     if isinstance(value, float) and not isfinite(value):
-        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        if isnan(value):
+            return "NaN"
+        if value > 0:
+            return "Infinity"
+        return "-Infinity"
     if isinstance(value, str) and len(value) > most:
         return value[:most] + " [cut]"
     return value

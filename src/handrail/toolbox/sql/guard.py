@@ -66,14 +66,33 @@ FUNCTIONS = frozenset(_COMPUTING.split())
 _PARAMETER = re.compile(r"\$([0-9]{1,3})(?![0-9A-Za-z_$])")
 _OTHER_PARAMETERS = (TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
 _OTHER_TEXTS = (
-    TokenType.HEREDOC_STRING, TokenType.BYTE_STRING, TokenType.UNICODE_STRING, TokenType.RAW_STRING,
+    TokenType.HEREDOC_STRING,
+    TokenType.BYTE_STRING,
+    TokenType.UNICODE_STRING,
+    TokenType.RAW_STRING,
     TokenType.NATIONAL_STRING,
-)  # fmt: skip
+)
 
 _WRITES: tuple[type[exp.Expr], ...] = (
-    exp.DML, exp.DDL, exp.Drop, exp.Alter, exp.Command, exp.Copy, exp.Attach, exp.Detach, exp.Pragma, exp.Set,
-    exp.Into, exp.Lock, exp.Transaction, exp.Commit, exp.Rollback, exp.Use, exp.Kill, exp.TruncateTable,
-)  # fmt: skip
+    exp.DML,
+    exp.DDL,
+    exp.Drop,
+    exp.Alter,
+    exp.Command,
+    exp.Copy,
+    exp.Attach,
+    exp.Detach,
+    exp.Pragma,
+    exp.Set,
+    exp.Into,
+    exp.Lock,
+    exp.Transaction,
+    exp.Commit,
+    exp.Rollback,
+    exp.Use,
+    exp.Kill,
+    exp.TruncateTable,
+)
 
 
 class Query(Struct, frozen=True):
@@ -116,7 +135,10 @@ def _read(how: Callable[..., list[Any]], text: str, dialect: str) -> list[Any]:
     try:
         return how(text, dialect=dialect)
     except Exception as error:  # on garbage sqlglot raises AttributeError as well as errors of its own
-        why = str(error).split("\n")[0].rstrip(".")[:200] if isinstance(error, SqlglotError) else "it makes no sense"
+        if isinstance(error, SqlglotError):
+            why = str(error).split("\n")[0].rstrip(".")[:200]
+        else:
+            why = "it makes no sense"
         raise _refused(f"It cannot be read: {why}.", "Mend the syntax, or write it more simply.") from None
 
 
@@ -191,8 +213,14 @@ def _tells_of_the_session(node: exp.Expr, dialect: str) -> bool:
 
 
 _OF_SESSION = {
-    "user", "system_user", "session_user", "current_user", "current_role", "current_catalog", "current_schema",
-}  # fmt: skip
+    "user",
+    "system_user",
+    "session_user",
+    "current_user",
+    "current_role",
+    "current_catalog",
+    "current_schema",
+}
 _TIMES = {"CurrentDate", "CurrentTime", "CurrentTimestamp"}
 
 
@@ -203,7 +231,9 @@ def _characters(node: exp.Expr) -> exp.Expr | None:
     """
     if isinstance(node, exp.Trim):
         return node.args.get("expression")
-    return node.args.get("from_") if isinstance(node, exp.Translate) else None
+    if isinstance(node, exp.Translate):
+        return node.args.get("from_")
+    return None
 
 
 def _is_short(characters: exp.Expr) -> bool:

@@ -87,7 +87,8 @@ class PostgresDatabase:
             values = [_typed(value) for value in query.parameters]
             described = self._described(connection, query.text, [oid for oid, _ in values])
             columns = [name for name, _ in described]
-            most, count = cell_size(len(columns)), len(values)
+            most = cell_size(len(columns))
+            count = len(values)
             named = [f"c{place}" for place in range(len(columns))]
             shown = [
                 name if oid in _AS_THEY_ARE else f"left({name}::text, {most + 1})"
@@ -182,5 +183,9 @@ def _typed(value: Any) -> tuple[int, Any]:
     if isinstance(value, bool):
         return 16, value
     if isinstance(value, int) and abs(value) < 2**63:
-        return (23, Int4(value)) if abs(value) < 2**31 else (20, Int8(value))
-    return (701, Float8(value)) if isinstance(value, float) else (0, value if value is None else str(value))
+        if abs(value) < 2**31:
+            return (23, Int4(value))
+        return (20, Int8(value))
+    if isinstance(value, float):
+        return (701, Float8(value))
+    return (0, value if value is None else str(value))

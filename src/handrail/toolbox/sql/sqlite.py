@@ -95,7 +95,8 @@ class SqliteDatabase:
             values = {str(place): value for place, value in enumerate(query.parameters, 1)}
             cursor = connection.execute(query.text, values)
             columns = [name for name, *_ in cursor.description or ()]
-            most, gathered = cell_size(len(columns)), Gathering(share.offset, 0, PAGE_BYTES, share.limit)
+            most = cell_size(len(columns))
+            gathered = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
             for row in islice(cursor, share.offset, None):
                 if not gathered.take([cell(value, most) for value in row]):
                     break
@@ -106,7 +107,12 @@ class SqliteDatabase:
         """Open the file for one query, and word what the engine says."""
         until = monotonic() + share.time_s
         try:
-            connection = sqlite3.connect(self._uri, uri=True, timeout=1.0, isolation_level=None)
+            connection = sqlite3.connect(
+                self._uri,
+                uri=True,
+                timeout=1.0,
+                isolation_level=None,
+            )
         except sqlite3.Error:
             raise self._closed() from None
         try:
@@ -123,10 +129,13 @@ class SqliteDatabase:
             connection.close()
 
     def _closed(self) -> ToolError:
-        return away(self.name) if self._path.exists() else absent(self.name)
+        if self._path.exists():
+            return away(self.name)
+        return absent(self.name)
 
     def _worded(self, error: sqlite3.Error, share: Share) -> ToolError:
-        said, code = str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF
+        said = str(error)
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
             return too_slow(share.time_s)
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR):
@@ -181,6 +190,8 @@ def _authorizer(readable: set[str]) -> Callable[..., int]:
             allowed = (second or "").lower() in FUNCTIONS
         elif action == sqlite3.SQLITE_PRAGMA:  # full-text search asks by it whether its index is fresh
             allowed = first == "data_version" and second is None
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+        if allowed:
+            return sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY
 
     return allows

@@ -1,0 +1,47 @@
+"""Quick admission: one function takes all steps of an admission for a call such as most are, or leaves it to them.
+
+Without it a run of ten turns with four calls each costs 1.54 times the loop that anybody writes first; with it, 1.13
+(`python -m benchmarks loop`). `docs/decisions/0012-the-short-way.md` says what was tried.
+
+Rule 1: it admits what `parse_call` and `admit` would admit, with an equal result. It refuses nothing: what it is not
+        certain of is theirs. A property test in `tests/core/test_quick_admission.py` compares both.
+"""
+
+from __future__ import annotations
+
+from handrail.calls import ToolCall
+from handrail.core.admission import Admitted
+from handrail.core.policy import Decision, Policy
+from handrail.errors import Failure
+from handrail.parsing import strictjson
+from handrail.tools.tool import BaseTool
+
+_ALLOW = Decision.ALLOW
+
+
+def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
+    """Return what `parse_call` and `admit` would return for a plain call; None leaves the call to them.
+
+    A plain call is one of a plain tool, with a flat object that fits as it stands, which the policy allows. A policy
+    class of one's own is not asked here, since it would be asked about what it refuses a second time.
+    """
+    fits = tool.plain_check
+    if fits is None or policy.__class__ is not Policy:
+        return None
+    arguments = strictjson.flat(call.arguments)
+    try:
+        if arguments is None or not fits(arguments):
+            return None
+        bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
+        if type(bound) is Failure:
+            return None
+        if policy.rules:  # what decides by arguments sees what the tool gets
+            arguments = tool.normalize_arguments(arguments, bound)
+        verdict = policy.judge(tool, arguments)
+        if verdict.decision is not _ALLOW:
+            return None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # what JSON cannot hold, or the author's own validator: `admit` says what it is
+        return None
+    return Admitted(call, tool, arguments, bound, verdict)

@@ -1,0 +1,94 @@
+"""Plain calls: two steps without a generator give what the generator would have given."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handrail.core.execution import execute
+from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
+from handrail.core.policy import Policy, Rule
+from handrail.core.redaction import Known
+from handrail.effects import Returned
+from handrail.tools.tool import FunctionTool
+from handrail.workers.threads import returned
+from tests.support.effect_script import World, admitted
+
+
+def look_up(city: str) -> str:
+    """Look something up."""
+    return city
+
+
+@dataclass
+class Rows:
+    """Rows that are read as they are asked for."""
+
+    rows: Iterator[object]
+
+
+def reading(**declared) -> FunctionTool:
+    return FunctionTool(look_up, effect="read", **declared)
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(["the password is hunter2", "x" * 300, "\ud800", "<b>", "巴黎"])
+SCALARS = TEXTS | st.none() | st.booleans() | st.integers() | st.floats()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4), max_leaves=12
+)
+LIMITS = st.none() | st.integers(1, 200)
+
+
+CHOICES = {"as_iterator": st.booleans(), "redacts": st.booleans(), "limit": LIMITS, "attempt_s": LIMITS}
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=VALUES, began=st.floats(-400, 0), **CHOICES)
+def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(value, as_iterator, limit, attempt_s, began, redacts):
+    call = admitted(reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern")
+    run = World().conduct
+    run.secrets = Known(["hunter2"]) if redacts else None
+
+    def outcome() -> Returned:
+        """What a driver answers, which reads iterators."""
+        return returned(Rows(iter(value)) if as_iterator and isinstance(value, list) else value)
+
+    assert is_plain(call)
+    assert take_first_step(call, began, run) == next(execute(call, run, began))
+    quick = outcome()
+    result = take_last_step(call, quick, run) or end_of_execution(execute(call, run, began), quick)
+    assert fields_of(result) == fields_of(end_of_execution(execute(call, run, began), outcome()))
+
+
+def end_of_execution(execution, outcome):
+    """Answer an execution with this outcome, keep what is too long, and return its result."""
+    next(execution)
+    try:
+        execution.send(outcome)
+        execution.send("r_1")
+    except StopIteration as stop:
+        return stop.value.result
+    raise AssertionError("a plain call that returned asks for nothing but to keep its result")
+
+
+def fields_of(result):
+    """Every field, in a form in which NaN is equal to itself."""
+    return repr({name: getattr(result, name) for name in result.__struct_fields__})
+
+
+@pytest.mark.parametrize(
+    ("declared", "policy"),
+    [
+        ({"effect": "write"}, Policy()),
+        ({"approve": True}, Policy()),
+        ({"resource": "city:{city}"}, Policy()),
+        ({"rate": "1/h"}, Policy()),
+        ({"max_concurrency": 1}, Policy()),
+        ({}, Policy(rules=[Rule("look_up", "ask")])),
+    ],
+)
+def test_a_call_that_needs_more_than_two_steps_is_not_plain(declared, policy):
+    tool = FunctionTool(look_up, **{"effect": "read", **declared})
+    assert not is_plain(admitted(tool, policy, city="Bern"))
