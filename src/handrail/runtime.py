@@ -47,8 +47,8 @@ T = TypeVar("T")
 class Runtime:
     """Runs tools and conversations on asyncio.
 
-    async with Runtime([get_weather]) as runtime:
-        result = await runtime.call("get_weather", {"city": "北京"})
+        async with Runtime([get_weather]) as runtime:
+            result = await runtime.call("get_weather", {"city": "Paris"})
 
     Args:
         tools: Tools, functions, or a `Toolset`, which may change while runs are under way.
