@@ -40,22 +40,26 @@ def imports_of(tree):
     return named
 
 
-def late_in(tree):
+def lazy_modules_in(tree):
     """Return what is imported late: name -> module."""
     return {
         node.targets[0].id: ast.literal_eval(node.value.args[0])
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("late.module(")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("_lazy.module(")
     }
 
 
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SRC.rglob("*.py")}
-LATE = {str(path.relative_to(SRC)): (late_in(tree), imports_of(tree)) for path, tree in TREES.items() if late_in(tree)}
+LAZY = {
+    str(path.relative_to(SRC)): (lazy_modules, imports_of(tree))
+    for path, tree in TREES.items()
+    if (lazy_modules := lazy_modules_in(tree))
+}
 
 
-@pytest.mark.parametrize("file", LATE)
+@pytest.mark.parametrize("file", LAZY)
 def test_what_is_imported_late_is_there_and_is_what_type_checkers_see(file):
-    late, seen = LATE[file]
+    late, seen = LAZY[file]
     assert {name: seen.get(name) for name in late} == late
     for module in late.values():
         import_module(module)

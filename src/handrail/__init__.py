@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from handrail.runtime import Runtime as Runtime
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.toolbox.openapi import openapi as openapi
+    from handrail.tools.function_tool import FunctionTool as FunctionTool
+    from handrail.tools.function_tool import tool as tool
     from handrail.tools.tool import BaseTool as BaseTool
-    from handrail.tools.tool import FunctionTool as FunctionTool
     from handrail.tools.tool import Then as Then
-    from handrail.tools.tool import tool as tool
     from handrail.tools.toolset import Toolset as Toolset
     from handrail.workflows import SyncWorkflow as SyncWorkflow
     from handrail.workflows import Workflow as Workflow
@@ -98,7 +98,8 @@ _HOME_OF = {
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "toolbox.openapi": "openapi",
-        "tools.tool": "BaseTool FunctionTool Then tool",
+        "tools.function_tool": "FunctionTool tool",
+        "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
         "workflows": "SyncWorkflow Workflow",
     }.items()

@@ -115,7 +115,7 @@ def test_a_place_that_is_none_is_told(place, says):
 
 NOTES = """
 import handrail as hr
-from handrail.tools.tool import FunctionTool  # a class, and not of this file
+from handrail.tools.function_tool import FunctionTool  # a class, and not of this file
 
 class Base(hr.BaseTool):
     "A helper without `run`."

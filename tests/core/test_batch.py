@@ -30,7 +30,7 @@ from handrail.effects import (
 from handrail.errors import Code, NoEffect, StoreUnavailable, ToolDefinitionError
 from handrail.events import CallAdmitted, CallFinished
 from handrail.testing import ManualClock
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import SOON
 

@@ -18,7 +18,7 @@ from handrail.errors import Code
 from handrail.messages import AssistantMessage, ToolMessage, Turn, Usage, UserMessage
 from handrail.parsing import jsontext
 from handrail.testing import ManualClock, call, turn_of
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import SOON
 

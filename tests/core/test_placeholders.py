@@ -13,7 +13,7 @@ from handrail.dialects.wires import openai_chat
 from handrail.errors import Code
 from handrail.messages import AssistantMessage, Turn
 from handrail.sync import SyncRuntime
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 
 FIND = ToolCall("call_1", "find_user", '{"name": "Ada"}')
 PAY = ToolCall("7", "shop.pay", "{}")

@@ -12,7 +12,7 @@ from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
 from handrail.core.policy import Policy, Rule
 from handrail.core.redaction import Known
 from handrail.effects import Returned
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.workers.threads import returned
 from tests.support.effect_script import World, admitted
 

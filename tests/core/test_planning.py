@@ -18,7 +18,7 @@ from handrail.core.planning import (
     positions,
 )
 from handrail.effects import Resource
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 
 
 def waves(*steps: Step) -> list[list[str]]:

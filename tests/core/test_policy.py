@@ -4,7 +4,7 @@ import pytest
 
 from handrail.core.policy import Decision, Policy, Rule
 from handrail.errors import ConfigError, SetupError, ToolDefinitionError
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 
 
 def pay(amount: float, to: str = "") -> str:

@@ -17,7 +17,8 @@ from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.errors import Code, Failure, ToolDefinitionError
 from handrail.sync import SyncRuntime
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 
@@ -208,11 +209,9 @@ class ByArguments(Particular):
     """Has a check by inheritance."""
 
     def check_arguments(self, parsed):
-        return (
-            Failure(Code.INVALID_ARGUMENTS, "not Paris")
-            if parsed["city"] == "Paris"
-            else super().check_arguments(parsed)
-        )
+        if parsed["city"] == "Paris":
+            return Failure(Code.INVALID_ARGUMENTS, "not Paris")
+        return super().check_arguments(parsed)
 
 
 @pytest.mark.parametrize("tool", [ByRule(), ByArguments()])

@@ -10,7 +10,7 @@ from handrail.calls import ToolCall
 from handrail.dialects import Dialect, Envelope, ServerDialect, WireDialect, dialect
 from handrail.dialects.prompts import reader
 from handrail.messages import Turn, Usage
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
 QUESTION = "How warm is it in Paris?"

@@ -21,7 +21,8 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
-from handrail.tools.tool import BaseTool, FunctionTool, Then, ToolSettings, tool
+from handrail.tools.function_tool import FunctionTool, tool
+from handrail.tools.tool import BaseTool, Then, ToolSettings
 from handrail.tools.toolset import Toolset
 from tests.support.drivers import BOUND_S
 

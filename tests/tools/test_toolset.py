@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from handrail.errors import Code, ConfigError, DuplicateToolError, ToolDefinitionError
-from handrail.tools.tool import BaseTool, FunctionTool, Then, tool
+from handrail.tools.function_tool import FunctionTool, tool
+from handrail.tools.tool import BaseTool, Then
 from handrail.tools.toolset import COVERED, Toolset
 
 

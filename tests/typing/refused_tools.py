@@ -31,19 +31,19 @@ hr.tool(then=add)  # error: overload | "then"
 hr.tool(3)  # error: overload | "fn"
 FunctionTool(add, efect="read")  # error: efect
 FunctionTool(add, on_doubt="wait")  # error: on_doubt
-FunctionTool(3)  # error: int
+FunctionTool(3)  # error: "F" | "fn"
 FunctionTool()  # error: fn
-Then("add", {})  # error: str
+Then("add", {})  # error: BaseTool
 add.replace(max_concurency=2)  # error: max_concurency
 add.replace(tags=5)  # error: tags
 hr.Toolset([add]).redeclare("add", risk="huge")  # error: risk
-hr.Toolset(["add"])  # error: str
+hr.Toolset(["add"])  # error: BaseTool
 
 # Calls of a decorated function.
-add("1")  # error: str
+add("1")  # error: "int"
 add()  # error: first
 add(1, third=3)  # error: third
 add(1).upper()  # error: upper
 find_order("A-2").upper()  # error: upper
-add.fn("1")  # error: str
+add.fn("1")  # error: "int"
 add.timeout  # error: timeout

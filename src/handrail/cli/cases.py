@@ -18,7 +18,8 @@ from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
 from handrail.errors import ConfigError, HandrailError, Json, ModelError
 from handrail.invisible import json_text
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 _SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")

@@ -25,7 +25,7 @@ from handrail.errors import Code, Failure, Json, SetupError
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
 from handrail.parsing import jsontext
-from handrail.sandboxes import levels
+from handrail.sandboxes.levels import IsolationLevels
 from handrail.schemas.violations import count_values
 from handrail.tools.declaration import SettingError
 from handrail.tools.tool import BaseTool
@@ -138,7 +138,14 @@ def _refuse_size(tool: BaseTool, problem: str, limit: str) -> Failure:
 # ---------------------------------------------------------------------- admission
 
 
-def admit(parsed: ParsedCall, policy: Policy, default_key: str = "", tell: Tell | None = None) -> Admitted | Failure:
+def admit(
+    parsed: ParsedCall,
+    policy: Policy,
+    default_key: str = "",
+    tell: Tell | None = None,
+    *,
+    isolation: IsolationLevels | None = None,
+) -> Admitted | Failure:
     """Check the arguments, the tool's own rule, and the policy.
 
     An exception of the author's own code (a validator, a key function) refuses the call: when unsure whether
@@ -147,12 +154,14 @@ def admit(parsed: ParsedCall, policy: Policy, default_key: str = "", tell: Tell 
     Args:
         default_key: The key of a write whose tool declares none: the call's place in its run.
         tell: Receives the event of such an exception.
+        isolation: What sandboxes this machine offers. While nobody knows, none is refused here: the worker of an
+            isolated tool looks for itself, in its own thread, before it starts anything.
 
     Raises:
         SetupError: The tool cannot be used as it is declared.
     """
     try:
-        return _check(parsed, policy, default_key)
+        return _check(parsed, policy, default_key, isolation)
     except (SetupError, KeyboardInterrupt):
         raise
     except SettingError as raised:
@@ -174,13 +183,15 @@ def _refuse_after_error(
     """Refuse a call because the author's code raised during its admission, and log where."""
     name = parsed.tool.name
     raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-    logs.raised(f"{name} was not admitted{reason} (reference {raised.reference})", error, function)
+    logs.log_exception(f"{name} was not admitted{reason} (reference {raised.reference})", error, function)
     if tell is not None:
         tell(AttemptFailed(parsed.call, 0, f"not admitted{reason}: {raised.words}", None))
     return retries.internal(name, raised.reference)
 
 
-def _check(parsed: ParsedCall, policy: Policy, default_key: str) -> Admitted | Failure:
+def _check(
+    parsed: ParsedCall, policy: Policy, default_key: str, isolation: IsolationLevels | None
+) -> Admitted | Failure:
     tool = parsed.tool
     checked = tool.check_arguments(parsed.arguments)
     if isinstance(checked, Failure):
@@ -192,8 +203,8 @@ def _check(parsed: ParsedCall, policy: Policy, default_key: str) -> Admitted | F
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
-    if tool.isolation != "none":
-        failure = levels.refusal(tool.name, tool.isolation)
+    if isolation is not None and tool.isolation != "none":
+        failure = isolation.refuse(tool.name, tool.isolation)
         if failure is not None:
             return failure
     failure = tool.check_rule(bound)

@@ -37,7 +37,7 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.hints import Signature, imported, of_function
 from handrail.schemas.validation import Checker
 from handrail.schemas.walk import Schema, measure
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
 _AFTER: Mapping[Way, Way] = {"native": "tool", "tool": "prompt"}
@@ -110,7 +110,7 @@ class OutputSchema(Struct, frozen=True):
         try:
             value = self.bind(checked.arguments)
         except Exception as error:  # a validator of the engineer's own, which met what its author had not thought of
-            logs.raised(f"checking an answer of the form {self.name!r} failed", error)
+            logs.log_exception(f"checking an answer of the form {self.name!r} failed", error)
             value = Failure(Code.INTERNAL_ERROR, "The answer could not be checked.", "Answer again, more plainly.")
         if isinstance(value, Failure):
             return _about_an_answer(value)

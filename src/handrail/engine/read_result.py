@@ -9,7 +9,7 @@ import pydantic
 from handrail.context import Context
 from handrail.core import results
 from handrail.errors import ToolError
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 
 
 def read_result(

@@ -29,7 +29,8 @@ from handrail.journal import codec
 from handrail.ports import LedgerStore
 from handrail.records import StoredRun, WriteRecord
 from handrail.tools import keys
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 _MOST_WRITES = 10_000

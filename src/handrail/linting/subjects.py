@@ -18,7 +18,8 @@ from handrail.errors import Json, ToolDefinitionError
 from handrail.linting.findings import Place
 from handrail.linting.texts import words
 from handrail.schemas.walk import Schema, target, types_of
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 WIRES: Mapping[str, str] = {

@@ -7,14 +7,22 @@
 | `isolated` | runs in a fresh sandbox: no network, environment, processes or files of ours but what it is shown |
 | `container` | the same in a container or a small virtual machine; a plug-in brings it |
 
+Which levels this machine offers is found out by starting sandboxes, so it is searched once, in a thread, from when a
+toolset that holds such a tool is first used. Admission is given what was found: it starts no process itself.
+
 Rule 1: a tool gets the level that it demands or a stronger one, never less and never silently.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import cache
-from typing import Literal, TypeAlias, get_args
+from threading import Lock, Thread
+from typing import Literal, Protocol, TypeAlias, TypeVar, get_args
+
+from msgspec import Struct
 
 from handrail import plugins
 from handrail.errors import Code, ConfigError, Failure, ToolError
@@ -25,7 +33,18 @@ Isolation: TypeAlias = Literal["none", "process", "isolated", "container"]
 LEVELS = get_args(Isolation)
 """The weakest first."""
 
-_SANDBOXED = LEVELS[2:]
+SANDBOXED = LEVELS[2:]
+"""Those that a sandbox gives, which may be missing on this machine."""
+
+
+class _Offer(Protocol):
+    @property
+    def level(self) -> str: ...
+    @property
+    def lacks(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Offer)
 
 
 @cache
@@ -35,20 +54,26 @@ def offered() -> Sequence[Sandbox]:
     Raises:
         ConfigError: What a plug-in calls a sandbox is none.
     """
-    known: list[Sandbox] = []
+    sandboxes: list[Sandbox] = []
     for name in plugins.known("sandboxes"):
-        found = plugins.load("sandboxes", name)
-        if getattr(found, "level", None) not in LEVELS or not isinstance(found, Sandbox):
-            raise ConfigError(f"the sandbox {name!r} of a plug-in is none: {type(found).__name__}; see `ports.Sandbox`")
-        known.append(found)
-    return sorted(known, key=lambda each: -LEVELS.index(each.level))
+        sandbox = plugins.load("sandboxes", name)
+        if getattr(sandbox, "level", None) not in LEVELS or not isinstance(sandbox, Sandbox):
+            raise ConfigError(
+                f"the sandbox {name!r} of a plug-in is none: {type(sandbox).__name__}; see `ports.Sandbox`"
+            )
+        sandboxes.append(sandbox)
+    return sorted(sandboxes, key=lambda each: -LEVELS.index(each.level))
 
 
 def strongest(
-    tool: str, least: str = "isolated", *, known: Sequence[Sandbox] | None = None, allow_weaker: bool = False,
+    tool: str,
+    least: str = "isolated",
+    *,
+    known: Sequence[Sandbox] | None = None,
+    allow_weaker: bool = False,
     weaker: str = 'isolation="process"',
-) -> Sandbox:  # fmt: skip
-    """Return the first of the sandboxes that this machine can give.
+) -> Sandbox:
+    """Return the first of the sandboxes that this machine can give; starts one to find out.
 
     Args:
         tool: Who asks, for the error.
@@ -60,27 +85,97 @@ def strongest(
     Raises:
         ToolError: `NOT_ISOLATED`, with what a person can do about it.
     """
-    known = offered() if known is None else known
-    found = next((each for each in known if not each.lacks), None)
-    if found is not None and (allow_weaker or LEVELS.index(found.level) >= LEVELS.index(least)):
-        return found
-    reasons = "; ".join(each.lacks for each in known if each.lacks) or f"no sandbox of level '{least}' is installed"
-    offers = f"'{found.level}' only" if found else "none"
+    sandboxes = offered() if known is None else known
+    return _choose(sandboxes, tool, least, allow_weaker=allow_weaker, weaker=weaker)
+
+
+def _choose(offers: Sequence[T], tool: str, least: str, *, allow_weaker: bool, weaker: str) -> T:
+    best = next((each for each in offers if not each.lacks), None)
+    if best is not None and (allow_weaker or LEVELS.index(best.level) >= LEVELS.index(least)):
+        return best
+    reasons = "; ".join(each.lacks for each in offers if each.lacks) or f"no sandbox of level '{least}' is installed"
+    best_level = f"'{best.level}' only" if best else "none"
     remedy = "Install bubblewrap, run inside WSL2 or a container" if least == "isolated" else "Install one"
     raise ToolError(
         Code.NOT_ISOLATED,
-        f"Tool {tool} needs sandbox level '{least}'. This machine offers {offers} ({reasons}). {remedy}, "
+        f"Tool {tool} needs sandbox level '{least}'. This machine offers {best_level} ({reasons}). {remedy}, "
         f"or set {weaker}: the tool could then read your files and use your network.",
         suggestion="Tell the user this, and go on without it.",
     )
 
 
-def refusal(tool: str, level: str) -> Failure | None:
-    """Say why a tool may not run here; None when it may. What the machine offers is found out once."""
-    if level not in _SANDBOXED:
+# ---------------------------------------------------------------------- what admission is given
+
+
+class LevelOffer(Struct, frozen=True):
+    """One sandbox: its level, and why this machine cannot give it; empty when it can."""
+
+    level: str
+    lacks: str
+
+
+class IsolationLevels(Struct, frozen=True):
+    """What sandboxes this machine offers, the strongest first."""
+
+    offers: Sequence[LevelOffer]
+
+    def refuse(self, tool: str, level: str) -> Failure | None:
+        """Return why a tool that demands this level may not run here; None when it may."""
+        if level not in SANDBOXED:
+            return None
+        try:
+            _choose(self.offers, tool, level, allow_weaker=False, weaker='isolation="process"')
+        except ToolError as error:
+            return error.failure
         return None
-    try:
-        strongest(tool, level)
-    except ToolError as error:
-        return error.failure
-    return None
+
+
+class LevelSearch:
+    """One search for the levels of this machine, in a thread, once per process."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._future: Future[IsolationLevels] | None = None
+
+    def start(self) -> Future[IsolationLevels]:
+        """Start the search unless it was started; return what it will find.
+
+        The future raises `ConfigError` where a plug-in's sandbox is none.
+        """
+        with self._guard:
+            if self._future is None:
+                self._future = Future()
+                Thread(target=self._search, args=(self._future,), name="handrail sandboxes", daemon=True).start()
+            return self._future
+
+    def _search(self, future: Future[IsolationLevels]) -> None:
+        try:
+            offers = [LevelOffer(each.level, each.lacks) for each in offered()]
+        except BaseException as error:  # a plug-in's own code; whoever waits for the answer gets it
+            future.set_exception(error)
+        else:
+            future.set_result(IsolationLevels(offers))
+
+    @property
+    def found(self) -> IsolationLevels | None:
+        """What was found; None while nobody knows."""
+        future = self._future
+        if future is None or not future.done() or future.exception() is not None:
+            return None
+        return future.result()
+
+    def reset(self) -> None:
+        """Forget what was found."""
+        self._guard = Lock()  # whoever held the old one when the process was forked never releases it
+        self._future = None
+
+    def reset_in_fork(self) -> None:
+        """Forget a search that was under way when the process was forked: no thread is left to end it."""
+        if self.found is None:
+            self.reset()
+
+
+SEARCH = LevelSearch()
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=SEARCH.reset_in_fork)

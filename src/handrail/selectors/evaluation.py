@@ -20,7 +20,8 @@ from handrail.messages import AssistantMessage
 from handrail.ports import Ranking
 from handrail.runs import Run
 from handrail.tools import keys
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 KS = (1, 3, 5, 10)

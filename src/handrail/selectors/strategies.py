@@ -24,7 +24,8 @@ from handrail.messages import AssistantMessage, Message, UserMessage
 from handrail.parsing.names import nearest
 from handrail.ports import Ranking, Selection
 from handrail.selectors.bm25 import Bm25
-from handrail.tools.tool import BaseTool, FunctionTool
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 MOST_TOOLS = 30

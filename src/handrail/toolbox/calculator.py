@@ -34,7 +34,7 @@ from handrail.toolbox.arithmetic import (
     too_large,
     written,
 )
-from handrail.tools.tool import tool
+from handrail.tools.function_tool import tool
 
 MOST_CHARACTERS = 1000
 MOST_DEPTH = 50

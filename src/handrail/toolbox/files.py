@@ -32,7 +32,7 @@ from handrail.errors import Code, Json, NoEffect, ToolError
 from handrail.guards import RelativePath
 from handrail.toolbox.confined import KEPT, Tree, contents, folded, kept_as, locked, named_roots, put_back, replaced
 from handrail.toolbox.decoding import decoded, encoded, lines_of
-from handrail.tools.tool import FunctionTool
+from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
 DENIED = (".env", ".env.*", ".git", ".ssh", ".netrc", ".npmrc", ".pypirc", ".aws", ".kube", "*.pem", "*.key", "id_*")

@@ -27,7 +27,7 @@ from handrail.errors import ToolError
 from handrail.parsing.names import nearest
 from handrail.toolbox.arithmetic import Number, fitting
 from handrail.toolbox.calculator import Result, told
-from handrail.tools.tool import tool
+from handrail.tools.function_tool import tool
 
 Powers: TypeAlias = tuple[int, ...]
 """Seven of them: of length, mass, time, temperature, current, angle and information."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.tools.tool import BaseTool, FunctionTool, Then, ToolSettings, tool
+from handrail.tools.function_tool import FunctionTool, tool
+from handrail.tools.tool import BaseTool, Then, ToolSettings
 
 __all__ = ["BaseTool", "FunctionTool", "Then", "ToolSettings", "tool"]

@@ -33,7 +33,7 @@ class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
         self.setting, self.function = setting, function
 
 
-def fault_in(declared: Mapping[str, Any]) -> str:
+def find_fault(declared: Mapping[str, Any]) -> str:
     """Say what is wrong with a declaration, as the rest of a sentence about its tool; empty when nothing is.
 
     Args:
@@ -55,11 +55,11 @@ def fault_in(declared: Mapping[str, Any]) -> str:
         if inspect.iscoroutinefunction(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
     if declared["verify"] is not None:
-        return _misfit("verify", declared["verify"], "arguments", "context")
+        return _find_misfit("verify", declared["verify"], "arguments", "context")
     return ""
 
 
-def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
+def find_wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
     """Return which function has the wrong signature, as the rest of a sentence; empty if none has.
 
     Args:
@@ -73,12 +73,12 @@ def wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments:
     for setting, names_given in named.items():
         function = declared[setting]
         by_name = None if names_given is None else dict.fromkeys(names_given, ...)
-        if callable(function) and by_name is not None and (fault := _misfit(setting, function, **by_name)):
+        if callable(function) and by_name is not None and (fault := _find_misfit(setting, function, **by_name)):
             return fault
     return ""
 
 
-def _misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
+def _find_misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a built-in without a signature
@@ -91,7 +91,7 @@ def _misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_nam
     return ""
 
 
-def strange_name(declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]) -> str:
+def find_unknown_name(declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]) -> str:
     """Say which template or condition looks at a parameter that there is not; empty when none does.
 
     Args:

@@ -24,9 +24,9 @@ Template: TypeAlias = Callable[[Mapping[str, Json]], str]
 def template(text: str) -> Template:
     """Compile `refund:{order_id}`; a dot goes into an object (`{user.id}`), braces are doubled to be literal.
 
-    A value cannot forge a separator: `:`, `/`, `%` and whatever else stands between the fields are written in it as
+    A value cannot forge a separator: `:`, `/`, `%` and whatever else stands between the fields are fill_text in it as
     percent escapes, so that `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3"). Text that looks like
-    another kind of JSON (`null`, `[1]`) is written in quotes. Only a number and its text (7 and "7") are one key.
+    another kind of JSON (`null`, `[1]`) is fill_text in quotes. Only a number and its text (7 and "7") are one key.
 
     >>> template("order:{id}")({"id": "a:b"})
     'order:a%3Ab'
@@ -66,10 +66,30 @@ def _escaped(sign: str) -> str:
     return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
 
 
-def written(text: str, arguments: Mapping[str, Json]) -> Json:
+def fill_json(value: Json, arguments: Mapping[str, Json]) -> Json:
+    """Fill the templates in a JSON value, as `fill_text` fills one text."""
+    if isinstance(value, Mapping):
+        return {name: fill_json(each, arguments) for name, each in value.items()}
+    if isinstance(value, list):
+        return [fill_json(each, arguments) for each in value]
+    return fill_text(value, arguments) if isinstance(value, str) else value
+
+
+def names_in_json(value: Json) -> set[str]:
+    """Return the arguments that the templates in a JSON value look at."""
+    if isinstance(value, str):
+        return names_in(value)
+    if isinstance(value, Mapping):
+        return set().union(*map(names_in_json, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(names_in_json, value))
+    return set()
+
+
+def fill_text(text: str, arguments: Mapping[str, Json]) -> Json:
     """Fill the fields of a text that names nothing, so that nothing in it is escaped; one field alone keeps its type.
 
-    >>> written("{count}", {"count": 2}), written("{count} left in {place}", {"count": 2, "place": "a:b"})
+    >>> fill_text("{count}", {"count": 2}), fill_text("{count} left in {place}", {"count": 2, "place": "a:b"})
     (2, '2 left in a:b')
 
     Raises:

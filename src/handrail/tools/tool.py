@@ -1,4 +1,4 @@
-"""A tool: a callable that a model is told about, with what it declares about its effect.
+"""A tool: a callable that a model can call, with what it declares about its effect.
 
     @tool(effect="read", timeout_s=5)
     async def get_weather(city: str) -> dict: ...          # from type hints and docstring
@@ -20,36 +20,29 @@ from copy import copy
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     ClassVar,
-    Generic,
     Literal,
     Self,
     TypeAlias,
     TypedDict,
-    Union,
     Unpack,
-    cast,
-    get_args,
-    get_origin,
     get_type_hints,
-    overload,
 )
 
+import msgspec
 import pydantic
 from msgspec import Struct, field
 from pydantic_core import to_jsonable_python
-from typing_extensions import ParamSpec, TypeVar
 
 from handrail._lazy import cached_property
 from handrail.calls import Page
-from handrail.context import Context, Injected, InjectedOpenly
+from handrail.context import Context
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
-from handrail.errors import Code, Failure, Json, ToolDefinitionError, ToolError
+from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
@@ -57,22 +50,31 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.docstrings import read as read_docstring
 from handrail.schemas.importing import imported
 from handrail.schemas.validation import Checked, Checker
-from handrail.tools import conditions, declaration, keys, paging, rate_limits
-from handrail.tools.declaration import SettingError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
-# Over the function's whole type: a list of tools with different signatures is still a list of tools for a type checker.
-F_co = TypeVar("F_co", covariant=True, default=Callable[..., Any])
+from handrail.tools import declaration, keys, paging, rate_limits
+from handrail.tools.call_rules import CallRules
+from handrail.tools.injection import injected_kind, is_injected
 
 DEFAULT_TIMEOUT_S = 30.0
 
 Fits: TypeAlias = Callable[[dict[str, Json]], bool]
 
-_SAFE = {str, int, float, bool, type(None)}
+_IMMUTABLE = {str, int, float, bool, type(None)}
 
-_RISK_OF: dict[EffectClass | None, Risk] = {"read": "low", "write": "medium", None: "medium", "destructive": "high"}
+_RISK_BY_EFFECT: dict[EffectClass | None, Risk] = {
+    "read": "low",
+    "write": "medium",
+    None: "medium",
+    "destructive": "high",
+}
+
+
+class _Declaration(Struct, frozen=True):
+    """Where a tool's declaration stands: checked, frozen, and the digest of what it described last."""
+
+    checked: bool = False
+    frozen: bool = False
+    identity: Any = None
+    pin: str = ""
 
 
 class BaseTool:
@@ -186,58 +188,81 @@ class BaseTool:
     run: Callable[..., Any]
 
     _DECLARABLE: ClassVar[frozenset[str]]
-    _pinned: tuple[Any, str] = (None, "")
-    _settled: bool = False
-    _held: bool = False
+    _declaration: _Declaration
+
+    def __new__(cls, *_arguments: Any, **_settings: Any) -> Self:
+        tool = super().__new__(cls)
+        tool._reset_declaration()
+        return tool
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", "") or cls.__name__
-        worked_out = [each for each in sorted(cls._DECLARABLE) if isinstance(getattr(cls, each, None), property)]
-        if worked_out:
-            raise ToolDefinitionError(
-                f"Tool {cls.name!r}: `{worked_out[0]}` is a property; declare a value, which holds."
-            )
+        for setting in sorted(cls._DECLARABLE):
+            if isinstance(getattr(cls, setting, None), property):
+                raise ToolDefinitionError(
+                    f"Tool {cls.name!r}: `{setting}` is a property; declare a value, which holds."
+                )
 
     def __init__(self) -> None:
         self.validate_declaration()
 
+    # ------------------------------------------------------------------ how a declaration changes, and no longer does
+
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
-            self._heed_change(name)
+            self._prepare_change(name)
             object.__setattr__(self, name, value)
 
         def __delattr__(self, name):
-            self._heed_change(name)
+            self._prepare_change(name)
             object.__delattr__(self, name)
 
-    def _heed_change(self, name: str) -> None:
-        """Refuse it once a set has the tool, for people agree to what it is; before that the tool is checked anew."""
+    def _prepare_change(self, name: str) -> None:
+        """Refuse to change what a set holds, since people agreed to it; before that, have it checked again."""
         if name not in _DECLARED:
             return
-        if self._held:
+        if self._declaration.frozen:
             instead = f"`tool.replace({name}=...)` makes another"
             if name not in self._DECLARABLE:
                 instead = "it is a tool's own, so keep yours under another name"
             raise ToolDefinitionError(f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}.")
-        if self._settled:
-            self._unsettle()
+        if self._declaration.checked:
+            self._reset_declaration()
 
-    def _unsettle(self) -> None:
-        """Forget what followed from the declaration, and that it was checked."""
-        for each in _FOLLOWING.intersection(vars(self)):
-            del vars(self)[each]
-        vars(self).update(_settled=False, _held=False)  # past a subclass that is frozen
+    def _reset_declaration(self) -> None:
+        """Forget that the declaration was checked, and what followed from it."""
+        # Past the class of a user that is a frozen dataclass, whose instances refuse assignments.
+        for name in _DERIVED.intersection(vars(self)):
+            object.__delattr__(self, name)
+        object.__setattr__(self, "_declaration", _Declaration())
+
+    def _note_declaration(self, **changes: Any) -> None:
+        object.__setattr__(self, "_declaration", msgspec.structs.replace(self._declaration, **changes))
+
+    def _declare(self, settings: Mapping[str, Any], run: Callable[..., Any]) -> None:
+        """Set what is declared about `run`.
+
+        Raises:
+            ToolDefinitionError: No tool has such a setting.
+        """
+        for setting, value in settings.items():
+            if setting not in self._DECLARABLE:
+                near = names.nearest(setting, self._DECLARABLE)
+                hint = f" Did you mean `{near[0]}`?" if near else ""
+                name = getattr(run, "__name__", run)
+                raise ToolDefinitionError(f"Tool {name!r} declares `{setting}`, which no tool has.{hint}")
+            setattr(self, setting, value)
 
     def freeze(self) -> None:
-        """Be what it is from now on, since a set has it.
+        """Freeze the declaration: setting an attribute is refused from now on.
 
         Raises:
             ToolDefinitionError: The declaration contradicts itself.
         """
         self.validate_declaration()
-        vars(self)["_held"] = True
-        if self.then is not None and not self.then.tool._held:
+        self._note_declaration(frozen=True)
+        if self.then is not None and not self.then.tool._declaration.frozen:
             self.then.tool.freeze()
 
     def replace(self, **settings: Unpack[ToolSettings]) -> Self:
@@ -250,22 +275,128 @@ class BaseTool:
             ToolDefinitionError: The declaration contradicts itself, or is for something that no tool has.
         """
         other = copy(self)
-        other._unsettle()
-        rows = paging.rows_of(self.run) if "run" in vars(self) else None
-        if rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows):
-            del vars(other)["run"]  # the pages of our rows: it opens what it reads itself, and has its own
-        for setting, value in settings.items():
-            if setting not in self._DECLARABLE:
-                raise ToolDefinitionError(_unknown_setting(self.run, setting))
-            setattr(other, setting, value)
+        other._reset_declaration()
+        if self._pages_own_rows():  # the copy opens what it reads itself, and has pages of its own
+            del vars(other)["run"]
+        other._declare(settings, self.run)
         other.validate_declaration()
         return other
+
+    def _pages_own_rows(self) -> bool:
+        """Whether `run` was replaced by the pages of what the class's own generator yields."""
+        if "run" not in vars(self):
+            return False
+        rows = paging.rows_of(self.run)
+        return rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows)
+
+    def validate_declaration(self) -> None:
+        """Check the declaration when the tool is made; again when a set takes it, if it has changed since.
+
+        Raises:
+            ToolDefinitionError: It contradicts itself, or is for something that no tool has.
+        """
+        if self._declaration.checked:
+            return
+        self._reset_declaration()
+        if not callable(getattr(self, "run", None)):
+            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
+        if fault := declaration.find_fault(self._settings()):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
+        if self.then is not None and not isinstance(self.then, Then):
+            raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
+        if rows := paging.rows_of(self.run):
+            self._page(rows)
+        if self.required_approvals > 1 and not self.approve:
+            self.approve = True
+        self._compile_settings()
+        if "parameters" in vars(self):  # they were looked at before this was declared
+            self._check_names(self.parameters)
+        self._check_functions()
+        self._note_declaration(checked=True)
+
+    def _page(self, rows: Callable[..., Any]) -> None:
+        """Give a generator's rows page by page."""
+        if self.writes or self.isolation != "none" or self.by_schema:
+            raise ToolDefinitionError(
+                f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
+                'described by type hints and without isolation: declare effect="read", or return a list.'
+            )
+        self.run = paging.paged(rows, self.result_bytes or paging.PAGE_BYTES)
+        if self.returns is None:
+            self.returns = Page
+
+    def _compile_settings(self) -> None:
+        """Compile the rate, the templates and the conditions, which checks them."""
+        try:
+            getattr(self, "rate_limit")  # noqa: B009  # computed for its effect
+        except ValueError as error:
+            raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
+        getattr(self, "call_rules")  # noqa: B009
+
+    def check_names(self) -> None:
+        """Check that templates and conditions name existing parameters, describing the tool only in case of doubt.
+
+        Raises:
+            ToolDefinitionError: One does not.
+        """
+        if self.key or self.resource or self.approve or self.rate_key or self.then:
+            getattr(self, "_names_checked")  # noqa: B009  # once
+
+    @cached_property
+    def _names_checked(self) -> bool:
+        """Always true; see `check_names`."""
+        argument_names = self._argument_names()
+        if argument_names is not None:
+            described = {"properties": {name: {} for name in argument_names}, "additionalProperties": False}
+            if not declaration.find_unknown_name(self._settings(), described, self._names_in_step()):
+                return True
+        return self.parameters is not None  # a name may be an alias, so describe the tool; that raises if it is not
+
+    def _argument_names(self) -> Sequence[str] | None:
+        """Return the names of the arguments; None where only the whole description has them."""
+        if "parameters" in vars(self) or type(self).parameters is not BaseTool.parameters:
+            return None
+        return self.signature.names if self.signature.model is None else None
+
+    def _check_functions(self) -> None:
+        """Check the signatures of the functions among the settings."""
+        functions = {each: getattr(self, each) for each in ("check", "approve", "key", "compensate")}
+        functions["then"] = self.then.arguments if self.then else None
+        if not any(map(callable, functions.values())):
+            return
+        arguments: Sequence[str] | None
+        if self.by_schema:
+            if declaration.is_open(self.parameters):
+                return
+            bound: Sequence[str] = tuple(self.parameters.get("properties", ()))
+            arguments = bound
+        else:
+            try:
+                bound = self.signature.names
+                arguments = self._argument_names()
+            except ToolDefinitionError:  # a hint that cannot be resolved yet, or ever: said when the tool is described
+                return
+        if fault := declaration.find_wrong_function(functions, bound, arguments):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
+
+    def _check_names(self, described: Mapping[str, Json]) -> None:
+        """Check that templates and conditions look at parameters of the schema."""
+        if fault := declaration.find_unknown_name(self._settings(), described, self._names_in_step()):
+            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
+
+    def _names_in_step(self) -> set[str]:
+        return self.then.names - {"result"} if self.then else set()
+
+    def _settings(self) -> dict[str, Any]:
+        return {each: getattr(self, each) for each in self._DECLARABLE if each != "description"}
+
+    # ------------------------------------------------------------------ what a class of tools may do around its calls
 
     def open(self) -> Any:
         """Prepare what the tool needs; called once, before its first call."""
 
     def close(self) -> Any:
-        """Let go of what `open` took."""
+        """Release what `open` took."""
 
     # ------------------------------------------------------------------ what follows from the declaration
 
@@ -276,17 +407,24 @@ class BaseTool:
 
     @cached_property
     def plain_check(self) -> Fits | None:
-        """Says of arguments that they fit, where a read leaves nothing else to decide but whether the policy agrees."""
+        """The check of the arguments, where it and the policy are all that decides about a read; else None."""
         declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
-        checks = self.check_arguments, self.check_rule
         if self.writes or declares or self.concurrency_slot or self.isolation != "none":
             return None
-        return self.checker.fits if [getattr(each, "__func__", None) for each in checks] == _CHECKS else None
+        checks = self.check_arguments, self.check_rule
+        if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
+            return None
+        return self.checker.fits
 
     @cached_property
     def in_place(self) -> bool:
         """Whether its first step is taken here, and not in a thread or a process."""
         return (self.is_async or not self.blocking) and self.isolation == "none"
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether `run` is a coroutine function."""
+        return inspect.iscoroutinefunction(self.run)
 
     @cached_property
     def opens(self) -> bool:
@@ -301,9 +439,18 @@ class BaseTool:
     @cached_property
     def effective_risk(self) -> Risk:
         """Its risk, declared or by its effect."""
+        if self.risk:
+            return self.risk
         if self.effect is None and self.by_schema:  # its author is elsewhere and has not said what it does
-            return self.risk or "high"
-        return self.risk or _RISK_OF[self.effect]
+            return "high"
+        return _RISK_BY_EFFECT[self.effect]
+
+    def with_steps(self) -> Iterator[BaseTool]:
+        """Yield the tool, and those that its `then` makes follow it."""
+        tool: BaseTool | None = self
+        while tool is not None:
+            yield tool
+            tool = tool.then.tool if tool.then is not None else None
 
     @property
     def by_schema(self) -> bool:
@@ -313,27 +460,64 @@ class BaseTool:
     @property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        told = (self.name, self.version, self.description, self.effect, self.effective_risk, self.parameters)
-        if self._pinned[0] != told:
-            shown = {"tool": self.name, "version": self.version, "description": self.description}
-            does = {"effect": self.effect, "risk": self.effective_risk}
-            vars(self)["_pinned"] = told, keys.digest({**shown, **does, "schema": self.parameters})
-        return self._pinned[1]
+        identity = (self.name, self.version, self.description, self.effect, self.effective_risk, self.parameters)
+        if self._declaration.identity != identity:
+            described = {
+                "tool": self.name,
+                "version": self.version,
+                "description": self.description,
+                "effect": self.effect,
+                "risk": self.effective_risk,
+                "schema": self.parameters,
+            }
+            self._note_declaration(identity=identity, pin=keys.digest(described))
+        return self._declaration.pin
 
     @property
     def replay_class(self) -> ReplayClass:
         """What may happen after a lost answer: ask again with the key, verify, or neither."""
-        return "key" if self.replay == "key" else "verify" if self.verify else "none"
+        if self.replay == "key":
+            return "key"
+        return "verify" if self.verify else "none"
 
     @cached_property
     def asks_before_repeating(self) -> bool:
         """Whether a person is asked before the same write is done again."""
-        return (self.on_repeat or ("ask" if self.effect == "destructive" else "")) == "ask"
+        if self.on_repeat is None:
+            return self.effect == "destructive"
+        return self.on_repeat == "ask"
 
     @cached_property
     def may_ask_later(self) -> bool:
-        """Whether a person may be asked once the ledger has spoken."""
+        """Whether a person may be asked once the ledger has answered."""
         return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
+
+    @cached_property
+    def concurrency_slot(self) -> Resource | None:
+        """The resource that bounds how many calls of it are under way at once; None without such a bound."""
+        if self.max_concurrency is None:
+            return None
+        return Resource(f"tool:{self.name}", exclusive=False, seats=self.max_concurrency)
+
+    @cached_property
+    def rate_limit(self) -> rate_limits.Rate | None:
+        """Its rate, parsed."""
+        return rate_limits.rate(self.rate) if self.rate else None
+
+    @cached_property
+    def call_rules(self) -> CallRules:
+        """The settings that decide about one call, compiled."""
+        return CallRules(
+            self.name,
+            exclusive=self.writes,
+            check=self.check,
+            approve=self.approve,
+            key=self.key,
+            resource=self.resource,
+            rate_key=self.rate_key,
+        )
+
+    # ------------------------------------------------------------------ how it is described
 
     @cached_property
     def docs(self) -> Docs:
@@ -341,15 +525,15 @@ class BaseTool:
         run = self.run
         while isinstance(run, partial):
             run = run.func
-        authors = takewhile(lambda each: each.__module__ != __name__, type(self).__mro__)
-        told = (inspect.cleandoc(each.__doc__) for each in authors if each.__doc__)
-        return read_docstring(inspect.getdoc(run) or next(told, None))
+        authors = takewhile(lambda each: not each.__module__.startswith("handrail.tools."), type(self).__mro__)
+        docstrings = (inspect.cleandoc(each.__doc__) for each in authors if each.__doc__)
+        return read_docstring(inspect.getdoc(run) or next(docstrings, None))
 
     if not TYPE_CHECKING:
 
         @cached_property
         def description(self):
-            """What is told to the model; read from the docstring where nobody declared it."""
+            """What the model reads; from the docstring where nobody declared it."""
             return self.docs.description
 
     @property
@@ -360,7 +544,7 @@ class BaseTool:
     @cached_property
     def signature(self) -> hints.Signature:
         """The schema of `run` and how validated JSON becomes its keyword arguments."""
-        return hints.of_function(self.run, self.docs, is_hidden, name=self.name)
+        return hints.of_function(self.run, self.docs, is_injected, name=self.name)
 
     @cached_property
     def parameters(self) -> dict[str, Json]:
@@ -379,9 +563,9 @@ class BaseTool:
     def result_schema(self) -> dict[str, Json] | None:
         """The JSON Schema of what it returns: by `returns`, else by the hint of `run`; None if unknown."""
         if isinstance(self.returns, Mapping):
-            said = dict(self.returns)
-            is_object = said.get("type") in (None, "object") and "properties" in said
-            return imported(said, name=self.name) if is_object else said
+            schema = dict(self.returns)
+            is_object = schema.get("type") in (None, "object") and "properties" in schema
+            return imported(schema, name=self.name) if is_object else schema
         hint = self.returns if self.returns is not None else _result_hint(self.run)
         return None if hint in (None, Any, inspect.Signature.empty) else hints.of_result(hint)
 
@@ -392,7 +576,7 @@ class BaseTool:
 
     @cached_property
     def bind(self) -> Callable[[dict[str, Json]], dict[str, Any] | Failure]:
-        """Turns valid JSON into the keyword arguments of `run`, or says what does not fit after all."""
+        """Turns valid JSON into the keyword arguments of `run`, or returns what does not fit after all."""
         return self.signature.bind
 
     @cached_property
@@ -410,292 +594,106 @@ class BaseTool:
     @cached_property
     def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
-        return {name: hidden_kind(hint) for name, hint in self.signature.hidden.items()}
-
-    @cached_property
-    def _resources(self) -> Sequence[keys.Template]:
-        declared = [self.resource] if isinstance(self.resource, str) else self.resource or ()
-        return [keys.template(text) for text in declared]
-
-    @cached_property
-    def concurrency_slot(self) -> Resource | None:
-        """What a call sits on while it is under way, where they are counted."""
-        if self.max_concurrency is None:
-            return None
-        return Resource(f"tool:{self.name}", exclusive=False, seats=self.max_concurrency)
-
-    @cached_property
-    def rate_limit(self) -> rate_limits.Rate | None:
-        """Its rate."""
-        return rate_limits.rate(self.rate) if self.rate else None
-
-    @cached_property
-    def _rate_key(self) -> keys.Template | None:
-        return keys.template(self.rate_key) if self.rate_key else None
-
-    @cached_property
-    def _approval(self) -> Callable[..., Any] | None:
-        if isinstance(self.approve, str):
-            return conditions.condition(self.approve)
-        return None
-
-    @cached_property
-    def _key(self) -> keys.Template | None:
-        return keys.template(self.key) if isinstance(self.key, str) else None
+        return {name: injected_kind(hint) for name, hint in self.signature.hidden.items()}
 
     @cached_property
     def _defaults(self) -> Mapping[str, Json]:
-        """What an argument is that was left out: a call that writes it out must get the same key and resource."""
+        """The default of each optional argument, as JSON."""
         properties = self.parameters.get("properties", {}).items()
         return {name: each["default"] for name, each in properties if isinstance(each, dict) and "default" in each}
 
-    # ------------------------------------------------------------------ what a call needs to know
+    # ------------------------------------------------------------------ one call of it
 
     def check_arguments(self, parsed: dict[str, Json]) -> Checked | Failure:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
     def normalize_arguments(self, arguments: dict[str, Json], bound: Mapping[str, Any]) -> dict[str, Json]:
-        """Return the arguments as what decides sees them: what the function gets, as JSON, defaults filled in."""
+        """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in."""
         if bound == arguments:
             return arguments
-        whole = len(bound) == 1 and next(iter(bound.values()))
+        value: Any = bound
+        if len(bound) == 1:
+            (only,) = bound.values()
+            if isinstance(only, pydantic.BaseModel):
+                value = only
         try:
-            seen = to_jsonable_python(whole if isinstance(whole, pydantic.BaseModel) else bound, inf_nan_mode="strings")
+            normalized = to_jsonable_python(value, inf_nan_mode="strings")
         except ValueError:  # a type without a JSON form: what was sent is all there is to look at
             return arguments
-        return seen if isinstance(seen, dict) else arguments
+        return normalized if isinstance(normalized, dict) else arguments
+
+    def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the arguments, and the default of each that was left out."""
+        return {**self._defaults, **arguments}
 
     def check_rule(self, bound: Mapping[str, Any]) -> Failure | None:
-        """Ask the tool's own `check`; it refuses with a sentence, or a `ToolError`.
+        """Return why the tool's own `check` refuses these arguments; None when it does not.
 
         Raises:
             SettingError: It failed.
         """
-        if self.check is None:
-            return None
-        try:
-            said = self._asked("check", bound)
-        except ToolError as error:
-            return error.told
-        if said is None or said is True:
-            return None
-        text = said if isinstance(said, str) and said else f"the rule of {self.name} does not allow these arguments"
-        advice = "Call again with arguments that fit the rule, or tell the user why not."
-        return Failure(Code.RULE_VIOLATED, text, advice)
+        return self.call_rules.check_rule(bound)
 
     def needs_approval(self, arguments: Mapping[str, Json]) -> bool:
         """Whether a person must agree to these arguments. A condition that cannot be evaluated asks.
 
         Raises:
-            SettingError: The function that says so failed.
+            SettingError: The function that decides failed.
         """
-        if not self.approve or self.approve is True:
-            return bool(self.approve)
-        if self._approval is None:
-            return bool(self._asked("approve", arguments))
-        try:
-            return bool(self._approval(arguments))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # a missing argument, a type that does not compare: when unsure, ask
-            return True
+        return self.call_rules.needs_approval(arguments)
 
     def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
-        """What this call touches; an optional argument that is absent and named in a template leaves that one out."""
-        if not self._resources:
-            return ()
-        touched, whole = [], {**self._defaults, **arguments}
-        for fill in self._resources:
-            try:
-                touched.append(Resource(fill(whole), exclusive=self.writes))
-            except (LookupError, TypeError):
-                continue
-        return touched
-
-    def with_defaults(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the arguments with those that were left out as they are by default."""
-        return {**self._defaults, **arguments}
+        """Return what a call touches, without the resources that name an absent optional argument."""
+        return self.call_rules.resolve_resources(self.with_defaults(arguments)) if self.resource else ()
 
     def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
-        """What this call's rate is counted for; empty when it is counted with all others."""
-        try:
-            return self._rate_key({**self._defaults, **arguments}) if self._rate_key else ""
-        except (LookupError, TypeError):  # an optional argument that is absent
-            return ""
+        """Return what a call's rate is counted for; empty when it is counted with all others."""
+        return self.call_rules.resolve_rate_key(self.with_defaults(arguments)) if self.rate_key else ""
 
     def resolve_key(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
-        """Return the key of this write: the declared one, or `otherwise` (its place in the run).
+        """Return the key of a write: the declared one, or `otherwise` (its place in the run).
 
         A declared key that cannot be made refuses the call: under another one it might happen twice.
 
         Raises:
-            SettingError: The function that gives it failed, or named nothing.
+            SettingError: The function that makes it failed, or named nothing.
         """
-        if not self.key:
-            return otherwise
-        whole = {**self._defaults, **arguments}
-        if self._key is None:
-            named = self._asked("key", whole)
-            if named is None or named == "":
-                error = ValueError(f"the key function of {self.name} returned {named!r}, which names nothing")
-                raise SettingError("key", self.key) from error
-            return str(named)
-        try:
-            return self._key(whole)
-        except (LookupError, TypeError):
-            wanted = ", ".join(f"`{name}`" for name in sorted(keys.names_in(cast(str, self.key))))
-            text = f"`{self.name}` needs {wanted}, so that the same act is not done twice."
-            return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {wanted}.")
-
-    def _asked(self, setting: str, given: Mapping[str, Any]) -> Any:
-        """Call the author's function that a setting is.
-
-        Raises:
-            SettingError: It raised something other than a `ToolError`.
-        """
-        function = getattr(self, setting)
-        try:
-            return function(**given)
-        except (KeyboardInterrupt, ToolError):
-            raise
-        except BaseException as error:  # it is the author's code: whatever it raises, the call is not allowed
-            raise SettingError(setting, function) from error
-
-    @cached_property
-    def is_async(self) -> bool:
-        """Whether `run` is a coroutine function."""
-        return inspect.iscoroutinefunction(self.run)
+        return self.call_rules.resolve_key(self.with_defaults(arguments)) if self.key else otherwise
 
     def bind_call(
         self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
     ) -> partial[Any]:
-        """Return the call, ready to be made: it gives the tool's value, or a coroutine when it `is_async`."""
+        """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        if not (self.as_written or _SAFE.issuperset(map(type, bound.values()))):
+        if not (self.as_written or _IMMUTABLE.issuperset(map(type, bound.values()))):
             bound = strictjson.copied(bound)
-        if self.injected_parameters:
-            given = {
-                name: context if kind is Context else injected[name] for name, kind in self.injected_parameters.items()
-            }
-            return partial(self.run, **bound, **given)
-        return partial(self.run, **bound)
-
-    # ------------------------------------------------------------------ checks when it is declared
-
-    def validate_declaration(self) -> None:
-        """Check the declaration: when the tool is made, and when a set takes it if it was not, or changed since.
-
-        Raises:
-            ToolDefinitionError: It contradicts itself, or is for something that no tool has.
-        """
-        if self._settled:
-            return
-        self._unsettle()
-        if not callable(getattr(self, "run", None)):
-            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
-        if fault := declaration.fault_in(self._declared()):
-            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
-        if self.then is not None and not isinstance(self.then, Then):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
-        if rows := paging.rows_of(self.run):
-            self._page(rows)
-        if self.required_approvals > 1 and not self.approve:
-            self.approve = True
-        try:
-            _ = self.rate_limit
-        except ValueError as error:
-            raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
-        _ = self._resources, self._approval, self._key, self._rate_key  # compiling a template or condition checks it
-        if "parameters" in vars(self):  # they were looked at before this was declared
-            self._check_names(self.parameters)
-        self._check_functions()
-        vars(self)["_settled"] = True
-
-    def _page(self, rows: Callable[..., Any]) -> None:
-        """Let a generator's rows come page by page."""
-        if self.writes or self.isolation != "none" or self.by_schema:
-            raise ToolDefinitionError(
-                f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
-                'described by type hints and without isolation: declare effect="read", or return a list.'
-            )
-        self.run = paging.paged(rows, self.result_bytes or paging.PAGE_BYTES)
-        self.returns = Page if self.returns is None else self.returns
-
-    def check_names(self) -> None:
-        """Check that templates and conditions name existing parameters, describing the tool only in case of doubt.
-
-        Raises:
-            ToolDefinitionError: One does not.
-        """
-        if self.key or self.resource or self.approve or self.rate_key or self.then:
-            _ = self._names_hold
-
-    @cached_property
-    def _names_hold(self) -> bool:
-        """Always true, computed once; see `check_names`."""
-        names = self._names()
-        if names is not None:
-            described = {"properties": {name: {} for name in names}, "additionalProperties": False}
-            if not declaration.strange_name(self._declared(), described, self._looked_at_by_step()):
-                return True
-        return self.parameters is not None  # a name may be an alias, so describe the tool; that raises if it is not
-
-    def _names(self) -> Sequence[str] | None:
-        """The names of the arguments; None where only the whole description tells them."""
-        if "parameters" in vars(self) or type(self).parameters is not BaseTool.parameters:
-            return None
-        return self.signature.names if self.signature.model is None else None
-
-    def _check_functions(self) -> None:
-        """Check the signatures of the functions among the settings."""
-        declared = {each: getattr(self, each) for each in ("check", "approve", "key", "compensate")}
-        declared["then"] = self.then.arguments if self.then else None
-        if not any(map(callable, declared.values())):
-            return
-        if self.by_schema:
-            if declaration.is_open(self.parameters):
-                return
-            bound: Sequence[str] = tuple(self.parameters.get("properties", ()))
-            arguments: Sequence[str] | None = bound
-        else:
-            try:
-                bound, arguments = self.signature.names, self._names()
-            except ToolDefinitionError:  # a hint that cannot be resolved yet, or ever: told when the tool is described
-                return
-        if fault := declaration.wrong_function(declared, bound, arguments):
-            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
-
-    def _looked_at_by_step(self) -> set[str]:
-        return self.then.names - {"result"} if self.then else set()
-
-    def _check_names(self, described: Mapping[str, Json]) -> None:
-        """Check that templates and conditions look at parameters that there are; known once the schema is."""
-        if fault := declaration.strange_name(self._declared(), described, self._looked_at_by_step()):
-            raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
-
-    def _declared(self) -> dict[str, Any]:
-        return {each: getattr(self, each) for each in self._DECLARABLE if each != "description"}
+        if not self.injected_parameters:
+            return partial(self.run, **bound)
+        extra = {
+            name: context if kind is Context else injected[name] for name, kind in self.injected_parameters.items()
+        }
+        return partial(self.run, **bound, **extra)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
 _CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
-"""What says whether arguments fit. A class that has its own is asked each time."""
+"""What decides whether arguments fit. A class that has its own is asked each time."""
 
-_OURS = {"_DECLARABLE", "_pinned", "_settled", "_held"}
+_INTERNAL = {"_DECLARABLE", "_declaration"}
 """What a tool keeps about itself, which declares nothing."""
 
-BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _OURS
+BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
 
-_DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _OURS
+_DECLARED = (frozenset(BaseTool.__annotations__) | vars(BaseTool).keys()) - _INTERNAL
 """What no longer changes once a set has a tool. A class of yours keeps other things in its instances."""
 
-_FOLLOWING = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
+_DERIVED = frozenset(name for name, each in vars(BaseTool).items() if isinstance(each, cached_property)) - {
     "docs", "description", "signature", "parameters", "bind", "injected_parameters", "_defaults",
 }  # fmt: skip
-"""What follows from the declaration, and is found out when it is first asked for. How `run` looks is not among it."""
+"""What follows from the declaration, and is computed when it is first asked for. How `run` looks is not among it."""
 
 
 class ToolSettings(TypedDict, total=False):
@@ -777,10 +775,9 @@ class Then(Struct, frozen=True):
     @property
     def names(self) -> set[str]:
         """What the templates look at: arguments of the first call, and `result`."""
-        texts = () if callable(self.arguments) else _texts_in(dict(self.arguments))
-        return set().union(*map(keys.names_in, texts))
+        return set() if callable(self.arguments) else keys.names_in_json(dict(self.arguments))
 
-    def given(self, arguments: Mapping[str, Json], result: Json) -> Mapping[str, Json] | None:
+    def fill_arguments(self, arguments: Mapping[str, Json], result: Json) -> Mapping[str, Json] | None:
         """Return the arguments of the step; None where there is to be none.
 
         Raises:
@@ -789,68 +786,7 @@ class Then(Struct, frozen=True):
         if callable(self.arguments):
             return self.arguments(**arguments, result=result)
         known = {**arguments, "result": result}
-        return {name: _filled(value, known) for name, value in self.arguments.items()}
-
-
-def _texts_in(value: Json) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts_in(each)
-
-
-def _filled(value: Json, known: Mapping[str, Json]) -> Json:
-    if isinstance(value, Mapping):
-        return {name: _filled(each, known) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, known) for each in value]
-    return keys.written(value, known) if isinstance(value, str) else value
-
-
-class FunctionTool(BaseTool, Generic[F_co]):
-    """A function as a tool; it can still be called as the function it is.
-
-    Args:
-        fn: Sync or async. Its type hints and docstring describe it, unless `parameters` does.
-        parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, plain JSON values.
-        settings: The attributes of `BaseTool`.
-
-    Raises:
-        ToolDefinitionError: It cannot be described to a model, or the declaration contradicts itself.
-    """
-
-    fn: F_co
-
-    def __init__(
-        self: FunctionTool[F],
-        fn: F,
-        *,
-        parameters: Mapping[str, Json] | None = None,
-        **settings: Unpack[ToolSettings],
-    ) -> None:
-        for setting, value in settings.items():
-            if setting not in self._DECLARABLE:
-                raise ToolDefinitionError(_unknown_setting(fn, setting))
-            setattr(self, setting, value)
-        self.fn = fn
-        self.run = fn
-        if "name" not in settings:
-            self.name = getattr(fn, "__name__", type(fn).__name__)
-        if parameters is None:
-            hints.parameters_of(fn, name=self.name)
-        else:
-            self._take(parameters)
-        self.validate_declaration()
-
-    def _take(self, parameters: Mapping[str, Json]) -> None:
-        """Be described by a schema. What is set here stands in place of what a signature would give."""
-        self.parameters = hints.imported(parameters, name=self.name)
-        self.bind = strictjson.copied
-        self.injected_parameters = {}
-
-    def __call__(self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.fn(*args, **kwargs)
+        return {name: keys.fill_json(value, known) for name, value in self.arguments.items()}
 
 
 def _result_hint(run: Callable[..., Any]) -> Any:
@@ -858,48 +794,3 @@ def _result_hint(run: Callable[..., Any]) -> Any:
         return get_type_hints(inspect.unwrap(run), include_extras=True).get("return")
     except (NameError, TypeError, AttributeError):  # a name known to type checkers only, or no function
         return None
-
-
-def is_hidden(hint: Any) -> bool:
-    """Whether a parameter with this type hint is kept from the model."""
-    return hidden_kind(hint) is not None
-
-
-def hidden_kind(hint: Any) -> type[Any] | None:
-    """Return `Context` or `Injected` when the hint names it, also inside `Annotated` and `Optional`."""
-    if isinstance(hint, Injected):
-        return Injected if hint.secret else InjectedOpenly
-    if hint is Injected:
-        return Injected
-    if hint is Context or get_origin(hint) is Context:
-        return Context
-    found = (hidden_kind(part) for part in get_args(hint)) if get_origin(hint) in _LOOKED_INTO else ()
-    return next(filter(None, found), None)
-
-
-_LOOKED_INTO = (Annotated, Union, UnionType)
-
-
-def _unknown_setting(fn: Callable[..., Any], setting: str) -> str:
-    near = names.nearest(setting, BaseTool._DECLARABLE)
-    hint = f" Did you mean `{near[0]}`?" if near else ""
-    return f"Tool {getattr(fn, '__name__', fn)!r} declares `{setting}`, which no tool has.{hint}"
-
-
-@overload
-def tool(fn: F, /, **settings: Unpack[ToolSettings]) -> FunctionTool[F]: ...
-@overload
-def tool(**settings: Unpack[ToolSettings]) -> Callable[[F], FunctionTool[F]]: ...
-def tool(
-    fn: Callable[..., Any] | None = None, /, **settings: Unpack[ToolSettings]
-) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a function a tool: `@tool`, or `@tool(effect="read", timeout_s=5)` with the attributes of `BaseTool`.
-
-    The schema comes from the type hints, the texts from the docstring (Google, NumPy, Sphinx or Chinese headings). The
-    tool can be called as the function, with its signature.
-    """
-
-    def make_tool(function: Callable[..., Any]) -> FunctionTool:
-        return FunctionTool(function, **settings)
-
-    return make_tool if fn is None else make_tool(fn)

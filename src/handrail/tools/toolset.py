@@ -16,7 +16,9 @@ from handrail.calls import ToolCall
 from handrail.effects import Permission
 from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
 from handrail.parsing import names
-from handrail.tools.tool import BaseTool, FunctionTool, ToolSettings
+from handrail.sandboxes import levels
+from handrail.tools.function_tool import FunctionTool
+from handrail.tools.tool import BaseTool, ToolSettings
 
 Tools: TypeAlias = "Toolset | Iterable[BaseTool | Callable[..., Any]]"
 
@@ -32,6 +34,7 @@ class _State(Struct):
     """A set of tools that no longer changes, and what was made of it: its definitions, its snapshot."""
 
     by_name: Mapping[str, BaseTool]
+    needs_sandbox: bool = False
     made: dict[Hashable, Any] = field(default_factory=dict)
     snapshot: Toolset | None = None
 
@@ -65,7 +68,7 @@ class Toolset:
                 )
             grown[tool.name] = tool
         _check_steps(grown)
-        self._state = _State(grown)
+        self._state = _make_state(grown)
 
     def remove(self, *tool_names: str) -> None:
         """Remove tools by name, all or none.
@@ -76,7 +79,7 @@ class Toolset:
         left = dict(self._state.by_name)
         for name in tool_names:
             del left[name]
-        self._state = _State(left)
+        self._state = _make_state(left)
 
     def redeclare(self, name: str, /, **settings: Unpack[ToolSettings]) -> None:
         """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
@@ -103,6 +106,11 @@ class Toolset:
     def by_name(self) -> Mapping[str, BaseTool]:
         """The tools as they are now; later changes do not reach it."""
         return self._state.by_name
+
+    @property
+    def needs_sandbox(self) -> bool:
+        """Whether a tool of the set, or a step that follows one, demands a sandbox."""
+        return self._state.needs_sandbox
 
     def get(self, name: str) -> BaseTool | None:
         """Return the tool of that name, or None."""
@@ -219,6 +227,11 @@ class Toolset:
     def __repr__(self) -> str:
         listed = ", ".join(list(self._state.by_name)[:8])
         return f"<Toolset of {len(self)}: {listed}{', ...' if len(self) > 8 else ''}>"
+
+
+def _make_state(by_name: Mapping[str, BaseTool]) -> _State:
+    with_steps = (each for tool in by_name.values() for each in tool.with_steps())
+    return _State(by_name, any(each.isolation in levels.SANDBOXED for each in with_steps))
 
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
