@@ -232,15 +232,13 @@ class TextBuffer:
             stop = len(self.text)
             for mark in _JSON_MARK.finditer(self.text, self.at):
                 character = mark[0]
+                if character[0] == "\\":
+                    is_cut = len(character) == 1  # what it escapes is not here yet
+                    if is_cut and not self.ended:
+                        stop = mark.start()
+                    continue
                 if character == '"':
                     in_string = not in_string
-                elif character[0] == "\\":
-                    if len(character) == 1:  # what it escapes is not here yet
-                        if not self.ended:
-                            stop = mark.start()
-                        else:
-                            stop = stop
-                    continue
                 elif in_string:
                     continue
                 else:

@@ -196,11 +196,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         count = prompt.count(opens)
         if template.after_results is not None:  # an answer that goes on after results has no opening of its own
             result = template.result[0].partition("{")[0]
-            others = (
-                result,
-                template.user[0],
-            )  # a result after another one, and results that nobody answered
-            count += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
+            count += prompt.count(result)
+            # Not after a result that another one follows, nor after results without an answer.
+            for other in (result, template.user[0]):
+                count -= prompt.count(template.result[1] + other)
         return count - 1
 
     def answer(
@@ -494,9 +493,7 @@ class _PromptWriter:
         if "\\" in text or "<" in text:
             value = json.loads(text)
             safe = break_tokens_in(value, self._dialect.tokens)
-            if safe == value:
-                text = text
-            else:
+            if safe != value:
                 text = as_json(safe)
         return self._safe(text)
 

@@ -124,10 +124,9 @@ class LiteralCalls(Struct, frozen=True):
             yield from source.space()
             closed = yield from source.read_literal("]")
         space = yield from source.space()
-        if "\n" not in space and (yield from source.peek()) not in (
-            "",
-            "<",
-        ):  # a control token may end the answer
+        follows = yield from source.peek()
+        ends_line = "\n" in space or follows in ("", "<")  # a control token may end the answer
+        if not ends_line:
             return
         source.unmark()
         for call in calls:
@@ -279,24 +278,12 @@ class _Literals:
 
     def _value(self, equals: str) -> Json:
         self._space()
-        if quote := next(
-            (quote for quote in self._quotes if self._text.startswith(quote, self._at)),
-            "",
-        ):
-            return self._string(quote)
+        for quote in self._quotes:
+            if self._text.startswith(quote, self._at):
+                return self._string(quote)
         character = self._text[self._at : self._at + 1]
         if character in _CLOSES:
-            self._depth += 1
-            if self._depth > MAX_DEPTH:
-                raise ValueError("too deep")
-            self._at += 1
-            is_list = character != "{" or self._is_set()
-            if is_list:
-                value = self._sequence(_CLOSES[character], equals)
-            else:
-                value = self._dictionary(equals)
-            self._depth -= 1
-            return value
+            return self._collection(character, equals)
         word = _WORD.match(self._text, self._at)
         if word:
             self._at = word.end()
@@ -304,6 +291,18 @@ class _Literals:
                 raise ValueError(f"{word[0]!r} is no literal")
             return _WORDS[word[0]]
         return _number(self._match(_NUMBER))
+
+    def _collection(self, bracket: str, equals: str) -> Json:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ValueError("too deep")
+        self._at += 1
+        if bracket != "{" or self._is_set():
+            value = self._sequence(_CLOSES[bracket], equals)
+        else:
+            value = self._dictionary(equals)
+        self._depth -= 1
+        return value
 
     def _sequence(self, closes: str, equals: str) -> Json:
         items: list[Json] = []
@@ -391,8 +390,6 @@ class _Literals:
         match = _SPACE.match(self._text, self._at)
         if match:
             self._at = match.end()
-        else:
-            self._at = self._at
         return self._at
 
 

@@ -182,14 +182,11 @@ For each function call, output the function name and arguments within the follow
 
 
 def _glm(opening: Opening) -> PromptHead:
+    texts: list[str] = []
     if opening.tools:
-        texts = [_GLM_TOOLS.replace("{tools}", _list_tools(opening))]
-    else:
-        texts = []
-    if opening.system is None:
-        texts += []
-    else:
-        texts += [opening.system]
+        texts.append(_GLM_TOOLS.replace("{tools}", _list_tools(opening)))
+    if opening.system is not None:
+        texts.append(opening.system)
     return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in texts))
 
 

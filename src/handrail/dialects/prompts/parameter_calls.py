@@ -46,14 +46,14 @@ class Element(Struct, frozen=True):
 
     opens: str
     named: str
-    read_literal: str = ""
+    begins: str = ""
     closes: str = ""
     attributes: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The marks that are marks by themselves."""
-        return tuple(mark for mark in (self.opens, self.read_literal, self.closes) if len(mark) > 1)
+        return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
 
 
 class ParameterCalls(Struct, frozen=True):
@@ -143,8 +143,8 @@ class ParameterCalls(Struct, frozen=True):
         while mark == self.parameter.opens:
             key, named = yield from source.upto(marks(self.parameter.named), most=MOST_NAME_CHARS)
             attributes = ""
-            if named and self.parameter.read_literal:
-                attributes, named = yield from source.upto(marks(self.parameter.read_literal), most=MOST_NAME_CHARS)
+            if named and self.parameter.begins:
+                attributes, named = yield from source.upto(marks(self.parameter.begins), most=MOST_NAME_CHARS)
             if not named or key.startswith("/"):  # that closes an element which was not open
                 return False
             value, mark = yield from self._value(source, key, after)
@@ -164,8 +164,8 @@ class ParameterCalls(Struct, frozen=True):
         name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
         if mark != self.call.named:
             source.back(mark)
-        elif self.call.read_literal:
-            _, mark = yield from source.upto(marks(self.call.read_literal), most=MOST_NAME_CHARS)
+        elif self.call.begins:
+            _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
         if mark:
             return name.strip()
         return ""
@@ -231,7 +231,7 @@ class ParameterCalls(Struct, frozen=True):
         element = self.call
         layout = self.layout
         parts = [
-            f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.read_literal}"
+            f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.begins}"
         ]
         parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
         return layout.join([*parts, element.closes])
@@ -252,13 +252,10 @@ class ParameterCalls(Struct, frozen=True):
             text = f"{_CDATA[0]}{value}{_CDATA[1]}"
         if self.nested and isinstance(schema, Mapping):
             elements = _elements(value, element)
-            # the schema says too little
-            if _parse_nested(elements, element, schema) == value:
+            if _parse_nested(elements, element, schema) == value:  # else the schema says too little
                 text = elements
-            else:
-                text = text
         closes = element.closes.replace("{name}", key)
-        return f"{element.opens}{key}{element.named}{attributes}{element.read_literal}{pad}{text}{pad}{closes}"
+        return f"{element.opens}{key}{element.named}{attributes}{element.begins}{pad}{text}{pad}{closes}"
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:

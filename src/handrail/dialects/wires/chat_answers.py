@@ -60,6 +60,9 @@ Moonshot refuse a tool loop that comes back without it."""
 CALL_GOES_BACK = ("extra_content", "provider_specific_fields")
 """Of the provider's call: Gemini's thought signature, as Google's own endpoint and as gateways spell it."""
 
+_FIRST_INDEXES = (0, "0", None)
+"""How servers spell the index of the first choice, the only one that is read."""
+
 _OTHER_ARGUMENTS = ("parameters", "args")
 """What Llama's own form and LangChain say for `arguments`. Left unread, the call would run without any."""
 
@@ -91,12 +94,10 @@ class ChatStream(EventStream):
             raise provider_errors.classify(None, {}, chunk)
         if chunk.get("usage"):
             self._usage = _parse_usage(chunk["usage"])
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in (
-                0,
-                "0",
-                None,
-            ):
+        if not isinstance(choices, list):
+            return
+        for choice in choices:
+            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in _FIRST_INDEXES:
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
@@ -243,23 +244,20 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     was cut, refused or broken off are none of this one's.
     """
     message = json_bodies.mapping(choice.get("message"), "`choices[0].message`")
-    if (
-        _parse_finish(choice.get("finish_reason")) != "calls"
-        or message.get("tool_calls")
-        or message.get("function_call")
-    ):
+    has_calls = message.get("tool_calls") or message.get("function_call")
+    if has_calls or not _ends_in_calls(choice):
         return message
     for other in body["choices"][1:]:
-        if (
-            not isinstance(other, json_bodies.OBJECT)
-            or other.get("error")
-            or _parse_finish(other.get("finish_reason")) != "calls"
-        ):
+        if not isinstance(other, json_bodies.OBJECT) or other.get("error") or not _ends_in_calls(other):
             continue
         rest = other.get("message")
         if isinstance(rest, json_bodies.OBJECT) and rest.get("tool_calls") and not rest.get("refusal"):
             return {**message, "tool_calls": rest["tool_calls"]}
     return message
+
+
+def _ends_in_calls(choice: Mapping[str, Json]) -> bool:
+    return _parse_finish(choice.get("finish_reason")) == "calls"
 
 
 def _parse_finish(word: Json) -> Finish:

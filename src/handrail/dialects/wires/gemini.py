@@ -123,8 +123,8 @@ class Gemini(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        System messages always come before the conversation. Gemini has no field that says whether several
-        calls are welcome: `parallel` stays out.
+        System messages always come before the conversation. Gemini has no field that says whether several calls are
+        welcome: `parallel` stays out.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
@@ -140,12 +140,9 @@ class Gemini(BaseWire):
             body["generationConfig"] = config
         body |= self._tool_fields(tools, names, options)
         for name, value in options.extra.items():
-            if name in _SHARED_FIELDS and isinstance(value, Mapping):
-                ours = body.get(name)
-            else:
-                ours = None
-            if ours:
-                body[name] = {**ours, **value}
+            is_shared = name in _SHARED_FIELDS and isinstance(value, Mapping)
+            if is_shared and body.get(name):
+                body[name] = {**body[name], **value}
             else:
                 body[name] = value
         return body

@@ -286,11 +286,9 @@ class _CallPart:
     def raw(self) -> Part:
         """Return the part as it goes back."""
         args = self._value()
-        if args and received.is_sendable(args):
-            kept = {"args": args}
-        else:
-            kept = {"args": {}}
-        return {"functionCall": {**self._sent, **kept}, **self._besides}
+        if not (args and received.is_sendable(args)):
+            args = {}
+        return {"functionCall": {**self._sent, "args": args}, **self._besides}
 
     def _value(self) -> Json:
         args: Json = {} if self._args is None else self._args
@@ -344,9 +342,7 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
         return here.setdefault(step, value)
     if isinstance(here, list) and isinstance(step, int) and step <= len(here):
         if step == len(here):
-            here += [value]
-        else:
-            here += []
+            here.append(value)
         return here[step]
     raise json_bodies.unreadable("the paths of a call's arguments contradict one another")
 
