@@ -6,7 +6,7 @@
         fork = _lazy.module("handrail.journal.fork")
 
 The first half tells type checkers, editors and the test of the reading order what the second does. Names are written
-with their module, `fork.fork_of(...)`, in annotations too.
+with their module, `fork.make_fork(...)`, in annotations too.
 
 Rule 1: only for what an ordinary call does not need. What it needs is imported at the top, where it fails early.
 Rule 2: a test imports every module that stands here under the name that it has there, so no mistake waits for its day.

@@ -3,9 +3,9 @@
 Every way in (command line, console, HTTP) decides here, so that all of them refuse the same and leave the same record.
 The functions wait for the store; call them in a thread where that matters.
 
-Rule 1: the first word counts; a later one changes nothing and is told so.
-Rule 2: a word that cannot be meant (arguments that do not fit) decides nothing: the question stays open.
-Rule 3: whether the audit log takes a record is asked before anything is decided: a word without a trace is none.
+Rule 1: the first decision counts; a later one changes nothing and is refused.
+Rule 2: a decision that cannot be meant (arguments that do not fit) decides nothing: the question stays open.
+Rule 3: whether the audit log takes a record is asked before anything is decided: no decision goes unrecorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from handrail.audit import log_key
 from handrail.audit.trail import notice_of_word
 from handrail.core.redaction import Redactor
-from handrail.effects import ApprovalScope, not_counted
+from handrail.effects import ApprovalScope, SettledState, not_counted
 from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
@@ -61,7 +61,7 @@ def approve(
         checked = Checker(dict(asked.parameters)).check(dict(edited))
         if isinstance(checked, Failure):
             raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
-    decided = _decided(store, asked, granted=True, by=by, reason="", edited=edited)
+    decided = _decide(store, asked, granted=True, by=by, reason="", edited=edited)
     if isinstance(store, StandingApprovalStore) and scope != "once":
         grant = result_now(store.grant(grant_of(asked, scope, by=by)))
         _record(store, notice_of_grant(grant, asked))
@@ -75,10 +75,10 @@ def deny(store: ApprovalStore, id: str, *, by: str, reason: str = "") -> Approva
         ConfigError: There is no such question, or it is open no longer.
     """
     log_key.check(store)
-    return _decided(store, question(store, id), granted=False, by=by, reason=reason, edited=None)
+    return _decide(store, question(store, id), granted=False, by=by, reason=reason, edited=None)
 
 
-def _decided(
+def _decide(
     store: ApprovalStore,
     asked: ApprovalRequest,
     *,
@@ -90,7 +90,9 @@ def _decided(
     if asked.state == "cancelled":
         raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
     if asked.state != "open":
-        raise ConfigError(f"the question {asked.id!r} is {asked.state}{word_of(asked)} and takes no further word")
+        raise ConfigError(
+            f"the question {asked.id!r} is {asked.state}{describe_decision(asked)} and takes no further word"
+        )
     now = result_now(store.decide(asked.id, granted=granted, by=by, reason=reason, edited=edited)) or asked
     wanted = ("approved" if granted else "denied", by, reason, edited)
     if granted and now.required_approvals > 1:
@@ -98,7 +100,7 @@ def _decided(
     else:
         is_counted = (now.state, now.by, now.decision_reason, now.edited) == wanted
     if not is_counted:
-        raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{word_of(now)}")
+        raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{describe_decision(now)}")
     _record(store, notice_of_answer(now, granted=granted, by=by, reason=reason, edited=edited))
     return now
 
@@ -112,8 +114,8 @@ def _why_not(asked: ApprovalRequest, by: str, edited: Mapping[str, Json] | None,
     return not_counted(by, asked.agreed, asked.principal)
 
 
-def word_of(asked: ApprovalRequest) -> str:
-    """Return who has answered a question and how, to stand behind its state."""
+def describe_decision(asked: ApprovalRequest) -> str:
+    """Return who has answered a question and how, as text to follow its state."""
     if asked.state == "open" and asked.required_approvals > 1:
         return f", {len(asked.agreed)} of {asked.required_approvals} have agreed"
     by = f" by {asked.by}" if asked.by else ""
@@ -162,8 +164,9 @@ def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str
         ConfigError: There is no such write, or it takes no word: it has ended, is under way, or somebody was quicker.
     """
     log_key.check(store)
-    before, state = write(store, scope, key), "done" if happened else "failed"
-    now = result_now(store.resolve(scope, key, state="done" if happened else "failed", by=by, value=value)) or before
+    before = write(store, scope, key)
+    state: SettledState = "done" if happened else "failed"
+    now = result_now(store.resolve(scope, key, state=state, by=by, value=value)) or before
     if (now.state, now.resolved_by) != (state, by):
         raise ConfigError(f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}")
     _note(store, "WriteResolved", now.run_id, by=by, scope=scope, key=key, state=state, fence=now.fence)
@@ -178,20 +181,20 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     """
     log_key.check(store)
     if not result_now(store.request_cancel(run_id)):
-        known = result_now(store.load_run(run_id))
-        status = f"the run {run_id!r} is over ({known.record.status})" if known else f"there is no run {run_id!r}"
+        stored = result_now(store.load_run(run_id))
+        status = f"the run {run_id!r} is over ({stored.record.status})" if stored else f"there is no run {run_id!r}"
         raise ConfigError(f"{status}; there is nothing to cancel")
     _note(store, "CancelRequested", run_id, by=by)
-    begun = result_now(store.load_run(run_id))
-    assert begun is not None
-    return begun.record
+    stored = result_now(store.load_run(run_id))
+    assert stored is not None
+    return stored.record
 
 
-def _note(store: object, word: str, run_id: str, *, by: str, **told: object) -> None:
-    _record(store, notice_of_word(word, run_id, Redactor(), by=by, **told))
+def _note(store: object, event: str, run_id: str, *, by: str, **details: object) -> None:
+    _record(store, notice_of_word(event, run_id, Redactor(), by=by, **details))
 
 
 def _record(store: object, notice: AuditEntry) -> None:
-    """Record a decision, and wait until it is recorded: a person's word without a trace is none."""
+    """Record a decision, and wait until it is recorded."""
     if isinstance(store, AuditStore):
         result_now(store.append_audit([notice]))

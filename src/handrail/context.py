@@ -96,12 +96,12 @@ class Context(Struct, Generic[D]):
         return f"<Context of {self.tool} in run {self.run_id}: call {self.call_id}, attempt {self.attempt}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go into a process of the tool's own: that is killed rather than told, and cannot read what was kept."""
+        """Pickle what a process of the tool's own can use: it is killed, not cancelled, and reads no long result."""
         names = ("deps", "run_id", "call_id", "tool", "attempt", "deadline", "idempotency_key", "fence")
         return _in_process, tuple(getattr(self, name) for name in names)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the call has come, to whoever watches the run. It never waits."""
+        """Report how far the call has come to the observers of the run; never waits."""
         if self.report is not None:
             self.report(done, total, note)
 
@@ -113,4 +113,14 @@ class Context(Struct, Generic[D]):
 def _in_process(
     deps: Any, run_id: str, call_id: str, tool: str, attempt: int, deadline: float, key: str, fence: int
 ) -> Context[Any]:
-    return Context(deps, run_id, call_id, tool, attempt, deadline, Event(), key, fence)
+    return Context(
+        deps=deps,
+        run_id=run_id,
+        call_id=call_id,
+        tool=tool,
+        attempt=attempt,
+        deadline=deadline,
+        cancelled=Event(),
+        idempotency_key=key,
+        fence=fence,
+    )

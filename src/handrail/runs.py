@@ -8,12 +8,13 @@ from typing import Any, Generic
 from msgspec import Struct
 from typing_extensions import TypeVar
 
+from handrail.calls import ToolResult
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import Status
 from handrail.core.results import plain
 from handrail.errors import Json
 from handrail.invisible import json_text
-from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
@@ -98,26 +99,39 @@ def _debug(message: Message) -> list[str]:
         case UserMessage(text=text):
             return [f"[user] {text}"]
         case AssistantMessage(turn=turn):
-            said = [f"[reasoning] {turn.reasoning}"] if turn.reasoning else []
-            said += [f"[assistant] {turn.text}"] if turn.text else []
-            said += [f"[call {call.id}] {call.name}({call.arguments})" for call in turn.calls]
-            return [*said, f"[finish] {turn.finish}"]
+            return _turn_lines(turn)
         case ToolMessage(result=result):
-            how = f"failed {result.failure.code}" if result.failure else "ok"
-            tried = f", {_count(result.attempts, 'attempt')}" if result.attempts != 1 else ""
-            mended = f", repaired {'+'.join(result.repairs)}" if result.repairs else ""
-            return [f"[result {result.call_id}] {how}{tried}{mended}: {result.text}"]
+            return [_result_line(result)]
+
+
+def _turn_lines(turn: Turn) -> list[str]:
+    lines = []
+    if turn.reasoning:
+        lines.append(f"[reasoning] {turn.reasoning}")
+    if turn.text:
+        lines.append(f"[assistant] {turn.text}")
+    lines += [f"[call {call.id}] {call.name}({call.arguments})" for call in turn.calls]
+    return [*lines, f"[finish] {turn.finish}"]
+
+
+def _result_line(result: ToolResult) -> str:
+    outcome = f"failed {result.failure.code}" if result.failure else "ok"
+    if result.attempts != 1:
+        outcome += f", {_count(result.attempts, 'attempt')}"
+    if result.repairs:
+        outcome += f", repaired {'+'.join(result.repairs)}"
+    return f"[result {result.call_id}] {outcome}: {result.text}"
 
 
 def _result(message: ToolMessage) -> dict[str, Json]:
     result = message.result
-    told: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok}
-    told["attempts"] = result.attempts
+    document: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok}
+    document["attempts"] = result.attempts
     if result.repairs:
-        told["repairs"] = list(result.repairs)
+        document["repairs"] = list(result.repairs)
     if result.failure is not None:
-        return {**told, **result.failure.as_json()}
-    return {**told, "text": result.text}
+        return {**document, **result.failure.as_json()}
+    return {**document, "text": result.text}
 
 
 def as_line(document: Json) -> str:

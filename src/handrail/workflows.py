@@ -139,14 +139,14 @@ class Steps:
             if stored is None:
                 self._check_may_begin(run_id)
                 try:
-                    given = self._options_of(options, output)
+                    given = self._merge_options(options, output)
                     return self._leave_unless_ended((yield from verbs.run(engine, question, run_id=run_id, **given)))
                 except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
                     stored = (yield engine.runs.load_run(run_id)) if active.recording else None
                     if stored is None:
                         raise
             check_same_question(stored, question, options)
-            given = self._options_of(options, output, resuming=True)
+            given = self._merge_options(options, output, resuming=True)
             return self._leave_unless_ended((yield from verbs.resume(engine, run_id, **given)))
         finally:
             active.remove_stop(stop)
@@ -209,7 +209,7 @@ class Steps:
         if self._active.recording is not None and self._active.recording.replaying:
             raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
 
-    def _options_of(self, options: StepOptions, output: object, *, resuming: bool = False) -> dict[str, Any]:
+    def _merge_options(self, options: StepOptions, output: object, *, resuming: bool = False) -> dict[str, Any]:
         """Return the options of a model's run; resuming it takes fewer."""
         given = {**self._options, **options, "output": output}
         return {name: value for name, value in given.items() if not (resuming and name in ONLY_AT_FIRST)}
@@ -239,7 +239,7 @@ class Workflow(Steps):
         self._perform = perform
         self._under_way: set[asyncio.Future[None]] = set()
 
-    async def settled(self) -> None:
+    async def wait_for_steps(self) -> None:
         """Wait for the steps that are still under way: of those begun at once, one may leave before the others end."""
         while self._under_way:
             await asyncio.wait(self._under_way)
@@ -379,9 +379,9 @@ async def call_function(engine: Engine, perform: Perform, request: CallFunction)
     except asyncio.CancelledError:
         raise
     except BaseException:
-        await flow.settled()
+        await flow.wait_for_steps()
         raise
-    await flow.settled()
+    await flow.wait_for_steps()
     return value
 
 

@@ -12,7 +12,7 @@ from shlex import quote
 from handrail.cli.options import STORE_HERE, Setup, failures_of
 from handrail.cli.store_access import EVERY, command_line
 from handrail.engine.nested_runs import is_within
-from handrail.engine.scoped_store import name_in
+from handrail.engine.scoped_store import strip_scope
 from handrail.errors import Code
 from handrail.futures import result_now
 from handrail.journal.codec import Doubt, doubt_in
@@ -74,7 +74,9 @@ def _row(kept: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
     if row := result_now(kept.load_write(doubt.scope, doubt.key)):
         return row
     same = (
-        each for each in result_now(kept.list_writes(run_id=name_in(run_id), most=EVERY)) if each.scope == doubt.scope
+        each
+        for each in result_now(kept.list_writes(run_id=strip_scope(run_id), most=EVERY))
+        if each.scope == doubt.scope
     )
     return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
 
@@ -82,7 +84,7 @@ def _row(kept: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
 def _line(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterator[str]:
     if row is None:
         yield "a write may or may not have happened; a person must look, and say what became of it"
-        yield f"look:    {command_line(f'ledger list --state in_doubt --run {name_in(run_id)}', place)}"
+        yield f"look:    {command_line(f'ledger list --state in_doubt --run {strip_scope(run_id)}', place)}"
     elif row.state in ("in_doubt", "claimed"):
         yield f"{tool} may or may not have happened; a person must look, and say what became of it"
         yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"

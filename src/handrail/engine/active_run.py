@@ -80,7 +80,8 @@ class ActiveRun(Struct, eq=False):
         self.settings = replace(self.settings, deadline=deadline, epoch=stored.record.epoch)
         if stored.record.cancel_requested and not replaying:
             self.cancelled = True  # the process that was to cancel it died before it did
-        started, spent = self.started, self.progress.spent  # not the run itself, which would then hold itself
+        started = self.started  # with `spent` in place of the run itself, which would then hold itself
+        spent = self.progress.spent
         self.recording = JournalCursor(stored, lambda: now() - started - spent.waited_s, replaying=replaying)
 
     # ------------------------------------------------------------------ ending

@@ -31,7 +31,7 @@ from handrail.core.policy import Policy
 from handrail.core.redaction import Redactor
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.engine.active_run import ActiveRun
-from handrail.engine.scoped_store import grant_id, kept_name, scope_of
+from handrail.engine.scoped_store import make_approval_id, parse_scope, qualify_name
 from handrail.engine.shared import SharedResources
 from handrail.engine.user_code import NOT_ASKED
 from handrail.errors import Json, StoreUnavailable
@@ -241,8 +241,8 @@ def edits_in(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dic
 
 def grant_of(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
     """Return the standing approval that a person gives with the answer to a question."""
-    run_id = question.run_id if scope == "run" else kept_name(scope_of(question.run_id), "")
-    id = grant_id(run_id, question.tool, question.pin, question.reason)
+    run_id = question.run_id if scope == "run" else qualify_name(parse_scope(question.run_id), "")
+    id = make_approval_id(run_id, question.tool, question.pin, question.reason)
     return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
 
 

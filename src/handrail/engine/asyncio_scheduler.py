@@ -45,16 +45,16 @@ class AsyncioScheduler:
             executor.cancel()
         try:
             if not executor.over:
-                await self._end_of(executor)
+                await self._make_end(executor)
         except asyncio.CancelledError:
             executor.cancel(hard=True)
             if not executor.over:
-                await asyncio.wait([self._end_of(executor)], timeout=2 * CANCEL_GRACE_S)
+                await asyncio.wait([self._make_end(executor)], timeout=2 * CANCEL_GRACE_S)
             raise
         finally:
             active.remove_stop(stop)
 
-    def _end_of(self, executor: BatchExecutor) -> asyncio.Future[None]:
+    def _make_end(self, executor: BatchExecutor) -> asyncio.Future[None]:
         """Return a new future of the batch's end. Not one for all: a waiter that is cancelled cancels its future."""
         end: asyncio.Future[None] = self.loop.create_future()
         executor.when_over = partial(_set, end)

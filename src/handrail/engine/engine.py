@@ -48,7 +48,7 @@ from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
 from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scope
 from handrail.engine.shared import SharedResources
-from handrail.engine.tool_visibility import ToolVisibility, selector_of
+from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
 from handrail.events import HistoryMended, RunEnded, RunStarted
@@ -254,7 +254,7 @@ class Engine:
             observers=listening,
             window=Window(budget.context_tokens) if budget.context_tokens is not None else None,
             options=options or Options(),
-            selector=None if selector is None else selector_of(selector),
+            selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
         )
 

@@ -17,7 +17,7 @@ from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.timeouts import ReusableTimeout
-from handrail.engine.tool_visibility import ToolVisibility, selected
+from handrail.engine.tool_visibility import ToolVisibility, select_tools
 from handrail.engine.user_code import is_cancelled_from_outside
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
@@ -48,7 +48,7 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        tools = self._showing.permitted(reads_on=session.progress.reads_on)
+        tools = self._showing.permitted_tools(reads_on=session.progress.reads_on)
         if session.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
             check_injected(tools.compute_once("needing", partial(_needing, tools)), session.injected)
@@ -71,11 +71,11 @@ class ModelCaller:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
             selector, permitted = session.selector or self._showing.selector, tools
             if session.progress.reads_on:
-                permitted = self._showing.permitted()  # what reads on is not the selector's to choose
+                permitted = self._showing.permitted_tools()  # what reads on is not the selector's to choose
             if selector.waits:
-                selection = await asyncio.to_thread(selected, selector, permitted, session.progress.messages)
+                selection = await asyncio.to_thread(select_tools, selector, permitted, session.progress.messages)
             else:
-                selection = selected(selector, permitted, session.progress.messages)
+                selection = select_tools(selector, permitted, session.progress.messages)
             if selection.names is not None:
                 tools = self._narrowed(session, tools, selection, asked.number, options.tool_choice)
             request = Request(session.progress.messages, tools, options, left_s)
@@ -115,7 +115,7 @@ class ModelCaller:
         names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
-            offered = session.offered = names, tools, self._showing.chosen(names, tools, session.selector)
+            offered = session.offered = names, tools, self._showing.choose_tools(names, tools, session.selector)
         if session.observers:
             session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
         return offered[2]

@@ -57,38 +57,38 @@ def check_run_name(run_id: str, scope: str) -> None:
         raise ConfigError(f"the run {run_id!r} cannot be named: names that begin with {_MARK!r} are those of a scope")
 
 
-def kept_name(scope: str, run_id: str) -> str:
+def qualify_name(scope: str, run_id: str) -> str:
     """Return the name of a run as a store keeps it.
 
-    >>> kept_name("acme", "ticket-1"), kept_name("", "ticket-1")
+    >>> qualify_name("acme", "ticket-1"), qualify_name("", "ticket-1")
     ('@acme/ticket-1', 'ticket-1')
     """
     return f"{_MARK}{scope}/{run_id}" if scope else run_id
 
 
-def scope_of(kept: str) -> str:
+def parse_scope(kept: str) -> str:
     """Return the scope in a name as a store keeps it; empty where there is none.
 
-    >>> scope_of("@acme/ticket-1"), scope_of("ticket-1")
+    >>> parse_scope("@acme/ticket-1"), parse_scope("ticket-1")
     ('acme', '')
     """
     scope, slash, _ = kept.removeprefix(_MARK).partition("/")
     return scope if slash and kept.startswith(_MARK) else ""
 
 
-def name_in(kept: str) -> str:
+def strip_scope(kept: str) -> str:
     """Return a run's own name, without the scope.
 
-    >>> name_in("@acme/ticket-1"), name_in("ticket-1")
+    >>> strip_scope("@acme/ticket-1"), strip_scope("ticket-1")
     ('ticket-1', 'ticket-1')
     """
-    return kept.partition("/")[2] if scope_of(kept) else kept
+    return kept.partition("/")[2] if parse_scope(kept) else kept
 
 
-def grant_id(run_id: str, tool: str, pin: str, reason: str) -> str:
-    """Return the id of a standing approval, the same for the same word; `run_id` is the name as kept."""
+def make_approval_id(run_id: str, tool: str, pin: str, reason: str) -> str:
+    """Return the id of a standing approval, the same for the same approval; `run_id` is the name as kept."""
     name = digest({"run": run_id, "tool": tool, "pin": pin, "reason": reason})[:16]
-    return f"g_{name}{_tag(scope_of(run_id))}"
+    return f"g_{name}{_tag(parse_scope(run_id))}"
 
 
 def _tag(scope: str) -> str:
@@ -127,7 +127,9 @@ class _View:
     """The methods of every port, in the order of `ports`, translated to one scope."""
 
     def __init__(self, store: Any, scope: str) -> None:
-        self._store, self._scope, self._tag = store, scope, _tag(scope)
+        self._store = store
+        self._scope = scope
+        self._tag = _tag(scope)
 
     # ------------------------------------------------------------------ writes and long results
 
@@ -138,60 +140,60 @@ class _View:
         return self._store.look_up(self._locking(claim))
 
     def save_result(self, run_id: str, text: str) -> StoreAnswer[str]:
-        return self._store.save_result(self._kept(run_id), text)  # type: ignore[no-any-return]
+        return self._store.save_result(self._qualify(run_id), text)  # type: ignore[no-any-return]
 
     def load_result(self, run_id: str, handle: str) -> StoreAnswer[str | None]:
-        return self._store.load_result(self._kept(run_id), handle)  # type: ignore[no-any-return]
+        return self._store.load_result(self._qualify(run_id), handle)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ runs
 
     def begin_run(self, record: RunRecord, **how: Any) -> StoreAnswer[StoredRun]:
-        forked_from = self._kept(record.forked_from) if record.forked_from else ""
-        mine = replace(record, run_id=self._kept(record.run_id), forked_from=forked_from)
-        return _then(self._store.begin_run(mine, **how), _begun)
+        forked_from = self._qualify(record.forked_from) if record.forked_from else ""
+        mine = replace(record, run_id=self._qualify(record.run_id), forked_from=forked_from)
+        return _then(self._store.begin_run(mine, **how), _strip_stored)
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
-        return self._store.append_entry(replace(entry, run_id=self._kept(entry.run_id)))  # type: ignore[no-any-return]
+        return self._store.append_entry(replace(entry, run_id=self._qualify(entry.run_id)))  # type: ignore[no-any-return]
 
     def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
-        return _then(self._store.load_run(self._kept(run_id)), lambda begun: begun and _begun(begun))
+        return _then(self._store.load_run(self._qualify(run_id)), lambda stored: stored and _strip_stored(stored))
 
     def list_runs(self, *, most: int = 100, **wanted: Any) -> StoreAnswer[Sequence[RunRecord]]:
         found = self._store.list_runs(most=_MOST_LOOKED_AT, **wanted)
-        return _then(found, lambda found: [_record(each) for each in self._mine(found)][:most])
+        return _then(found, lambda found: [_strip_record(each) for each in self._mine(found)][:most])
 
     def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
-        return self._store.request_cancel(self._kept(run_id))  # type: ignore[no-any-return]
+        return self._store.request_cancel(self._qualify(run_id))  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ questions
 
     def ask(self, question: ApprovalRequest, *, within_s: float) -> StoreAnswer[ApprovalRequest]:
         id = question.id if question.id.endswith(self._tag) else f"{question.id}{self._tag}"
-        mine = replace(question, id=id, run_id=self._kept(question.run_id))
-        return _then(self._store.ask(mine, within_s=within_s), _named)
+        mine = replace(question, id=id, run_id=self._qualify(question.run_id))
+        return _then(self._store.ask(mine, within_s=within_s), _strip)
 
     def decide(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
-        return _then(self._store.decide(id, **word), lambda question: question and _named(question))
+        return _then(self._store.decide(id, **word), lambda question: question and _strip(question))
 
     def use(self, id: str) -> StoreAnswer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
     def list_approvals(self, *, run_id: str = "", **wanted: Any) -> StoreAnswer[Sequence[ApprovalRequest]]:
-        found = self._store.list_approvals(run_id=self._kept(run_id) if run_id else "", **wanted)
-        return _then(found, lambda found: [_named(each) for each in self._mine(found)])
+        found = self._store.list_approvals(run_id=self._qualify(run_id) if run_id else "", **wanted)
+        return _then(found, lambda found: [_strip(each) for each in self._mine(found)])
 
     # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
-        run_id = self._kept(grant.run_id)
-        mine = replace(grant, id=grant_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
-        return _then(self._store.grant(mine), _named)
+        run_id = self._qualify(grant.run_id)
+        mine = replace(grant, id=make_approval_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
+        return _then(self._store.grant(mine), _strip)
 
     def list_standing_approvals(self, **wanted: Any) -> StoreAnswer[Sequence[StandingApproval]]:
         return _then(
-            self._store.list_standing_approvals(**wanted), lambda found: [_named(each) for each in self._mine(found)]
+            self._store.list_standing_approvals(**wanted), lambda found: [_strip(each) for each in self._mine(found)]
         )
 
     def revoke(self, id: str, *, by: str) -> StoreAnswer[bool]:
@@ -217,39 +219,39 @@ class _View:
     # ------------------------------------------------------------------ the audit log
 
     def append_audit(self, notices: Sequence[AuditEntry]) -> StoreAnswer[None]:
-        mine = [replace(each, run_id=self._kept(each.run_id)) for each in notices]
+        mine = [replace(each, run_id=self._qualify(each.run_id)) for each in notices]
         return self._store.append_audit(mine)  # type: ignore[no-any-return]
 
     def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> StoreAnswer[Sequence[AuditRecord]]:
         looked_at = most if run_id else _MOST_LOOKED_AT
-        found = self._store.log(run_id=self._kept(run_id) if run_id else "", most=looked_at, **wanted)
-        return _then(found, lambda found: [_named(each) for each in self._mine(found)][:most])
+        found = self._store.log(run_id=self._qualify(run_id) if run_id else "", most=looked_at, **wanted)
+        return _then(found, lambda found: [_strip(each) for each in self._mine(found)][:most])
 
     # ------------------------------------------------------------------ names
 
-    def _kept(self, run_id: str) -> str:
-        return kept_name(self._scope, run_id)
+    def _qualify(self, run_id: str) -> str:
+        return qualify_name(self._scope, run_id)
 
     def _locking(self, claim: Claim) -> Claim:
-        return replace(claim, locks=tuple(map(self._kept, claim.locks))) if claim.locks else claim
+        return replace(claim, locks=tuple(map(self._qualify, claim.locks))) if claim.locks else claim
 
     def _mine(self, found: Iterable[Any]) -> list[Any]:
-        return [each for each in found if scope_of(each.run_id) == self._scope]
+        return [each for each in found if parse_scope(each.run_id) == self._scope]
 
     def _owns(self, scope: str) -> bool:
         return scope.startswith(f"{self._scope}/")
 
 
-def _named(found: Any) -> Any:
-    return replace(found, run_id=name_in(found.run_id))
+def _strip(found: Any) -> Any:
+    return replace(found, run_id=strip_scope(found.run_id))
 
 
-def _record(record: RunRecord) -> RunRecord:
-    return replace(record, run_id=name_in(record.run_id), forked_from=name_in(record.forked_from))
+def _strip_record(record: RunRecord) -> RunRecord:
+    return replace(record, run_id=strip_scope(record.run_id), forked_from=strip_scope(record.forked_from))
 
 
-def _begun(begun: StoredRun) -> StoredRun:
-    return replace(begun, record=_record(begun.record))
+def _strip_stored(stored: StoredRun) -> StoredRun:
+    return replace(stored, record=_strip_record(stored.record))
 
 
 def _then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
@@ -259,11 +261,11 @@ def _then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
     changed: Future[U] = Future()
     changed.set_running_or_notify_cancel()
 
-    def told(done: Future[T]) -> None:
+    def complete(done: Future[T]) -> None:
         try:
             changed.set_result(change(done.result()))
         except Exception as error:
             changed.set_exception(error)
 
-    answer.add_done_callback(told)
+    answer.add_done_callback(complete)
     return changed

@@ -29,9 +29,10 @@ class ToolVisibility:
     """
 
     def __init__(self, tools: Toolset, policy: Policy, selector: str | Selector = DEFAULT) -> None:
-        self._tools, self._policy = tools, policy
+        self._tools = tools
+        self._policy = policy
         # Ours is imported when a model is first asked: whoever only carries out calls never needs it.
-        self._selector: Selector | None = None if selector == DEFAULT else selector_of(selector)
+        self._selector: Selector | None = None if selector == DEFAULT else resolve_selector(selector)
         self._permitted: tuple[Toolset, Toolset, Toolset] | None = None
         self._callable: tuple[Toolset, Toolset] | None = None
 
@@ -39,15 +40,15 @@ class ToolVisibility:
     def selector(self) -> Selector:
         """What chooses where a run does not say otherwise."""
         if self._selector is None:
-            self._selector = selector_of(DEFAULT)
+            self._selector = resolve_selector(DEFAULT)
         return self._selector
 
-    def permitted(self, *, reads_on: bool = False) -> Toolset:
+    def permitted_tools(self, *, reads_on: bool = False) -> Toolset:
         """Return the tools that the policy lets a model use, with `read_result` where there is something to read."""
         now = self._tools.snapshot()
         if self._permitted is None or self._permitted[0] is not now:
             permitted = now.filter(self._policy.sees)
-            self._permitted = now, permitted, _with_reading(permitted)
+            self._permitted = (now, permitted, _add_read_result(permitted))
         return self._permitted[2 if reads_on else 1]
 
     def callable_tools(self, calls: Sequence[ToolCall] = (), selector: Selector | None = None) -> Toolset:
@@ -58,24 +59,24 @@ class ToolVisibility:
         """
         now = self._tools.snapshot()
         if self._callable is None or self._callable[0] is not now:
-            self._callable = now, _with_reading(now)
-        known = self._callable[1]
-        if known.has_all(calls):
-            return known
-        return known + self._own(selector)
+            self._callable = (now, _add_read_result(now))
+        tools = self._callable[1]
+        if tools.has_all(calls):
+            return tools
+        return tools + self._own_tools(selector)
 
-    def chosen(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
+    def choose_tools(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
         """Return those of these names that are permitted or the selector's own, in their order.
 
         Raises:
             DuplicateToolError: A tool of the user's has the name of one of the selector's.
         """
-        own = {tool.name: tool for tool in self._own(selector)}
+        own = {tool.name: tool for tool in self._own_tools(selector)}
         return Toolset(tool for name in dict.fromkeys(names) if (tool := own.get(name) or tools.get(name)))
 
-    def _own(self, selector: Selector | None) -> Sequence[BaseTool]:
+    def _own_tools(self, selector: Selector | None) -> Sequence[BaseTool]:
         selector = selector or self.selector
-        own: Sequence[BaseTool] = selector.own_tools(self.permitted())
+        own: Sequence[BaseTool] = selector.own_tools(self.permitted_tools())
         for tool in own:
             if tool.name in self._tools:
                 raise DuplicateToolError(
@@ -85,7 +86,7 @@ class ToolVisibility:
         return own
 
 
-def selected(selector: Selector, permitted: Toolset, messages: Sequence[Message]) -> Selection:
+def select_tools(selector: Selector, permitted: Toolset, messages: Sequence[Message]) -> Selection:
     """Ask a selector what the next turn shows; in a thread where it `waits`.
 
     Raises:
@@ -99,19 +100,19 @@ def selected(selector: Selector, permitted: Toolset, messages: Sequence[Message]
         raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
 
 
-def selector_of(selector: str | Selector) -> Selector:
+def resolve_selector(selector: str | Selector) -> Selector:
     """Return a selector by its name.
 
     Raises:
-        ConfigError: There is none of that name, or it is none.
+        ConfigError: There is none of that name, or it is not a `Selector`.
     """
-    found = plugins.load("selectors", selector) if isinstance(selector, str) else selector
-    if not isinstance(found, Selector):
+    loaded = plugins.load("selectors", selector) if isinstance(selector, str) else selector
+    if not isinstance(loaded, Selector):
         raise ConfigError(f"{selector!r} is no selector: it needs `name`, `waits`, `select` and `own_tools`")
-    return found
+    return loaded
 
 
-def _with_reading(tools: Toolset) -> Toolset:
+def _add_read_result(tools: Toolset) -> Toolset:
     if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
         raise DuplicateToolError(f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it")
     return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])

@@ -1,4 +1,4 @@
-"""What a run has written and could take back: offered to a person after it failed or was cancelled, never promised.
+"""What a run has written and its tools can take back: offered to a person, for whom nothing is promised.
 
 A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
 with a key of its own, so that it happens at most once too; whether the world is then as it was is the tool's affair.
@@ -56,7 +56,7 @@ class Undoable(Struct, frozen=True):
 
 
 def undoable(
-    store: object, begun: StoredRun, tools: Toolset, scope: str
+    store: object, stored: StoredRun, tools: Toolset, scope: str
 ) -> Generator[StoreAnswer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
@@ -66,26 +66,27 @@ def undoable(
     Raises:
         ConfigError: The store has no ledger that can be read.
     """
-    run_id = begun.record.run_id
+    run_id = stored.record.run_id
     if not isinstance(store, LedgerStore):
         raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
     done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from edits_in(store, run_id)
-    return _offered(begun, Toolset(with_steps(tools)), _Done(done, scope), edits)
+    return _match_writes(stored, Toolset(with_steps(tools)), _Writes(done, scope), edits)
 
 
-def release(store: object, undone: Undoable, result: ToolResult) -> Generator[StoreAnswer[Any], Any, None]:
+def release_key(store: object, undone: Undoable, result: ToolResult) -> Generator[StoreAnswer[Any], Any, None]:
     """Yield the store's answers; free the key of a write if it was taken back."""
     if result.ok and isinstance(store, LedgerStore):
         write = undone.write
         yield store.release(write.scope, write.key, fence=write.fence, by=f"undo of {undone.step}")
 
 
-class _Done:
+class _Writes:
     """The writes of a run that the ledger records as `done`, each matched with at most one call."""
 
     def __init__(self, writes: Sequence[WriteRecord], scope: str) -> None:
-        self._left, self._scope = [*writes][::-1], scope
+        self._left = list(reversed(writes))
+        self._scope = scope
 
     def take(self, call: Admitted, result: ToolResult | None, *, by_code: bool) -> WriteRecord | None:
         """Return the write of a call, once; None where this run did not perform it.
@@ -93,40 +94,43 @@ class _Done:
         The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
         """
         scope = f"{self._scope}{call.tool.name}"
-        of_tool = [each for each in self._left if each.scope == scope]
-        again = f"{call.key}{AGAIN}"
-        fitting = [each for each in of_tool if each.key == call.key or each.key.startswith(again)]
-        if not fitting and by_code:
-            act = keys.fingerprint(call.tool.name, call.tool.version, call.arguments).hex()
-            fitting = [each for each in of_tool if each.fingerprint == act]
-            equal = [each for each in fitting if result is not None and each.value == result.value]
-            fitting = equal or fitting
-        if not fitting:
+        of_tool = [write for write in self._left if write.scope == scope]
+        repeated = f"{call.key}{AGAIN}"
+        matching = [write for write in of_tool if write.key == call.key or write.key.startswith(repeated)]
+        if not matching and by_code:
+            fingerprint = keys.fingerprint(call.tool.name, call.tool.version, call.arguments).hex()
+            matching = [write for write in of_tool if write.fingerprint == fingerprint]
+            equal = [write for write in matching if result is not None and write.value == result.value]
+            matching = equal or matching
+        if not matching:
             return None
-        self._left.remove(fitting[0])
-        return fitting[0]
+        self._left.remove(matching[0])
+        return matching[0]
 
 
-def _offered(begun: StoredRun, tools: Toolset, done: _Done, edits: Mapping[str, Mapping[str, Json]]) -> list[Undoable]:
-    run_id, offered = begun.record.run_id, []
-    results = {step.key: codec.result_from_json(step.body) for step in begun.steps if step.kind == "call"}
-    for step, place, call, finish in codec.calls_in(begun.steps):
-        asked = parse_call(call, tools, finish)
-        if isinstance(asked, Failure) or asked.tool.compensate is None or step.turn < begun.record.forked_at:
-            continue  # what stands before a fork is its parent's
-        if place in edits:
-            asked = ParsedCall(call, asked.tool, dict(edits[place]))
-        turn, _, index = place.partition(".")
-        admitted = admit(asked, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
+def _match_writes(
+    stored: StoredRun, tools: Toolset, writes: _Writes, edits: Mapping[str, Mapping[str, Json]]
+) -> list[Undoable]:
+    run_id = stored.record.run_id
+    undoables = []
+    results = {step.key: codec.result_from_json(step.body) for step in stored.steps if step.kind == "call"}
+    for step, position, call, finish in codec.calls_in(stored.steps):
+        parsed = parse_call(call, tools, finish)
+        if isinstance(parsed, Failure) or parsed.tool.compensate is None or step.turn < stored.record.forked_at:
+            continue  # what comes before a fork is its parent's
+        if position in edits:
+            parsed = ParsedCall(call, parsed.tool, dict(edits[position]))
+        turn, _, index = position.partition(".")
+        admitted = admit(parsed, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
         if isinstance(admitted, Failure):
             continue
-        write = done.take(admitted, results.get(place), by_code=step.kind == "call")
+        write = writes.take(admitted, results.get(position), by_code=step.kind == "call")
         if write is not None:
-            offered.append(Undoable(place, admitted.tool.name, admitted.arguments, write.value, write))
-    return offered[::-1]
+            undoables.append(Undoable(position, admitted.tool.name, admitted.arguments, write.value, write))
+    return undoables[::-1]
 
 
-def chosen(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[Undoable]:
+def choose_writes(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[Undoable]:
     """Return the writes of these steps of a run, in the order offered; all that is offered without steps.
 
     Raises:
@@ -139,7 +143,7 @@ def chosen(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None
     return [each for each in offered if steps is None or each.step in steps]
 
 
-def write_back(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
+def make_undo_tool(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
     """Return the write that takes this one back."""
     tool: BaseTool = Toolset(with_steps(tools))[undo.tool]
     compensate: Callable[..., Any] = tool.compensate or _nothing_to_do

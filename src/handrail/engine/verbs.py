@@ -192,7 +192,7 @@ def fork(engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **opt
         engine, stored, output=output, **options
     )  # what cannot be resumed is refused before there is a new run
     edits = yield from edits_in(engine.store, run_id)
-    record, first = forking.fork_of(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
+    record, first = forking.make_fork(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
     yield engine.runs.begin_run(record)
     yield engine.runs.append_entry(first)
     return (yield from resume(engine, record.run_id, output=output, **options))
@@ -247,10 +247,10 @@ def undo(engine: Engine, run_id: str, steps: Sequence[str] | None) -> Verb[list[
     """See `Runtime.undo`."""
     results: list[ToolResult] = []
     offered = yield from undoable(engine, run_id)
-    for write in undoing.chosen(offered, run_id, steps):
+    for write in undoing.choose_writes(offered, run_id, steps):
         active = engine.open_run(run=f"{run_id}.undo", deps=None, inject=None)
-        batch = engine.open_single_call(undoing.write_back(write, engine.callable_tools(), run_id), active)
+        batch = engine.open_single_call(undoing.make_undo_tool(write, engine.callable_tools(), run_id), active)
         yield PerformBatch(active, batch)
         results += batch.finished()
-        yield from undoing.release(engine.store, write, results[-1])
+        yield from undoing.release_key(engine.store, write, results[-1])
     return results

@@ -1,6 +1,6 @@
 """A run that begins with the first turns of another one.
 
-Rule 1: what the other run has written since is not done again without a person's word.
+Rule 1: what the other run has written since is not written again without a person's approval.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 
 
-def fork_of(
-    begun: StoredRun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+def make_fork(
+    stored: StoredRun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
 ) -> tuple[RunRecord, JournalEntry]:
     """Return a new run that has the first turns of this one, and those turns.
 
@@ -29,38 +29,46 @@ def fork_of(
         edits: The arguments that people edited, by the step of the call.
 
     Raises:
-        ConfigError: It has not come so far.
+        ConfigError: The run has no such turn.
     """
-    forked_from = begun.record.run_id
-    before = [step for step in begun.steps if step.turn < at_turn]
-    if at_turn < 1 or not any(step.turn >= at_turn for step in begun.steps):
-        turns = max((step.turn for step in begun.steps), default=0)
+    forked_from = stored.record.run_id
+    before = [step for step in stored.steps if step.turn < at_turn]
+    if at_turn < 1 or len(before) == len(stored.steps):
+        turns = max((step.turn for step in stored.steps), default=0)
         raise ConfigError(f"run {forked_from!r} has {turns} turns; it can be forked at one of them, not at {at_turn}")
-    asked = input_from_json(begun.record.input)
-    done = (*asked.done_before, *_done_from(begun, at_turn, tools, edits))
+    asked = input_from_json(stored.record.input)
+    done_before = (*asked.done_before, *_find_writes_since(at_turn, stored, tools, edits))
     record = replace(
-        begun.record, run_id=run_id, input=input_as_json(replace(asked, done_before=done)), epoch=0,
-        result=None, forked_from=forked_from, forked_at=at_turn,
-    )  # fmt: skip
+        stored.record,
+        run_id=run_id,
+        input=input_as_json(replace(asked, done_before=done_before)),
+        epoch=0,
+        result=None,
+        forked_from=forked_from,
+        forked_at=at_turn,
+    )
     return record, JournalEntry(record.run_id, 1, before)
 
 
-def _done_from(begun: StoredRun, turn: int, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]) -> list[str]:
-    """Return the writes that a run has done, or may have done, from a turn on."""
-    done, tools = [], Toolset(with_steps(tools))
-    results = {step.key: result_from_json(step.body) for step in begun.steps if step.kind == "call"}
-    for step, place, call, finish in calls_in(begun.steps):
+def _find_writes_since(
+    turn: int, stored: StoredRun, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+) -> list[str]:
+    """Return the writes that a run has performed, or may have performed, from a turn on."""
+    writes = []
+    all_tools = Toolset(with_steps(tools))
+    results = {step.key: result_from_json(step.body) for step in stored.steps if step.kind == "call"}
+    for step, position, call, finish in calls_in(stored.steps):
         if step.turn < turn:
             continue
-        result, asked_for = results.get(place), parse_call(call, tools, finish)
-        if isinstance(asked_for, Failure) or not (asked_for.tool.writes and _may_have_happened(result)):
+        parsed = parse_call(call, all_tools, finish)
+        if isinstance(parsed, Failure) or not parsed.tool.writes or not _may_have_happened(results.get(position)):
             continue
-        if place in edits:
-            asked_for = ParsedCall(call, asked_for.tool, dict(edits[place]))
-        admitted = admit(asked_for, Policy(max_permission="admin"))
+        if position in edits:
+            parsed = ParsedCall(call, parsed.tool, dict(edits[position]))
+        admitted = admit(parsed, Policy(max_permission="admin"))
         if not isinstance(admitted, Failure):
-            done.append(describe_write(asked_for.tool.name, admitted.arguments))
-    return done
+            writes.append(describe_write(parsed.tool.name, admitted.arguments))
+    return writes
 
 
 def _may_have_happened(result: ToolResult | None) -> bool:

@@ -29,7 +29,7 @@ from handrail.cli.store_access import (
 from handrail.effects import ApprovalScope
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
-from handrail.engine.scoped_store import name_in, scope_of
+from handrail.engine.scoped_store import parse_scope, strip_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.ports import ApprovalStore, RunStore
@@ -109,7 +109,7 @@ def show(id: str, store: str, as_json: bool) -> None:
         print_json(_facts(question))
         return
     rows = [
-        (question.id, f"{question.state}{admin.word_of(question)}"),
+        (question.id, f"{question.state}{admin.describe_decision(question)}"),
         ("tool", question.tool),
         ("what it does", question.description),
         ("arguments", laid_out(dict(question.arguments))),
@@ -215,12 +215,12 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
 def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     if not isinstance(kept, RunStore) or (begun := result_now(kept.load_run(question.run_id))) is None:
-        scope = scope_of(question.run_id)
+        scope = parse_scope(question.run_id)
         if scope:
             of_scope = f", to a runtime with scope={scope!r}"
         else:
             of_scope = ""
-        return f"hand the same call over again with run={name_in(question.run_id)!r}{of_scope}"
+        return f"hand the same call over again with run={strip_scope(question.run_id)!r}{of_scope}"
     if is_under_way(begun.record):
         return "nothing to do: the process that asked is alive and waits for this answer"
     return command_line(f"runs resume {_outermost(kept, question.run_id)} --tools ...", place)
@@ -243,7 +243,7 @@ def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None
         say(f"agreed, {_who_agrees(after)}: {_call(after)}")
         say(f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}")
         return
-    say(f"{after.state}{admin.word_of(after)}: {_call(after)}")
+    say(f"{after.state}{admin.describe_decision(after)}: {_call(after)}")
     if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
     say(f"go on:   {way_on}")

@@ -35,7 +35,7 @@ from handrail.cli.store_access import (
 from handrail.cli.timeline import shortened
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
-from handrail.engine.scoped_store import kept_name, name_in, scope_of
+from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
 from handrail.futures import result_now
 from handrail.invisible import json_text
@@ -389,16 +389,16 @@ class Wheel:
         setup = self.setup
         watch = self.watch
         here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
-        scope = scope_of(run)  # commands name runs as they are kept, a runtime those of its scope
+        scope = parse_scope(run)  # commands name runs as they are kept, a runtime those of its scope
         async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
             ended = await interrupts.driven(
                 runtime,
                 getattr(runtime, verb),
-                name_in(run),
+                strip_scope(run),
                 **here,
                 **how,
             )
-        return replace(ended, id=kept_name(scope, ended.id))
+        return replace(ended, id=qualify_name(scope, ended.id))
 
     def ended(self, run: Run) -> Exit:
         """Print what came of a run, and what may be done next; return the exit code."""
