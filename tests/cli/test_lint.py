@@ -154,4 +154,4 @@ def test_json_that_holds_no_tools_is_told_with_its_file(cli, sloppy, tmp_path):
     (tmp_path / "other.json").write_text('{"a": 1}')
     result = cli("lint", "other.json")
     assert result.exit_code == 2
-    assert "other.json: no tools in it" in result.stderr
+    assert "other.json: there are no tools in it" in result.stderr

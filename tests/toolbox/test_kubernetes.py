@@ -441,7 +441,7 @@ def test_a_command_that_is_given_up_is_not_waited_for_by_its_streams_which_anoth
         command = ("sh", "-c", "setsid sleep 60 & exec sleep 60")
         async with asyncio.timeout(20):
             with suppress(TimeoutError):
-                await asyncio.wait_for(kubernetes._ended(command, {}, newest=True), 0.1)
+                await asyncio.wait_for(kubernetes._run_process(command, {}, newest=True), 0.1)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

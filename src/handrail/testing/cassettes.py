@@ -269,7 +269,7 @@ class Cassette:
             blocking=False,
             max_attempts=1,
         )
-        vars(silent).update(opens=False, is_async=False, ready=partial(self._ready, tool))
+        vars(silent).update(opens=False, is_async=False, bind_call=partial(self._ready, tool))
         return silent
 
     def _ready(self, tool: BaseTool, bound: Mapping[str, Any], *_: Any) -> Callable[[], Json]:

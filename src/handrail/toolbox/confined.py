@@ -361,7 +361,7 @@ def name_roots(roots: Sequence[str | Path] | Mapping[str, str | Path]) -> Mappin
     named = roots if isinstance(roots, Mapping) else _by_own_name(roots)
     for name, root in named.items():
         if not Path(root).is_dir():
-            raise ConfigError(f"{root} is not a folder, so it cannot be a root of Files")
+            raise ConfigError(f"{root} is no folder, so it cannot be a root of Files")
         if len(named) > 1 and (not name or "/" in name):
             raise ConfigError(f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})")
     resolved = {name: Path(root).resolve() for name, root in named.items()}
